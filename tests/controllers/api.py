@@ -16,7 +16,9 @@ Call = tuple[Any, ...]  # the verb, the object's name, and what else the call sa
 
 
 class Api(ApiClient):
-    """`calls` are the requests, in order. The faults given to `fail` are raised before anything is done.
+    """API client that records its requests.
+
+    `calls` are the requests, in order. The faults given to `fail` are raised before anything is done.
     `patched` is called with each patch of a PodGroup.
     """
 
@@ -36,7 +38,7 @@ class Api(ApiClient):
         self.faults[verb].extend(faults)
 
     def done(self, verb: str) -> list[Call]:
-        """The requests of one verb, without the verb."""
+        """Return the requests of one verb, without the verb."""
         return [call[1:] for call in self.calls if call[0] == verb]
 
     def _record(self, verb: str, name: str, *more: Any) -> None:

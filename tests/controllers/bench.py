@@ -40,8 +40,10 @@ class AtOnce(Writers):
 
 
 class Bench(World):
-    """One thread writes, so everything submitted before `flush` has been tried when it returns. `fence` is
-    called before each write; it returns what the test set, and then True.
+    """World with a writer thread.
+
+    One thread writes, so everything submitted before `flush` has been tried when it returns. `fence` is
+    called before each write; it returns the value that the test set, and then True.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Bench(World):
         self.settle()
 
     def means(self, cluster: ApiClient | None = None) -> ControllerContext:
-        """The context of a controller, on the API server of the bench or another one."""
+        """Return the context of a controller, on the API server of the bench or another one."""
         return ControllerContext(self.ledger, cluster or self.api, self.writers, self.leads, lambda: self.now)
 
     def leads(self) -> bool:

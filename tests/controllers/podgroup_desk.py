@@ -20,8 +20,9 @@ from tests.domain.world import gang, key
 
 
 class Desk(Bench):
-    """Keeps the API server's copy of each PodGroup, and shows it to the reporter when told to. `unexplained`:
-    nothing is said of what would start a group.
+    """Bench that keeps the API server's copy of each PodGroup, and shows it to the reporter when told to.
+
+    `unexplained`: the reporter gives no conditions under which a group would start.
     """
 
     def __init__(self, *objects: Any, unexplained: bool = True) -> None:
@@ -48,12 +49,12 @@ class Desk(Bench):
         return self
 
     def show(self, name: str) -> None:
-        """The watch brings the API server's copy."""
+        """Deliver the API server's copy by the watch."""
         self.store.put(key(name), self.copies[name])
         self.ledger.intake.set_group(self.copies[name])
 
     def look(self) -> list[dict[str, Any]]:
-        """The patches that one look sent. The watch shows what they changed."""
+        """Return the patches that one look sent. The watch delivers the patched objects."""
         before, self.api.calls = dict(self.copies), []
         self.reporter.look(self.decisions)
         self.flush()
@@ -63,7 +64,7 @@ class Desk(Bench):
         return [patch for _, patch in self.api.done("patch")]
 
     def _take_in(self, name: str, patch: dict[str, Any]) -> PodGroup:
-        """As the API server does: only what was made for this version."""
+        """Apply a patch as the API server does: raise Conflict if it was made for another version."""
         copy = self.copies[name]
         if patch["metadata"]["resourceVersion"] != copy.metadata.resource_version:
             raise Conflict(409, "Conflict")
@@ -94,7 +95,7 @@ def crowd(groups: int) -> list[Any]:
 
 
 def requeue_changed(bench: Desk, second: int) -> None:
-    """A foreign pod of another size takes the place of the one before: the numbers of all groups change."""
+    """Replace a foreign pod by one of another size: the numbers of all groups change."""
     bench.advance(1.0)
     if second:
         bench.delete(f"other-{second - 1}")

@@ -92,7 +92,7 @@ class QueueApi(Api):
 
 
 def merged(before: Any, patch: Any) -> Any:
-    """A JSON merge patch."""
+    """Apply a JSON merge patch."""
     if not isinstance(patch, dict):
         return patch
     result = dict(before) if isinstance(before, dict) else {}
@@ -114,12 +114,12 @@ class QueueDesk(Bench):
         self.api = self.store
 
     def events(self) -> list[tuple[str, str, str]]:
-        """The Events on queues: the queue's name, the reason, the message."""
+        """Return the Events on queues: the queue's name, the reason, the message."""
         events = [event for _, event in self.mail.done("event")]
         return [(event["involvedObject"]["name"], event["reason"], event["message"]) for event in events]
 
     def keep(self, *queues: Queue) -> None:
-        """The API server has these queues, and the watch shows them."""
+        """Store these queues in the API server, and deliver them by the watch."""
         for queue in queues:
             self.store.put(queue)
             self.show(queue.metadata.name)
@@ -128,7 +128,7 @@ class QueueDesk(Bench):
         return msgspec.convert(self.store.queues[name], Queue)
 
     def show(self, name: str) -> None:
-        """The watch delivers the API server's copy."""
+        """Deliver the API server's copy by the watch."""
         self.ledger.intake.set_queue(self.copy(name))
         self.follow(self.copy(name))
 
@@ -140,7 +140,7 @@ class QueueDesk(Bench):
             self.show(name)
 
     def edit(self, name: str, **spec: Any) -> None:
-        """A user changes the spec of a queue, and the watch shows it."""
+        """Change the spec of a queue as a user does, and deliver it by the watch."""
         self.store._change(name, {"spec": spec})
         self.show(name)
 

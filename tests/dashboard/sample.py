@@ -1,6 +1,7 @@
 # ruff: noqa: E501
-"""Clusters to look at: a town that is small and plausible, and crowds of any size. `python -m
-tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback.
+"""Sample clusters: a town that is small and plausible, and crowds of any size.
+
+`python -m tests.dashboard.sample [GROUPS [CHANGES]]` serves one on loopback.
 """
 
 import itertools
@@ -289,7 +290,7 @@ def lived(source: Town, now: float) -> Town:
 
 
 def past(period: Period) -> Report:
-    """Of the town, made of records, so that the sums are what Muster would tell."""
+    """Return a report of the town, made of records, so that the sums are those that Muster would report."""
     start = period.since + 3600
 
     def run(queue: str, namespace: str, name: str, hours: float, gpus: int, **others: Any) -> list[AnyRecord]:
@@ -356,7 +357,7 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
 
 
 def spoilt(overview: Overview, evil: str = EVIL) -> Overview:
-    """With `evil` behind every text that somebody else than Muster may write."""
+    """Return an overview with `evil` after every text that somebody else than Muster may write."""
     return msgspec.convert(_spoil(msgspec.to_builtins(overview), evil), Overview)
 
 
@@ -387,7 +388,10 @@ def _spoil(value: Any, evil: str) -> Any:
 
 
 def main() -> None:
-    """GROUPS waiting and running on 5,000 nodes in 1,000 queues; 0: the town. CHANGES: so many a second."""
+    """Serve a sample cluster.
+
+    GROUPS wait and run on 5,000 nodes in 1,000 queues; 0: the town. CHANGES: so many a second.
+    """
     set_up("text", "error")
     groups, changes = (int(text) for text in (*sys.argv[1:], *("0", "0")[len(sys.argv) - 1 :]))
     now = time.time()

@@ -133,7 +133,7 @@ def pod(
 
 
 def stranger(name: str, on: str = "", cpu: str = "1", **more: Any) -> Pod:
-    """A pod that is not ours. `more`: as `pod` takes it."""
+    """Return a pod that is not ours. `more`: as `pod` takes it."""
     return pod(name, cpu=cpu, on=on, gated=False, scheduler=keys.DEFAULT_SCHEDULER, **more)
 
 
@@ -196,7 +196,7 @@ def owner(
     annotations: Mapping[str, str] | None = None,
     policy: str = "",
 ) -> Workload:
-    """A controller of pods. `policy`: spec.podManagementPolicy."""
+    """Return a controller of pods. `policy`: spec.podManagementPolicy."""
     own = {**({keys.VOLCANO_MIN_MEMBER: min_member} if min_member else {}), **(annotations or {})}
     meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}", annotations=own)
     return Workload(meta, WorkloadSpec(replicas, suspended, pod_management_policy=policy))
@@ -270,7 +270,7 @@ def flavor(
 
 
 def shared(name: str, *taints: Taint, **labels: str) -> ResourceFlavor:
-    """A ResourceFlavor, on nodes of its name unless labels are given."""
+    """Return a ResourceFlavor, on nodes of its name unless labels are given."""
     spec = ResourceFlavorSpec(labels or on_flavor(name), list(taints) or None)
     return ResourceFlavor(Meta(name=name, uid=f"uid-{name}"), spec)
 
@@ -283,7 +283,10 @@ def on_flavor(name: str) -> dict[str, str]:
 
 
 def budget(name: str, allowed: int, stale: bool = False, **labels: str) -> PodDisruptionBudget:
-    """Of the pods with these labels `allowed` may be evicted. `stale`: by the status of an older spec."""
+    """Return a budget that allows `allowed` evictions of the pods with these labels.
+
+    `stale`: by the status of an older spec.
+    """
     meta = BudgetMeta(name=name, namespace=NAMESPACE, generation=2)
     status = PodDisruptionBudgetStatus(allowed, observed_generation=1 if stale else 2)
     return PodDisruptionBudget(meta, PodDisruptionBudgetSpec(LabelSelector(labels)), status)

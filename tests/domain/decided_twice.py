@@ -1,5 +1,6 @@
-"""Any course of events in which each decision is made twice: with what is remembered of earlier ones, and
-from nothing. Both say the same. And the groups of a queue are found as by looking at all of them.
+"""Any course of events in which each decision is made twice: from cached data, and from nothing.
+
+Both must be equal. And the groups of a queue are found as by looking at all of them.
 """
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

@@ -59,8 +59,10 @@ def podgroup_name(name: str) -> str:
 
 
 class JobWorld(World):
-    """`stopped`: the job controller does nothing. `locked`: jobs that Muster cannot change.
-    `quota`: how many pods of jobs the API server takes.
+    """World with jobs and their controller.
+
+    `stopped`: the job controller does nothing. `locked`: jobs that Muster cannot change. `quota`: how
+    many pods of jobs the API server takes.
     """
 
     kind = BATCH
@@ -87,7 +89,7 @@ class JobWorld(World):
         self.submit(replace(before, spec={**before.spec, **spec}))
 
     def annotate(self, name: str, **annotations: str | None) -> None:
-        """None takes one away."""
+        """Set annotations of a job; None removes one."""
         before = self.jobs[name]
         notes = {**(before.metadata.annotations or {}), **annotations}
         reserved = {key: text for key, text in notes.items() if text is not None}

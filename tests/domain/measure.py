@@ -1,4 +1,4 @@
-"""Figures, not assertions: python -m tests.domain.measure"""
+"""Figures, not assertions: `python -m tests.domain.measure`."""
 
 import sys
 import time

@@ -50,7 +50,7 @@ class SharedWorld(World):
         super().take_over(decisions)
 
     def _forget_refused(self, key: GroupKey, reclaim: Reclaim, snapshot: Snapshot) -> None:
-        """Where an eviction was refused, who lost nobody has given nothing."""
+        """Forget the reclaim of groups that lost no pod because an eviction was refused."""
         there = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
         if any(victim.uid in snapshot.spared for victim in reclaim.victims):
             gave = {victim.group for victim in reclaim.victims if victim.uid not in there}
@@ -68,7 +68,7 @@ class SharedWorld(World):
 
 
 class Picture:
-    """What is so, and what is decided on it. Amounts in thousandths of a cpu."""
+    """State of the cluster, and the decision on it. Amounts are in thousandths of a cpu."""
 
     def __init__(self, snapshot: Snapshot, before: Decisions, now: Decisions) -> None:
         self.snapshot, self.before, self.now = snapshot, before, now
@@ -97,8 +97,10 @@ class Picture:
         ]
 
     def joining(self, group: GroupInfo) -> list[PodRecord]:
-        """Of these the ones that had no node before: whoever is given another one adds nothing to its queue,
-        whose ceiling may be a new one by now.
+        """Return the pods of a group that had no node before.
+
+        A pod that is given another node adds nothing to its queue, whose ceiling may be a new one by
+        now.
         """
         return [pod for pod in self.new(group) if pod.uid not in group.planned]
 
@@ -116,7 +118,7 @@ class Picture:
         return cpu(pod for group in self.subtree(queue) for pod, _ in self.holders(group, leaving))
 
     def promised(self, queue: str, but: GroupKey) -> int:
-        """What other groups will hold for which room is taken back."""
+        """Return the amount that other groups will hold for which capacity is reclaimed."""
         groups = [group for group in self.subtree(queue) if group.key != but]
         plans = [(group, each.plan) for group in groups if (each := self.now.groups[group.key].reclaim)]
         return cpu(pod for group, plan in plans for pod in group.waiting if pod.uid in plan)
@@ -162,7 +164,7 @@ def check_nodes(picture: Picture) -> None:
 
 
 def check_ceilings(picture: Picture) -> None:
-    """What starts now leaves all queues above it within their capability."""
+    """Check that the groups that start now leave all queues above them within their capability."""
     queues = {
         queue
         for group in picture.snapshot.groups.values()
@@ -202,7 +204,7 @@ def _reserved(picture: Picture, children: Mapping[str, list[str]], queue: str) -
 
 
 def _is_plain(picture: Picture, queue: str) -> bool:
-    """Whether nothing but capability, weight and deserved says what it gets."""
+    """Return whether only capability, weight and deserved decide a queue's share."""
     record = picture.snapshot.queues[queue].record
     return not record.guarantee and record.borrowing_limit is None and record.lending_limit is None
 
@@ -228,8 +230,9 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
 
 
 def check_victims(picture: Picture) -> None:
-    """A queue that gives room to others holds more than it deserves until the last of it goes; so do those
-    above it that lose by it.
+    """Check that a queue that loses capacity to others is above its deserved share until its last victim.
+
+    The same holds for those above it that lose by it.
     """
     for key, reclaim in picture.new_reclaims().items():
         claimant = picture.snapshot.groups[key]
@@ -248,7 +251,7 @@ def check_victims(picture: Picture) -> None:
 
 
 def check_moves(picture: Picture) -> None:
-    """Whoever only moves has a place next to the gang and all others, and none moves twice."""
+    """Check that moved pods have a place next to the gang and all others, and that none moves twice."""
     snapshot = picture.snapshot
     for key, reclaim in picture.new_reclaims().items():
         if not reclaim.homes:
@@ -283,7 +286,7 @@ def units(snapshot: Snapshot, gone: Iterable[PodRecord]) -> list[list[PodRecord]
 
 
 def check_outcome(reclaim: Reclaim, decision: GroupDecision | None) -> None:
-    """What became of a group for which room was taken back: it starts, or says why it does not."""
+    """Check that a group for which capacity was reclaimed starts, or has a reason why it does not."""
     if decision is None or decision.verdict is not Verdict.WAITING:
         return
     assert decision.reason not in (None, Reason.RECLAIMING)

@@ -17,8 +17,9 @@ SHARED = (QueueFlavor("spot", capability={"cpu": "20"}, resource_flavor="f"), fl
 
 
 def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
-    """Two full nodes of three queues, two of them below one, and many gangs that wait; `ages`: for so many
-    seconds at least. `queues`: fields of their specs.
+    """Return two full nodes of three queues, two of them below one, and many waiting gangs.
+
+    `ages`: for so many seconds at least. `queues`: fields of their specs.
     """
     world = World(node("n0", cpu="4"), node("n1", cpu="4"), queue("p"))
     for name in QUEUES:
@@ -49,7 +50,7 @@ def full_cluster() -> World:
 
 
 def divided_cluster() -> World:
-    """A full node of each flavor, with half a cpu left, and a gang of two that finds room on neither."""
+    """Return a full node of each flavor, with half a cpu left, and a gang of two that fits on neither."""
     world = World(queue("q", flavors=FLAVORS), node("old", cpu="4"))
     for kind in ("spot", "ondemand"):
         world.add(node(kind, cpu="400", labels=on_flavor(kind)), stranger(f"s-{kind}", on=kind, cpu="398.5"))

@@ -1,5 +1,6 @@
-"""A small world around a Ledger: an API server's objects, a stock scheduler's calls, and a clock that is
-moved by hand.
+"""Small world around a Ledger.
+
+It has an API server's objects, a stock scheduler's calls, and a clock that is moved by hand.
 """
 
 import re
@@ -167,7 +168,7 @@ class World:
         return self
 
     def mark_deleted(self, name: str, grace: float = 0.0) -> None:
-        """The pod is being deleted: its kubelet still runs it."""
+        """Mark the pod as being deleted: its kubelet still runs it."""
         before, gone_by = self.pods[name], timestamp(self.now + grace)
         self.add(replace(before, metadata=replace(before.metadata, deletion_timestamp=gone_by)))
 
@@ -200,7 +201,7 @@ class World:
         return self
 
     def refuse(self, name: str, message: str = "0/3 nodes are available: 3 Insufficient magic.") -> None:
-        """The scheduler finds no node for a pod and reports that in its status."""
+        """Report in the status of a pod that the scheduler finds no node for it."""
         before = self.pods[name]
         condition = Condition("PodScheduled", "False", "Unschedulable", message)
         self.add(replace(before, status=replace(before.status, conditions=[condition])))
@@ -236,8 +237,10 @@ class World:
         self.ledger.publish(decisions)
 
     def settle(self) -> Self:
-        """Decide and publish until nothing changes. Without an event, decisions reach a fixed point within so
-        many `cycles` after the last one that starts or evicts anything.
+        """Decide and publish until nothing changes.
+
+        Without an event, decisions reach a fixed point within so many `cycles` after the last one
+        that starts or evicts anything.
         """
         if self.scheduler_asks:
             self.ledger.record_asked()
@@ -295,7 +298,7 @@ class World:
         return [self.verdict(group) for group in groups]
 
     def plan(self, group: str) -> dict[str, str]:
-        """The nodes of pods that exist, by the pods' names."""
+        """Return the nodes of existing pods, by the pods' names."""
         plan = self.decision(group).plan
         uids = {name: Uid(pod.metadata.uid) for name, pod in self.pods.items()}
         return {name: plan[uid] for name, uid in uids.items() if uid in plan}
@@ -304,7 +307,7 @@ class World:
         return self.ledger.claims.get(Uid(self.pods[name].metadata.uid))
 
     def claim_count(self) -> int:
-        """Of all pods, those included that a job has still to make."""
+        """Count the claims of all pods, those included that a job has still to create."""
         return len(list(self.ledger.claims))
 
     def stage(self, name: str) -> ClaimStage | None:
@@ -318,27 +321,27 @@ class World:
     # ---- the scheduler's side
 
     def shown(self) -> dict[str, Appearance]:
-        """How pods of ours that may start look to the scheduler, by name."""
+        """Return, by name, how pods of ours that may start look to the scheduler."""
         looks = self.ledger.shown._releases.shown
         return {
             name: looks[uid] for name, each in self.pods.items() if (uid := Uid(each.metadata.uid)) in looks
         }
 
     def shown_changes(self) -> list[tuple[str, Appearance | None]]:
-        """What has changed of that since the last call; None: taken back."""
+        """Return the changes of these appearances since the last call; None: taken back."""
         names = {each.metadata.uid: name for name, each in self.pods.items()}
         return [(names[uid], looks) for uid, looks in self.ledger.shown.take_changes()]
 
     def shows(self) -> dict[str, Appearance | None]:
-        """The last change of each pod."""
+        """Return the last change of each pod."""
         return dict(self.shown_changes())
 
     def report(self, name: str, text: str = "") -> Uid | None:
-        """The scheduler reports the end of an attempt in a status patch."""
+        """Report the end of an attempt in a status patch, as the scheduler does."""
         return self.ledger.shown.record_status(NAMESPACE, name, text)
 
     def answer(self, name: str, offered: Sequence[str] | None = None) -> list[str] | Reason:
-        """A filter call, by default with all nodes offered."""
+        """Answer a filter call, by default with all nodes offered."""
         uid = Uid(self.pods[name].metadata.uid)
         self.ledger.record_asked()
         return self.ledger.assumed.assume(uid, list(self.nodes) if offered is None else offered)
@@ -354,8 +357,9 @@ class World:
         return self.ledger.assumed.confirm(key(group))
 
     def scheduler_takes(self, *names: str, offered: Sequence[str] | None = None) -> Self:
-        """The scheduler filters and binds each pod in turn, and the bind call posts all pods that may be
-        posted.
+        """Filter and bind each pod in turn as the scheduler does.
+
+        The bind call posts all pods that may be posted.
         """
         for name in names:
             self.ungate(name)
@@ -389,7 +393,7 @@ class World:
 
 
 def timestamp(instant: float) -> str:
-    """A moment of a dated world's clock as the API writes it."""
+    """Return a moment of a dated world's clock as the API writes it."""
     return datetime.fromtimestamp(EPOCH + instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -398,7 +402,7 @@ def key(group: str) -> GroupKey:
 
 
 def single(pod: str) -> str:
-    """The name of the group that a pod on its own makes."""
+    """Return the name of the group of a single pod."""
     return f"pod:{pod}"
 
 
@@ -415,9 +419,10 @@ def gang(
     notes: Mapping[str, str] | None = None,
     **pods: Any,
 ) -> list[Any]:
-    """A PodGroup and its pods, `name-0` and so on. Without min_member, all of them are needed. `admitted`:
-    it has the note that Muster admitted its start, before this process began. `notes`: annotations of the
-    PodGroup.
+    """Return a PodGroup and its pods, `name-0` and so on.
+
+    Without min_member, all of them are needed. `admitted`: it has the annotation that Muster admitted its
+    start, before this process began. `notes`: annotations of the PodGroup.
     """
     needed = members if min_member is None else min_member
     record = builders.group(
@@ -455,5 +460,5 @@ def starts_or_evicts(before: Decisions, now: Decisions) -> bool:
 
 
 def comparable(decisions: Decisions) -> Decisions:
-    """The decision, without how it came about."""
+    """Return the decision without the fields that show how it came about."""
     return replace(decisions, serial=0, changed=(), renumbered=())

@@ -277,8 +277,9 @@ def _changes() -> Iterator[Sent]:
 
 
 def _changes_of_jobs() -> Iterator[Sent]:
-    """On the Jobs `going` and `held`, which is suspended and has never started. What is written to `held` is
-    for show: both have it afterwards as it was.
+    """Yield changes of the Jobs `going` and `held`, which is suspended and has never started.
+
+    Writes to `held` are dry runs: both have their earlier state afterwards.
     """
 
     def patch(what: str, name: str, *operations: Json) -> Sent:
@@ -378,7 +379,7 @@ BEFORE = (
 
 
 def _course() -> Iterator[Sent]:
-    """Who owns what, and what is left: one queue through the hands of several."""
+    """Yield writes of several managers to one queue: the owners of its fields, and the remaining fields."""
     path = f"{QUEUES}/course"
 
     def apply(manager: str, body: Json, more: str = "", sub: str = "") -> Sent:

@@ -41,16 +41,16 @@ CERTIFICATE = ("--host=127.0.0.1,localhost", "--ca", "--rsa-bits=2048", "--durat
 
 
 class BuildError(Exception):
-    """What stands in the way of a build, in words for the person who asked for it."""
+    """Reason why a build is impossible, in words for its user."""
 
 
 def supported() -> list[str]:
-    """The minor versions that have a module here."""
+    """Return the minor versions that have a module here."""
     return sorted(path.parent.name for path in MODULES.glob("*/go.mod"))
 
 
 def folder(kubernetes: str = DEFAULT) -> Path:
-    """The folder with the binaries of one minor version, built first when it is not there."""
+    """Return the folder with the binaries of one minor version, built first when it is not there."""
     module = _module(kubernetes)
     target = _cache() / f"{_release(module)}-{_checksum(module)}"
     if not target.is_dir():
@@ -62,7 +62,7 @@ def folder(kubernetes: str = DEFAULT) -> Path:
 
 
 def release(kubernetes: str = DEFAULT) -> str:
-    """The exact release of one minor version, such as v1.36.3."""
+    """Return the exact release of one minor version, such as v1.36.3."""
     return _release(_module(kubernetes))
 
 
@@ -86,8 +86,9 @@ def older_etcd() -> Path:
 
 
 def sources(release: str, module: Path = MODULES) -> Path:
-    """Where Go keeps the files of a release, downloaded first when they are not there: `path@version`, or the
-    path alone for the version that the module in a folder pins.
+    """Return the folder of a release's sources in Go's cache, downloaded first when they are not there.
+
+    The argument is `path@version`, or the path alone for the version that the module in a folder pins.
     """
     downloaded = _output(["go", "mod", "download", "-json", release], module)
     return Path(json.loads(downloaded)["Dir"])
@@ -107,7 +108,7 @@ def _module(kubernetes: str) -> Path:
 
 
 def _release(module: Path) -> str:
-    """The exact release that the module pins, such as v1.36.3."""
+    """Return the exact release that the module pins, such as v1.36.3."""
     return _pinned(module, r"^\s*k8s\.io/kubernetes (v\S+)")
 
 

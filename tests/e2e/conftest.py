@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """A cold build takes minutes: it is done before the first test's clock starts."""
+    """Build the binaries before the first test's clock starts: a cold build takes minutes."""
     if session.items and not session.config.option.collectonly:
         try:
             build.folder(KUBERNETES)
@@ -86,7 +86,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The logs of what runs at that moment go with every failure."""
+    """Add the logs of the programs that run at that moment to every failure."""
     report = yield
     if report.when == "call":
         item.stash[PASSED] = report.passed
@@ -97,13 +97,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def muster_user() -> User:
-    """The service account of the manifests, so that their RBAC is what Muster runs with."""
+    """Return the service account of the manifests, so that Muster runs with their RBAC."""
     return next(iter(manifests.service_accounts()), ADMIN)
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """With the manifests' CRDs and RBAC; an admission policy is there while `stage.policy` says so."""
+    """Yield a control plane with the manifests' CRDs and RBAC.
+
+    An admission policy is there while `stage.policy` says so.
+    """
     with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
         manifests.apply(started.admin, *manifests.INSTALLED)
         yield started
@@ -114,7 +117,10 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """An empty cluster with played kubelets and the observer, which judges the test when it has passed."""
+    """Yield an empty cluster with simulated kubelets and the observer.
+
+    The observer checks the test once it has passed.
+    """
     name = f"test-{next(NUMBERS)}"
     cluster.admin.create(NAMESPACES, namespace(name))
     marker = request.node.get_closest_marker("gang_deadline")
@@ -133,7 +139,7 @@ def stage(cluster: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Sta
 
 @pytest.fixture
 def tls(tmp_path: Path) -> Path:
-    """The folders `muster` and `scheduler`, as `muster certificates` makes them."""
+    """Return the folders `muster` and `scheduler`, as `muster certificates` makes them."""
     out = tmp_path / "tls"
     subprocess.run([PROGRAM, "certificates", "--out", out], check=True, capture_output=True, timeout=60)
     return out
@@ -147,7 +153,7 @@ def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def view(request: pytest.FixtureRequest) -> bool:
-    """Whether Muster has the view, and the scheduler beside it reads through that."""
+    """Return whether Muster has the view, through which the scheduler beside it reads."""
     return VIEW or request.node.get_closest_marker("view") is not None
 
 
@@ -159,7 +165,7 @@ def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view:
 
 @pytest.fixture
 def proxy(stage: Stage) -> FaultProxy:
-    """A way to the API server on which requests meet the faults of a test."""
+    """Return a proxy to the API server on which requests meet the faults of a test."""
     return stage.start_fault_proxy()
 
 
@@ -173,13 +179,16 @@ def far_muster(
 
 @pytest.fixture
 def scheduler(stage: Stage, muster: Muster, muster_user: User) -> KubeScheduler:
-    """The second stock scheduler of the sidecar variant: Muster is its extender and shares its account."""
+    """Return the second stock scheduler of the sidecar variant.
+
+    Muster is its extender and shares its account.
+    """
     return stage.start_sidecar(muster, user=muster_user)
 
 
 @pytest.fixture(scope="module")
 def job_rights(cluster: ControlPlane) -> Iterator[None]:
-    """What Muster may do with Jobs if its component for them is installed: there before Muster looks."""
+    """Yield with Muster's rights on Jobs as its component installs them: there before Muster looks."""
     with manifests.applied(cluster.admin, "jobs/batch/rbac.yaml"):
         yield
 

@@ -1,7 +1,7 @@
 """Time for which the scheduler's serial loop waits for a filter call.
 
-It is measured with nothing held and with a full window, with the cost of a call for Muster's process; also that
-of bind calls of pods that are groups of their own. The scheduler is simulated here, over one kept-alive
+It is measured with nothing held and with a full window, with the cost of a call for Muster's process; also
+that of bind calls of pods that are groups of their own. The scheduler is simulated here, over one kept-alive
 connection from this process (Python's http.client; the row `http alone`, a verb that does nothing, shows the
 cost of the connection and the client). The held calls are real ones: a gang with one member more, which never
 comes.

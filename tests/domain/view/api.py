@@ -26,7 +26,7 @@ class Pod(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True):
-    """What a client reads: one event."""
+    """Event as a client reads it."""
 
     type: str
     version: int

@@ -33,7 +33,7 @@ class Connection:
         self._fresh.extend(frames)
 
     def fresh(self) -> list[Frame]:
-        """What was written since the last call."""
+        """Return the frames written since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -46,8 +46,9 @@ class Muster:
         self.connections: list[Connection] = []  # dead ones, too, until that is noticed
 
     def watch(self, version: int, met_at: int) -> Connection:
-        """A watch that goes on from a version. `met_at`: of the list that is read if this process does not
-        know the pods at that version.
+        """Start a watch that goes on from a version.
+
+        `met_at`: of the list that is read if this process does not know the pods at that version.
         """
         if not self.waiting.know(version):
             pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
@@ -58,7 +59,7 @@ class Muster:
         return connection
 
     def watch_list(self, had: int, first: int, last: int) -> Connection:
-        """A watch that sends all pods as they were at the first version, and then events up to the last."""
+        """Start a watch that sends all pods as of the first version, and then events up to the last."""
         events = [pod_event("ADDED", pod) for pod in self._api.at(first).values()]
         events += [*self._api.between(first, last), bookmark(last, ends_initial=True)]
         connection = Connection(PodStream(self.waiting, self.ledger, had, reads_all=True), events, last)

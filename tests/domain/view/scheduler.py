@@ -107,7 +107,7 @@ class Scheduler:
     # ---- bind calls
 
     def call_failed(self, uid: str) -> None:
-        """The pod is tried again, as the informer has it then."""
+        """Requeue the pod, as the informer has it then."""
         self.assumed.discard(uid)
         for frame in self.store.values():
             if frame.pod is not None and frame.pod.uid == uid and not frame.pod.node:

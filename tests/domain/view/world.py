@@ -1,4 +1,4 @@
-"""What happens to the pods, to the ledger and to the watches, each by chance, and what has to hold then."""
+"""Random changes of the pods, the ledger and the watches, with the invariants that hold after them."""
 
 from random import Random
 from typing import TypeVar
@@ -77,7 +77,7 @@ class World:
             ledger.release(uid, self.random.choice(APPEARANCES))
 
     def pods_are_taken_back(self) -> None:
-        """What was posted is not."""
+        """Take back pods that were released but are not posted."""
         ledger = self.muster.ledger
         for uid in self.some_of(
             [uid for uid in ledger.released if uid not in ledger.held or self.waits(uid)]
@@ -192,8 +192,9 @@ class World:
     # ---- what has to hold
 
     def check_writes(self) -> None:
-        """What the scheduler has bound itself is not taken away: it counts it as there before its watch says
-        so.
+        """Check that nothing is taken away that the scheduler has bound itself.
+
+        It counts a pod as bound before its watch says so.
         """
         for connection in self.muster.connections:
             for frame in connection.fresh():
@@ -233,7 +234,7 @@ class World:
     # ---- helpers
 
     def waits(self, uid: str) -> bool:
-        """Whether a pod is unbound, in truth."""
+        """Return whether a pod is really unbound."""
         pod = self.api.by_uid(uid)
         return pod is not None and not pod.node
 

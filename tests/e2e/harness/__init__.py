@@ -1,1 +1,1 @@
-"""What the scenarios stand on: real components, played kubelets, broken wires, a distrustful observer."""
+"""Base of the scenarios: real components, simulated kubelets, broken connections, a distrustful observer."""

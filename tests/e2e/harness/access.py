@@ -1,4 +1,4 @@
-"""Who may come to the API server: the token file, and a kubeconfig for each user."""
+"""Users of the API server: the token file, and a kubeconfig for each user."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ class User:
 
 
 def service_account(namespace: str, name: str) -> User:
-    """The user that a pod with this service account is, so that bindings to the account hold for it."""
+    """Return the user of a pod with this service account, so that bindings to the account hold for it."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
 
@@ -59,8 +59,10 @@ def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> I
 
 
 def signed(client: Client, key: Path, account: User, seconds: int) -> IssuedUser:
-    """With a token that the API server accepts for so long, shorter than it issues any: with the key of its
-    own tokens. It accepts each for a minute after it has expired.
+    """Return a user with a token that the API server accepts for so long, shorter than it issues any.
+
+    It is signed with the key of the server's own tokens. The server accepts each for a minute after it
+    has expired.
     """
     namespace, name = account.name.split(":")[2:]
     uid = client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]
@@ -108,7 +110,7 @@ CALLERS_CA = "callers-ca.crt"  # of the certificate that the API server shows to
 
 
 def write_caller(folder: Path) -> None:
-    """The certificate that the API server shows to webhooks, and the files that make it do so."""
+    """Write the certificate that the API server shows to webhooks, and the files that make it do so."""
     _, client = make_mutual([], 24 * 3600.0, time.time())
     files = {"caller.crt": client.certificate, "caller.key": client.key, CALLERS_CA: client.authority}
     for name, content in files.items():
@@ -144,7 +146,7 @@ def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
 
 
 def proxied(kubeconfig: Path, port: int) -> Path:
-    """A copy of a kubeconfig whose requests go to a proxy on this port of loopback instead of its own."""
+    """Return a copy of a kubeconfig whose requests go to a proxy on this port of loopback."""
     config = yaml.safe_load(kubeconfig.read_text())
     for each in config["clusters"]:
         each["cluster"]["proxy-url"] = f"http://{loopback.at(port)}"

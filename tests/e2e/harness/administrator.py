@@ -33,7 +33,7 @@ class Administrator:
             shutil.copytree(installs.ROOT / name, home / "kube-muster" / name)
 
     def run(self, command: str, *, exit_code: int = 0) -> str:
-        """What it prints. Another exit code than this one is an error."""
+        """Run a command and return its output. Another exit code than this one is an error."""
         done = subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", command],
             cwd=self.home,
@@ -47,12 +47,12 @@ class Administrator:
         return done.stdout
 
     def step(self, number: int) -> str:
-        """The commands of one step of the page."""
+        """Run the commands of one step of the page and return their output."""
         return self.run(commands(self._page, number))
 
 
 def commands(page: Path, number: int) -> str:
-    """The shell block (or blocks) under the heading with this number."""
+    """Return the shell block (or blocks) under the heading with this number."""
     (section,) = re.findall(rf"^## {number}\. .*?(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^( *)```sh\n(.*?)^\1```$", section, re.MULTILINE | re.DOTALL)
     return "\n".join(re.sub(rf"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks)

@@ -1,4 +1,4 @@
-"""What a pod asks for and what a node has, counted by the observer's own rules and not by Muster's."""
+"""Requests of a pod and capacity of a node, counted by the observer's own rules and not by Muster's."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ OUR_MARKS = "kube-muster.io/"
 
 
 def quantity(text: str | int | float) -> int:
-    """A Kubernetes quantity in thousandths, rounded up."""
+    """Return a Kubernetes quantity in thousandths, rounded up."""
     written = str(text)
     number = written.rstrip("numkKMGTPEi")
     scale = SUFFIXES[written[len(number) :]] if number != written else Decimal(1)
@@ -27,7 +27,7 @@ def quantity(text: str | int | float) -> int:
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:
-    """The marks of the default-scheduler variant are no resource of any node, so they are left out."""
+    """Return amounts without the marks of the default-scheduler variant: no node has such a resource."""
     given = (written or {}).items()
     return Counter({name: quantity(value) for name, value in given if not name.startswith(OUR_MARKS)})
 
@@ -53,7 +53,10 @@ def _asked(container: Json) -> Amounts:
 
 
 def _pod_level(spec: Json, total: Amounts) -> dict[str, int]:
-    """What the pod as a whole states replaces the sum of its containers; told as the difference to it."""
+    """Return the requests of the pod as a whole, as the difference to the sum of its containers.
+
+    They replace that sum.
+    """
     stated = amounts(spec.get("resources", {}).get("requests"))
     return {name: value - total[name] for name, value in stated.items()}
 

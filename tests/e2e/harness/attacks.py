@@ -1,4 +1,4 @@
-"""What a tenant writes to harm others, all of which the API allows."""
+"""Objects that a tenant writes to harm others, all of which the API allows."""
 
 import os
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Tenant(NamedTuple):
         return self.create(POD_GROUPS, made)
 
     def create(self, resource: Resource, bodies: Iterable[Json]) -> int:
-        """How many were taken: being refused is one way of costing others nothing."""
+        """Create these objects and return how many were accepted: a refused one costs others nothing."""
         taken = 0
         for body in bodies:
             try:
@@ -72,7 +72,9 @@ def resource_names(tenant: Tenant) -> int:
 
 
 def absent_queues(tenant: Tenant) -> int:
-    """The first are refused, each after a look at the API server, in turn; LocalQueues may come after their
+    """Create pods of absent queues and return their number.
+
+    The first are refused, each after a look at the API server, in turn; LocalQueues may come after their
     pods.
     """
     looked_up, later = range(150 * TIMES), range(350 * TIMES)

@@ -1,4 +1,4 @@
-"""What was written to the API server, by whom: its own audit log."""
+"""Writes to the API server with their users: its own audit log."""
 
 import json
 import time
@@ -51,11 +51,11 @@ class Audit:
         )
 
     def mark(self) -> int:
-        """A place in the log, for `since`."""
+        """Return a position in the log, for `since`."""
         return self._log.stat().st_size if self._log.exists() else 0
 
     def silent(self, kinds: Collection[str], seconds: float) -> bool:
-        """Whether nothing of these kinds (`queues/status`) was written in the last so many seconds."""
+        """Return whether nothing of these kinds (`queues/status`) is written for so many seconds."""
         mark, until = self.mark(), time.monotonic() + seconds
         while time.monotonic() < until:
             if any(each.what in kinds for each in self.since(mark)):
@@ -72,7 +72,7 @@ class Audit:
 
 
 def counted(writes: Iterable[Write]) -> Counter[str]:
-    """How many of each: `muster patch queues/status a`."""
+    """Count the writes of each kind: `muster patch queues/status a`."""
     return Counter(f"{write.user} {write.verb} {write.what} {write.name}" for write in writes)
 
 

@@ -18,8 +18,10 @@ ITS_SECRETS = "controller.cert-manager.io/fao=true"
 
 
 def crds(*kinds: str) -> list[Json]:
-    """Those of the release that the module pins; all of its own group unless kinds are named. Without their
-    conversion there is no need for its webhook.
+    """Return the CRDs of the release that the module pins.
+
+    They are all of its own group unless kinds are named. Without their conversion there is no need for
+    its webhook.
     """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"
     found = read(sorted(folder.glob("cert-manager.io_*.yaml")))
@@ -27,8 +29,9 @@ def crds(*kinds: str) -> list[Json]:
 
 
 def process(cluster: ControlPlane, gates: str = "") -> Process:
-    """Not yet started. The gates are as its flag --feature-gates takes them. It may do everything: its rights
-    are not what is tried.
+    """Return a process that is not yet started, with gates as its flag --feature-gates takes them.
+
+    It may do everything: its rights are not under test.
     """
     program = build.tool(MODULE, "kube-muster.io/cert-manager")
     environment = {"KUBECONFIG": str(cluster.kubeconfig(ADMIN)), "FEATURE_GATES": gates}

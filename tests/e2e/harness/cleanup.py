@@ -1,4 +1,4 @@
-"""What a test leaves behind is taken away, so that the next one finds an empty cluster."""
+"""Removal of the objects that a test leaves behind, so that the next one finds an empty cluster."""
 
 from collections.abc import Callable
 
@@ -43,8 +43,10 @@ def clean(client: Client, namespace: str) -> None:
 
 
 def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS) -> None:
-    """Kinds that are not installed have nothing to take away. A policy that was deleted a moment ago is asked
-    by the API server until its own watch has told it so.
+    """Delete all objects of a kind; kinds that are not installed have none.
+
+    The API server still asks a policy that was deleted a moment ago, until its own watch reports the
+    deletion.
     """
     refusals: list[ApiError] = []
 
@@ -65,7 +67,7 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
 
 
 def _gone(client: Client, resource: Resource, namespace: str) -> bool:
-    """Finalizers whose controllers do not run here are taken off by hand."""
+    """Return whether all are gone; finalizers whose controllers do not run here are removed by hand."""
     left = client.items(resource, namespace)
     for item in left:
         metadata = item["metadata"]

@@ -24,7 +24,7 @@ CONNECTIONS = 16
 
 @dataclass(frozen=True)
 class Access:
-    """What a client needs to reach the API server as somebody."""
+    """Client settings to reach the API server as a user."""
 
     server: str
     token: str
@@ -70,7 +70,7 @@ class Client:
     def exchange(
         self, method: str, path: str, body: bytes | None, content: str, accept: str = "application/json"
     ) -> tuple[int, bytes]:
-        """The answer as it is, also one that says what is wrong."""
+        """Send a request and return the answer as it is, also one that reports an error."""
         headers = {**self._with(content), "Accept": accept}
         answer = self._pool.request(method, path, body=body, headers=headers)
         return answer.status, answer.data
@@ -79,7 +79,7 @@ class Client:
         return self._json("POST", resource.path(_namespace(body)), body)
 
     def dry_run(self, resource: Resource, body: Json) -> Json:
-        """The same, without keeping it."""
+        """Create an object without keeping it."""
         return self._json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
 
     def create_many(self, resource: Resource, bodies: Iterable[Json], parallel: int = 8) -> list[Json]:
@@ -91,7 +91,7 @@ class Client:
         return self._json("GET", resource.path(namespace, name))
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        """The object, or None when there is none."""
+        """Return the object, or None when there is none."""
         try:
             return self.get(resource, name, namespace)
         except ApiError as error:
@@ -100,7 +100,7 @@ class Client:
             raise
 
     def listing(self, resource: Resource, namespace: str = "", **query: str) -> Json:
-        """The list object itself, for its resourceVersion; `items` has the items alone."""
+        """Return the list object itself, for its resourceVersion; `items` returns the items alone."""
         return self._json("GET", _asking(resource.path(namespace), query))
 
     def items(self, resource: Resource, namespace: str = "", **query: str) -> Sequence[Json]:
@@ -131,7 +131,7 @@ class Client:
         )
 
     def bind(self, namespace: str, name: str, node: str) -> None:
-        """What a scheduler does, by hand."""
+        """Bind a pod by hand, as a scheduler does."""
         body = {"metadata": {"name": name, "namespace": namespace}, "target": {"kind": "Node", "name": node}}
         self.request("POST", PODS.path(namespace, name, "binding"), body)
 
@@ -147,7 +147,7 @@ class Client:
         )
 
     def stream(self, path: str, accept: str) -> Watch:
-        """A watch in another form than JSON; its path says what is watched."""
+        """Return a watch in another form than JSON; its path names the resource."""
         return Watch(self._connections(1), path, {**self._headers, "Accept": accept})
 
     def _json(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Json:
@@ -173,7 +173,7 @@ class Client:
 
 
 def refusal(action: Callable[[], object]) -> str:
-    """The words of a refusal; empty when it passes."""
+    """Return the words of a refusal; empty when the action passes."""
     try:
         action()
     except ApiError as error:

@@ -11,7 +11,7 @@ MODULE = Path(__file__).parents[1] / "client-go"
 
 
 def watched(body: bytes, content_type: str) -> list[tuple[str, Json]]:
-    """The events of a watch: type and object."""
+    """Return the events of a watch: type and object."""
     return [(event["type"], event["object"]) for event in _decoded("watch", content_type, body)]
 
 

@@ -85,7 +85,7 @@ class ControlPlane:
         self.wait_ready()
 
     def close(self) -> None:
-        """The API server first: it would spend its last seconds looking for etcd."""
+        """Stop all components, the API server first: it would spend its last seconds looking for etcd."""
         self.admin.close()
         for process in (*self._others, self.apiserver, self.etcd):
             if process.alive():
@@ -108,14 +108,14 @@ class ControlPlane:
 
     @property
     def signing_key(self) -> Path:
-        """Of the tokens of service accounts."""
+        """Return the key of the tokens of service accounts."""
         return self.binaries / "key.pem"
 
     def access(self, user: User, server: str | None = None) -> Access:
         return Access(server or self.server, user.token, self.certificate)
 
     def kubeconfig(self, user: User, server: str | None = None) -> Path:
-        """A file for this user; another server is a proxy in front of this one."""
+        """Write a kubeconfig for this user; another server is a proxy in front of this one."""
         port = (server or self.server).rpartition(":")[2]
         path = self.folder / f"{user.name.replace(':', '-')}-{port}.kubeconfig"
         return write_kubeconfig(path, user, self.access(user, server))

@@ -21,7 +21,7 @@ class Devices:
         self._create(DEVICE_CLASSES, "DeviceClass", stage.namespace, {"selectors": [chosen]})
 
     def on(self, node: str, count: int) -> None:
-        """The driver finds so many devices on a node."""
+        """Publish so many devices on a node, as a driver does."""
         name = f"{self._stage.namespace}-{node}"
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         devices = [{"name": f"gpu-{number}"} for number in range(count)]
@@ -30,7 +30,7 @@ class Devices:
         self._slices.append(name)
 
     def claimed(self, name: str) -> Json:
-        """What a pod says of a claim of its own for one device; its spec has to include it."""
+        """Create a claim for one device, and return the fields that a pod's spec needs for it."""
         asked = {"name": "gpu", "exactly": {"deviceClassName": self._stage.namespace}}
         spec = {"devices": {"requests": [asked]}}
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)

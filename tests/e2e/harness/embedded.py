@@ -33,7 +33,7 @@ STOCK = {"schedulerName": "default-scheduler"}
 
 
 class EmbeddedControlPlane:
-    """As much of a ControlPlane as the stage asks for."""
+    """Embedded control plane with the part of ControlPlane that the stage needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class EmbeddedControlPlane:
 
 
 class EmbeddedScheduler(Scheduler):
-    """As much of a KubeScheduler as scenarios ask for."""
+    """Embedded scheduler with the part of KubeScheduler that scenarios need."""
 
     def kill(self) -> None:
         self.stop()
@@ -91,14 +91,14 @@ class EmbeddedStage(Stage):
 
 
 def _bind_mark(config: Json) -> str:
-    """The resource that the entry for binding manages; empty where it manages none."""
+    """Return the resource that the entry for binding manages; empty where it manages none."""
     binders = [entry for entry in config.get("extenders", []) if "bindVerb" in entry]
     return next((each["name"] for entry in binders for each in entry.get("managedResources", [])), "")
 
 
 @contextmanager
 def embedded_stage(folder: Path) -> Iterator[EmbeddedStage]:
-    """An empty embedded cluster; the observer judges at the end."""
+    """Yield an empty embedded cluster; the observer checks at the end."""
     with EmbeddedControlPlane(folder) as cluster:
         client = cluster.admin
         client.create(NAMESPACES, namespace(NAMESPACE))

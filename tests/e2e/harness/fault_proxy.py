@@ -45,8 +45,9 @@ class FaultProxy:
         key: Path | None = None,
         remember: int | None = None,
     ) -> None:
-        """Without a certificate it speaks plain HTTP, as a server on loopback may. It remembers the last
-        `remember` calls, else all.
+        """Start a proxy that remembers the last `remember` calls, else all.
+
+        Without a certificate it speaks plain HTTP, as a server on loopback may.
         """
         self.target = server.rpartition("/")[2]
         self.trust = ssl.create_default_context(cafile=str(certificate)) if certificate else None
@@ -77,7 +78,7 @@ class FaultProxy:
         return loopback.at(self._server.server_address[1])
 
     def inject(self, *faults: Fault) -> None:
-        """Requests meet the faults in this order; each is used up by as many requests as it says."""
+        """Let requests meet the faults in this order; each is used up by its number of requests."""
         with self._lock:
             self._faults = [each for each in (*self._faults, *faults) if each.times > 0]
 
@@ -87,7 +88,7 @@ class FaultProxy:
             return [fault for fault in self._faults if fault.times > 0]
 
     def cut(self, watches: Fault) -> int:
-        """Ends the streams whose requests this fault would be for, and says how many."""
+        """End the streams whose requests this fault would match, and return their number."""
         return self._server.cut(watches)
 
     def take(self, method: str, path: str, body: bytes = b"", agent: str = "") -> Fault | None:
@@ -180,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Calls are kept in `FaultProxy.calls`."""
+        """Ignore the message: calls are kept in `FaultProxy.calls`."""
 
     def _serve(self) -> None:
         body = self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -225,7 +226,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(answer.status, answer.getheaders(), content) if fault.answered else 0
 
     def _hung_up(self) -> bool:
-        """Whoever waits for an answer sends nothing: what can be read is the end."""
+        """Return whether the caller has closed.
+
+        It sends nothing while it waits for an answer: readable data is the end.
+        """
         return bool(select.select([self.connection], [], [], 0)[0])
 
     def _pass_on(self, body: bytes) -> int:
@@ -259,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.proxy.record(Call(self.command, self.path, status, self._body))
 
     def _head(self, status: int, headers: Iterable[tuple[str, str]], length: tuple[str, str]) -> None:
-        """Noted before it is sent: who has the answer finds it among the calls."""
+        """Send the head of an answer, recorded first: a caller with the answer finds it among the calls."""
         self._record(status)
         self.send_response_only(status)
         reserved = [(name, value) for name, value in headers if name.lower() not in HOP_BY_HOP]

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the API server, said in advance and done once."""
+"""Faults between a client and the API server, declared in advance and executed once."""
 
 import json
 import re
@@ -14,8 +14,10 @@ Pieces = Iterator[bytes]
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests with this method whose path matches, whose body has these
-    words, whose query has those, and whose User-Agent begins so.
+    """Fault for the next `times` matching requests.
+
+    They match by method, path, words of the body, words of the query, and the beginning of the
+    User-Agent.
     """
 
     method: str
@@ -42,7 +44,7 @@ class Fault:
         return bool(re.search(self.path, path)) and self.asked in query and agent.startswith(self.agent)
 
     def body(self) -> bytes:
-        """An answer in the shape of the API server's own refusals."""
+        """Return an answer in the form of the API server's own refusals."""
         reason = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests"}.get(
             self.status or 0, "InternalError"
         )
@@ -56,33 +58,42 @@ def answer(status: int, method: str = "POST", path: str = BINDING, times: int = 
 
 
 def lose_answer(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
-    """It succeeds, but the connection is cut before the answer: the caller cannot know."""
+    """Return a fault that lets a request succeed, but cuts the connection before the answer.
+
+    The caller cannot know the result.
+    """
     return Fault(method, path, answered=False, times=times)
 
 
 def hold_answer(
     released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """It succeeds, but the answer is kept until the test releases it: a timeout after success."""
+    """Return a fault that keeps the answer until the test releases it: a timeout after success."""
     return Fault(method, path, after=released.wait, times=times)
 
 
 def hold_request(
     released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """It does not reach the API server until the test releases it. `fault.hit` tells that it came."""
+    """Return a fault that keeps a request from the API server until the test releases it.
+
+    `fault.hit` tells that it came.
+    """
     return Fault(method, path, before=released.wait, times=times)
 
 
 def keep_gate_shut(released: threading.Event, pod: str) -> Fault:
-    """The pod is let in only when the test releases it: its gang waits at the barrier until then."""
+    """Return a fault that admits the pod only when the test releases it.
+
+    Its gang waits at the barrier until then.
+    """
     return hold_request(released, "PATCH", rf"/pods/{pod}$", times=OFTEN)
 
 
 def lose_request(
     released: threading.Event, method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """It hangs until the test releases it, and never reaches the API server."""
+    """Return a fault that hangs a request until the test releases it; it never reaches the API server."""
     return Fault(method, path, status=500, before=released.wait, times=times)
 
 

@@ -9,7 +9,10 @@ SERVICES = ("10.0.0.0/24", "fd00:10::/112")  # of IPv4 and of IPv6
 
 
 def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
-    """The member's name must be in the initial cluster; fsync is for data that outlives the test."""
+    """Return the flags of etcd.
+
+    The member's name must be in the initial cluster; fsync is for data that outlives the test.
+    """
     clients, peers = (f"http://{loopback.at(number)}" for number in (port, peer_port))
     return [
         "--name=e2e",
@@ -49,7 +52,10 @@ def apiserver(
 
 
 def scheduler(config: Path, kubeconfig: Path, port: int, certificate: Path, key: Path) -> list[str]:
-    """The API server has no client CA to look up; probes and metrics are read without a token."""
+    """Return the flags of kube-scheduler.
+
+    The API server has no client CA to look up; probes and metrics are read without a token.
+    """
     return [
         f"--config={config}",
         f"--authentication-kubeconfig={kubeconfig}",

@@ -38,7 +38,7 @@ class Follower(threading.Thread):
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Returns when the first list has been handed over."""
+        """Start and return when the first list has been handed over."""
         super().start()
         wait_for(lambda: self._version, what=f"first list of {self._resource.plural}")
 
@@ -58,8 +58,9 @@ class Follower(threading.Thread):
                 self._ended.wait(0.1)
 
     def has_reached(self, version: int) -> bool:
-        """Whether everything until then has been handed over, if an object of this kind has that version:
-        events come in order.
+        """Return whether everything up to a version has been handed over.
+
+        An object of this kind must have that version: events come in order.
         """
         return self._reached >= version
 
@@ -68,7 +69,10 @@ class Follower(threading.Thread):
         self._asked.set()
 
     def settled(self) -> bool:
-        """A list cannot prove it: what came and went while a watch was down is in no list."""
+        """Return whether all events have been received.
+
+        A list cannot prove it: objects that came and went while a watch was down are in no list.
+        """
         if self._asked.is_set() and (watch := self._watch) is not None:
             watch.close()
         return not self._asked.is_set()
@@ -82,13 +86,16 @@ class Follower(threading.Thread):
             self._follow()
 
     def _settle(self) -> None:
-        """A short watch that came to its proper end has told all that happened before it began."""
+        """Run a short watch: one that ends properly has reported all that happened before it began."""
         for kind, item in self._client.watch(self._resource, self._version, seconds=SHORTEST):
             self._event(kind, item)
         self._asked.clear()
 
     def _list(self) -> None:
-        """What is gone went at some time since the last event: the earliest possible accuses nobody."""
+        """List the objects and report the absent ones as deleted.
+
+        They were deleted at some time since the last event: the earliest possible one accuses nobody.
+        """
         listing = self._client.listing(self._resource)
         version = listing["metadata"]["resourceVersion"]
         present = {item["metadata"]["uid"]: item for item in listing["items"]}
@@ -123,7 +130,10 @@ class Follower(threading.Thread):
             self.known[item["metadata"]["uid"]] = item
 
     def _take(self, error: Exception) -> None:
-        """An unreachable server is tried again; only a version that is gone means that events may be lost."""
+        """Handle an error: an unreachable server is tried again.
+
+        Only an expired version may mean lost events.
+        """
         status = getattr(error, "status", 0)
         if status == GONE:
             self.gaps.append(f"{self._resource.plural} after version {self._version}: {error}")

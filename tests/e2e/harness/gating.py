@@ -1,4 +1,4 @@
-"""What gates pods at birth, as each release is installed: a policy, or Muster's webhook before 1.36."""
+"""Gates of pods at birth, as each release is installed: a policy, or Muster's webhook before 1.36."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

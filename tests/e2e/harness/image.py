@@ -33,19 +33,19 @@ class Image:
         self._engine = engine
 
     def command(self, name: str, folder: Path) -> list[str]:
-        """What starts it in a container of this name, which sees the folder as FOLDER."""
+        """Return the command that starts a container of this name, which sees the folder as FOLDER."""
         mount = f"--volume={folder}:{FOLDER}:ro"
         return [self._engine, "run", "--rm", f"--name={name}", *AS_IN_A_POD, mount, TAG]
 
     def output(self, *arguments: str, program: str = "muster") -> str:
-        """What a command in it prints."""
+        """Return the output of a command in the image."""
         command = [self._engine, "run", "--rm", *AS_IN_A_POD, f"--entrypoint={program}", TAG, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_RUN, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def forget(self, name: str) -> None:
-        """A container outlives the engine's command when that is killed."""
+        """Remove a container, which outlives the engine's command when that is killed."""
         _quietly([self._engine, "rm", "--force", name])
 
 

@@ -1,4 +1,4 @@
-"""What a user applies: the objects that kustomize builds of an overlay, and those that Helm renders."""
+"""Objects that a user applies: those that kustomize builds of an overlay, and those that Helm renders."""
 
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -17,14 +17,14 @@ HELM = "helm.sh/helm/v3/cmd/helm"
 
 
 def kustomized(kubectl: Path, folder: Path) -> Objects:
-    """The objects of an overlay."""
+    """Return the objects of an overlay."""
     return _objects(_output([str(kubectl), "kustomize", str(folder)]))
 
 
 def rendered(
     kubernetes: str, values: Mapping[str, str] | None = None, *, namespace: str = "kube-muster"
 ) -> Objects:
-    """The objects of the chart, with values as `--set` takes them."""
+    """Return the objects of the chart, with values as `--set` takes them."""
     given = [f"--set={key}={value}" for key, value in (values or {}).items()]
     command = [str(helm()), "template", "muster", str(INSTALL / "chart"), f"--namespace={namespace}"]
     return _objects(_output([*command, f"--kube-version={kubernetes}", *given]))
@@ -35,8 +35,9 @@ def helm() -> Path:
 
 
 def overlay(folder: Path, install: str, components: Iterable[str], release: str) -> Path:
-    """An overlay as a user writes it, with components of manifests/ on top of an install, for a cluster of
-    this exact release.
+    """Write an overlay as a user does, for a cluster of this exact release.
+
+    It has components of manifests/ on top of an install.
     """
     target = folder / "overlay"
     target.mkdir()

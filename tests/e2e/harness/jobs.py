@@ -1,5 +1,7 @@
-"""Jobs of batch/v1 and the words for them. Their pods are made by the real job controller, which a test has
-to start: `stage.start_controller_manager()`.
+"""Jobs of batch/v1 and their helpers.
+
+Their pods are created by the real job controller, which a test has to start:
+`stage.start_controller_manager()`.
 """
 
 from typing import Any
@@ -27,8 +29,9 @@ def job(
     more: Json | None = None,
     **pod: Any,
 ) -> Json:
-    """The queue is named on the Job and on its pods. `more` goes into the spec as it is:
-    `{"backoffLimit": 0}`; other keywords are those of `objects.pod`.
+    """Return a Job with the queue on the Job and on its pods.
+
+    `more` goes into the spec as it is: `{"backoffLimit": 0}`; other keywords are those of `objects.pod`.
     """
     named = {} if queue is None else {objects.QUEUE_NAME: queue}
     made = objects.pod("", namespace=namespace, queue=queue, **{"restartPolicy": "Never", **pod})
@@ -62,7 +65,7 @@ class StagedJobs:
         self._kubelet = kubelet
 
     def create(self, name: str, **options: Any) -> Json:
-        """As `job` takes them."""
+        """Create a Job; options as `job` takes them."""
         return self._client.create(JOBS, job(name, namespace=self._namespace, **options))
 
     def get(self, name: str) -> Json:
@@ -79,12 +82,12 @@ class StagedJobs:
         self.change(name, suspend=False)
 
     def delete(self, name: str) -> None:
-        """With its pods."""
+        """Delete a Job with its pods."""
         path = JOBS.path(self._namespace, name)
         self._client.request("DELETE", path, {"propagationPolicy": "Background"})
 
     def pods(self, name: str, phase: str = "") -> list[str]:
-        """The names of its pods, or of those in this phase."""
+        """Return the names of a Job's pods, or of those in this phase."""
         found = self._client.items(PODS, self._namespace, labelSelector=f"{OF_JOB}={name}")
         return sorted(
             each["metadata"]["name"]
@@ -93,7 +96,7 @@ class StagedJobs:
         )
 
     def wait_pods(self, name: str, count: int, phase: str = "") -> list[str]:
-        """Until it has so many pods, or so many in this phase."""
+        """Wait until a Job has so many pods, or so many in this phase; return their names."""
         wait_for(lambda: len(self.pods(name, phase)) == count, what=f"Job {name}: {count} pods {phase}")
         return self.pods(name, phase)
 
@@ -102,7 +105,7 @@ class StagedJobs:
         self._kubelet.finish(self._namespace, self.pods(name, "Running"), phase)
 
     def condition(self, name: str, type_: str) -> Json:
-        """Empty where it has none of this type, or is not there yet."""
+        """Return a condition of a Job; empty if it has none of this type, or is not there yet."""
         found = self._client.find(JOBS, name, self._namespace) or {}
         conditions = found.get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == type_), {})
@@ -114,7 +117,10 @@ class StagedJobs:
         return self.condition(name, type_)
 
     def wait_status(self, name: str, **status: Any) -> Json:
-        """Until its status says this: `wait_status("work", active=2, succeeded=1)`; what is absent is 0."""
+        """Wait until the status of a Job has these values.
+
+        `wait_status("work", active=2, succeeded=1)`; an absent count is 0.
+        """
 
         def has_status() -> bool:
             found = self.get(name).get("status", {})

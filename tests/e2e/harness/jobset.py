@@ -53,8 +53,9 @@ def job_set(
 
 
 class JobSetController:
-    """`with JobSetController(cluster):` on a cluster with kube-controller-manager. With it its kind
-    goes, too. It may do everything: its rights are not what is tried.
+    """JobSet controller: `with JobSetController(cluster):` on a cluster with kube-controller-manager.
+
+    Its kind is removed with it. It may do everything: its rights are not under test.
     """
 
     def __init__(self, cluster: ControlPlane) -> None:
@@ -83,7 +84,7 @@ class JobSetController:
         self.process.kill()
 
     def _make_way(self) -> None:
-        """A stand-in of this kind may have been left by other tests."""
+        """Delete a stand-in of this kind that other tests may have left."""
         if self._client.find(CRDS, CRD):
             self._client.delete(CRDS, CRD)
             wait_for(lambda: self._client.find(CRDS, CRD) is None, what="the stand-in gone")
@@ -97,7 +98,7 @@ class JobSetController:
         return configuration
 
     def _in_force(self) -> bool:
-        """Whether what a JobSet leaves open is filled in, by a controller that answers."""
+        """Return whether defaults of a JobSet are filled in, by a controller that answers."""
         self.process.require_alive()
         shown = job_set("for-show", namespace="default", suspend=True)
         try:
@@ -138,7 +139,7 @@ def _crd() -> Json:
 
 
 def _webhooks() -> list[Json]:
-    """As its kustomization makes them: those of pods ask only for pods of a JobSet."""
+    """Return the webhooks as its kustomization makes them: those of pods ask only for pods of a JobSet."""
     folder = _components() / "webhook"
     patches = {
         f"{each}WebhookConfiguration": yaml.safe_load(

@@ -52,7 +52,7 @@ class GangSeen(Seen):
 
 @dataclass(frozen=True)
 class Violation:
-    """What was wrong, and when: in the seconds of the history's own clock."""
+    """Violation with its time, in seconds of the history's own clock."""
 
     at: float
     key: str  # of the node, or of the gang
@@ -61,7 +61,7 @@ class Violation:
 
 @dataclass
 class Gang:
-    """How far one gang stands, and since when it has been in pieces."""
+    """State of one gang, and since when it has been incomplete."""
 
     name: str
     min_member: int | None = None
@@ -72,7 +72,10 @@ class Gang:
     gone_at: float | None = None  # when its PodGroup was deleted
 
     def review(self, now: float, deadline: float) -> str | None:
-        """Called after each change of its members; a gang that stood whole once is never judged again."""
+        """Return a violation, if there is one, after each change of the gang's members.
+
+        A gang that was once complete is not checked again.
+        """
         if self.min_member is None or self.stood_whole:
             return None
         standing = len(self.members)
@@ -91,7 +94,7 @@ class Gang:
 
 @dataclass
 class Room:
-    """What a node has, and what it had until lately: (until when, how much)."""
+    """Capacity of a node, now and until lately: (until when, how much)."""
 
     allocatable: Amounts
     former: list[tuple[float, Amounts]] = field(default_factory=list)
@@ -101,7 +104,7 @@ class Room:
         self.allocatable = allocatable
 
     def most(self, since: float) -> Amounts:
-        """The most of each resource that it had at any time since then."""
+        """Return the most of each resource that it had at any time since then."""
         most = Amounts(self.allocatable)
         for until, allocatable in self.former:
             if until > since:
@@ -120,8 +123,10 @@ class Review:
         calm: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
-        """`restarts`: when Muster was ready again. It cannot know then what a gang needs whose PodGroup was
-        deleted before: such a gang is judged no more.
+        """Judge a history. `restarts`: when Muster was ready again.
+
+        It cannot know then the size of a gang whose PodGroup was deleted before: such a gang is not
+        checked any more.
         """
         self.found: list[Violation] = []
         self._deadline = deadline
@@ -142,7 +147,7 @@ class Review:
         return list(dict.fromkeys(each.what for each in self.found))
 
     def in_pieces(self) -> list[str]:
-        """The gangs that stand between 0 and minMember when the history ends, whether that is late or not."""
+        """Return the gangs between 0 and minMember when the history ends, whether that is late or not."""
         return [
             f"gang {gang.name} stands with {len(gang.members)} of {gang.min_member}"
             + ("" if gang.recorded else ", and its PodGroup is gone")
@@ -160,7 +165,10 @@ class Review:
                 self._take_gang(event)
 
     def _take_node(self, event: NodeSeen) -> None:
-        """A node that shrinks under its pods is no scheduler's fault: only bindings are judged."""
+        """Record a node; only bindings are checked.
+
+        A node that shrinks under its pods is no scheduler's fault.
+        """
         if event.allocatable is None:
             self._nodes.pop(event.key, None)
         elif (capacity := self._nodes.get(event.key)) is None:
@@ -169,7 +177,7 @@ class Review:
             capacity.change(event.allocatable, self._calm(event.at))
 
     def _take_gang(self, event: GangSeen) -> None:
-        """What a gang needs outlives its record, until the last of its members is gone."""
+        """Record a gang: its minMember outlives its PodGroup, until the last of its members is gone."""
         gang = self._gang(event.key)
         if event.min_member is None:
             gang.recorded, gang.gone_at = False, event.at
@@ -238,7 +246,7 @@ class Review:
             self.found.append(Violation(at, gang.name, what))
 
     def _is_forgotten(self, gang: Gang, at: float) -> bool:
-        """Whether Muster was started anew since its PodGroup was deleted, while there was time to undo it."""
+        """Return whether Muster was restarted after the PodGroup was deleted, with time left to undo it."""
         if gang.gone_at is None:
             return False
         latest = at if gang.partial_since is None else gang.partial_since + self._deadline

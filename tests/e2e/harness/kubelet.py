@@ -61,7 +61,7 @@ class Kubelet:
         self._on.set()
 
     def refuse(self, chosen: str | Chooser) -> None:
-        """These pods, by name or by a function of the pod, fail at admission when they are bound."""
+        """Reject these pods at admission when they are bound: by name, or by a function of the pod."""
         self._refused.append(
             (lambda pod: bool(pod["metadata"]["name"] == chosen)) if isinstance(chosen, str) else chosen
         )
@@ -71,13 +71,13 @@ class Kubelet:
         self._refused.clear()
 
     def pull(self, *names: str) -> None:
-        """The images of these pods are never there: bound, they stay Pending."""
+        """Keep these pods Pending once they are bound, as if their images were never there."""
         self._pulling.update(names)
 
     def finish(
         self, namespace: str, names: Iterable[str], phase: str = "Succeeded", code: int | None = None
     ) -> None:
-        """Running pods come to their end. `code`: that of their container, 0 or 1 if not given."""
+        """End running pods. `code`: that of their container, 0 or 1 if not given."""
         ended = _container(_ended(phase, code))
         for name in names:
             self._patch(namespace, name, {"phase": phase, "containerStatuses": [ended]})
@@ -93,7 +93,10 @@ class Kubelet:
                 self._serve(pod)
 
     def _serve(self, pod: Json) -> None:
-        """A pod that changed meanwhile comes again by its own event; a server that is away comes back."""
+        """Advance a pod, and try again later if the API server is away.
+
+        A pod that changed meanwhile comes again by its own event.
+        """
         try:
             self._advance(pod)
         except ApiError as error:
@@ -135,7 +138,10 @@ def _running() -> Json:
 
 
 def _refusal(pod: Json) -> Json:
-    """What a real kubelet writes when its own admission finds no room: no container was ever started."""
+    """Return the status that a real kubelet writes when it rejects a pod for lack of capacity.
+
+    No container was ever started.
+    """
     node = pod["spec"]["nodeName"]
     message = f"Pod was rejected: Node {node} didn't have enough resource: cpu"
     return {"phase": "Failed", "reason": "OutOfcpu", "message": message, "startTime": _now()}

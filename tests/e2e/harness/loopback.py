@@ -15,7 +15,7 @@ def is_v6() -> bool:
 
 
 def at(port: int) -> str:
-    """As URLs and flags have it: `127.0.0.1:8281`, `[::1]:8281`."""
+    """Return the address as URLs and flags have it: `127.0.0.1:8281`, `[::1]:8281`."""
     return f"[{host()}]:{port}" if is_v6() else f"{host()}:{port}"
 
 

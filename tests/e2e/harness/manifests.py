@@ -35,7 +35,7 @@ def documents(*patterns: str) -> Iterator[Json]:
 
 
 def service_accounts() -> list[User]:
-    """The users behind the service accounts that the manifests make, for the token file."""
+    """Return the users of the manifests' service accounts, for the token file."""
     found = [
         document["metadata"]
         for document in documents("**/*.yaml")
@@ -47,12 +47,12 @@ def service_accounts() -> list[User]:
 
 
 def apply(client: Client, *patterns: str) -> list[Json]:
-    """Creates or replaces what the files say; new kinds are waited for. Returns the objects as written."""
+    """Create or replace the objects of the files; wait for new kinds. Return the objects as written."""
     return install(client, list(documents(*patterns)))
 
 
 def install(client: Client, written: list[Json]) -> list[Json]:
-    """The same for objects from anywhere."""
+    """Create or replace objects from anywhere, as `apply` does."""
     for document in written:
         apply_one(client, document)
     for document in written:
@@ -74,8 +74,9 @@ def apply_one(client: Client, document: Json) -> Json:
 
 
 def remove(client: Client, written: Iterable[Json]) -> None:
-    """Takes back what `apply` made, last first. A kind takes a moment to go; made again before that, it would
-    go, too.
+    """Remove the objects that `apply` made, last first.
+
+    A kind takes a moment to go; made again before that, it would go, too.
     """
     documents = list(written)
     for document in reversed(documents):
@@ -96,7 +97,7 @@ def applied(client: Client, *patterns: str) -> Iterator[None]:
 
 
 def find(client: Client, document: Json) -> Json | None:
-    """The object as the API server has it; None where even its kind is gone."""
+    """Return the object as the API server has it; None where even its kind is gone."""
     try:
         resource = resource_of(client, document)
     except (LookupError, ApiError):
@@ -106,7 +107,7 @@ def find(client: Client, document: Json) -> Json | None:
 
 
 def resource_of(client: Client, document: Json) -> Resource:
-    """Where objects of this kind live, asked from the API server."""
+    """Return the resource of this kind of object, looked up in the API server."""
     version, kind = document["apiVersion"], document["kind"]
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
     for each in client.request("GET", prefix)["resources"]:
@@ -121,7 +122,7 @@ def ensure_namespace(client: Client, name: str | None) -> None:
 
 
 def _objects(document: Json | None) -> Iterator[Json]:
-    """Empty documents and lists of objects are both usual in YAML files."""
+    """Yield the objects of a document; empty documents and lists of objects are both usual in YAML files."""
     if document and document.get("kind") == "List":
         yield from document["items"]
     elif document and "kind" in document and "apiVersion" in document:
@@ -129,7 +130,10 @@ def _objects(document: Json | None) -> Iterator[Json]:
 
 
 def _wait_established(client: Client, name: str) -> None:
-    """Until its objects can be listed, too: for a moment the API server says that it gets ready for that."""
+    """Wait until the objects of a CRD can be listed, too.
+
+    For a moment the API server says that it gets ready for that.
+    """
 
     def is_ready() -> bool:
         found = client.get(CRDS, name)

@@ -39,7 +39,7 @@ class Muster:
         program: Sequence[str] = (str(PROGRAM),),
         view: bool = False,
     ) -> None:
-        """With a view, its scheduler reads pods through it: `view_kubeconfig` says how."""
+        """Start Muster. With a view, its scheduler reads pods through it: `view_kubeconfig` says how."""
         verbs, health, debug, *others = free_ports(4 if view else 3)
         self.address, self._health, self._debug = map(loopback.at, (verbs, health, debug))
         self.view_port = others[0] if view else None
@@ -63,11 +63,11 @@ class Muster:
 
     @property
     def view_kubeconfig(self) -> Path | None:
-        """What Muster writes for its scheduler before it is live; None without a view."""
+        """Return the file that Muster writes for its scheduler before it is live; None without a view."""
         return None if self.view_port is None else self.view_folder / "kubeconfig"
 
     def view_kubeconfig_through(self, port: int) -> Path:
-        """The same by way of a wire that listens on this port."""
+        """Return the same by way of a proxy that listens on this port."""
         assert self.view_kubeconfig is not None, "started without a view"
         return proxied(self.view_kubeconfig, port)
 
@@ -112,39 +112,39 @@ class Muster:
         return probes.answers(f"http://{self._health}/livez")
 
     def readyz(self) -> str:
-        """What /readyz says in full."""
+        """Return the full text of /readyz."""
         return probes.fetch(f"http://{self._health}/readyz?verbose").data.decode()
 
     def metrics(self) -> dict[str, float]:
         return probes.samples(probes.fetch(f"http://{self._health}/metrics").data.decode())
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum over all samples of one metric with these labels."""
+        """Return the sum over all samples of one metric with these labels."""
         return probes.total(self.metrics(), name, **labels)
 
     def wait_calls(self, verb: str, count: int) -> None:
-        """Until so many calls have been answered: what comes of one can be seen before that. Not more."""
+        """Wait until exactly so many calls have been answered: their effects can be seen before that."""
         calls = partial(self.metric, "muster_verb_calls_total", verb=verb)
         wait_for(lambda: calls() >= count, what=f"{count} calls of {verb} answered")
         assert calls() == count
 
     def held(self, timeout: urllib3.Timeout = probes.PATIENT) -> dict[str, str]:
-        """The pods whose bind calls wait at the barrier, and the nodes that they hold."""
+        """Return the pods whose bind calls wait at the barrier, with the nodes that they hold."""
         page = self.debug("/debug/held", timeout)
         return {each["pod"].rpartition("/")[2]: each["node"] for each in page}
 
     def wait_held(self, names: Iterable[str]) -> dict[str, str]:
-        """Until exactly these pods are at the barrier; without names, until nobody is."""
+        """Wait until exactly these pods are at the barrier; without names, until none is."""
         wanted = set(names)
         wait_for(lambda: self.held().keys() == wanted, what=f"{sorted(wanted)} held")
         return self.held()
 
     def claim_stages(self) -> set[str]:
-        """How firm the claims on room are."""
+        """Return the stages of the claims on capacity."""
         return {claim["stage"] for node in self.debug("/debug/nodes") for claim in node["claims"]}
 
     def decision(self, namespace: str, group: str) -> dict[str, Any]:
-        """What was last decided on a group; empty before it is known."""
+        """Return the last decision on a group; empty before it is known."""
         page = self.debug("/debug/podgroups")
         return next((each for each in page if each["podGroup"] == f"{namespace}/{group}"), {})
 
@@ -163,7 +163,7 @@ class Muster:
         return found
 
     def debug(self, path: str, timeout: urllib3.Timeout = probes.PATIENT) -> Any:
-        """The JSON of one debug page: `debug("/debug/queues")`."""
+        """Return the JSON of one debug page: `debug("/debug/queues")`."""
         answer = probes.fetch(f"http://{self._debug}/{path.lstrip('/')}", timeout=timeout)
         assert answer.status == 200, f"{path}: {answer.status} {answer.data[:500]!r}"
         return json.loads(answer.data)

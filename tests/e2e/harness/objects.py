@@ -19,7 +19,7 @@ def node(
     taints: list[Json] | None = None,
     **extended: str,
 ) -> Json:
-    """A ready node. Extended resources: `**{"example.com/gpu": "2"}`."""
+    """Return a ready node. Extended resources: `**{"example.com/gpu": "2"}`."""
     capacity = {"cpu": cpu, "memory": memory, "pods": str(pods), "ephemeral-storage": "100Gi", **extended}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by the tests"}
     return {

@@ -54,16 +54,16 @@ class Observer(Following):
         ]
 
     def violations(self) -> list[str]:
-        """What was wrong up to now, each said once."""
+        """Return the violations up to now, each once."""
         return _once(self.found())
 
     def found(self) -> list[Violation]:
-        """The same with its moments, once all that has happened until now has been received."""
+        """Return the same with their times, once all events until now have been received."""
         self._settle()
         return self._evaluated().found
 
     def in_pieces(self) -> list[str]:
-        """The gangs that stand between 0 and minMember now."""
+        """Return the gangs that are between 0 and minMember now."""
         self._settle()
         return self._evaluated().in_pieces()
 
@@ -73,7 +73,7 @@ class Observer(Following):
         wait_for(self._settled, what="observer settled")
 
     def _catch_up(self, namespace: str) -> None:
-        """The same in less than its second, by an object of each kind: what is created last comes last."""
+        """Settle in less than a second, by an object of each kind: the last created comes last."""
         try:
             last = [self._client.create(kind, body) for kind, body in _of_each_kind(namespace)]
         except ApiError:  # a test has left something behind that refuses it
@@ -90,7 +90,7 @@ class Observer(Following):
         return review
 
     def gaps(self) -> list[str]:
-        """Where the API server no longer knew what happened since the last event."""
+        """Return the gaps, where the API server no longer knew the events since the last one."""
         return [gap for follower in self._followers for gap in follower.gaps]
 
     def assert_clean(self, *, gaps_allowed: bool = False, namespace: str = "") -> None:

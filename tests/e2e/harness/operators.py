@@ -44,7 +44,7 @@ class Operator:
                 install_kind(stage.api, each)
 
     def names(self, kind: str) -> list[str]:
-        """Of all objects of a kind, in the order of the fixture."""
+        """Return the names of all objects of a kind, in the order of the fixture."""
         return [each["metadata"]["name"] for each in self._objects if each["kind"] == kind]
 
     def create(self, kind: str, *names: str) -> list[str]:
@@ -63,7 +63,10 @@ class Operator:
             self._record(self._stage.api.request("PATCH", f"{path}?{query}", body, APPLY))
 
     def update_pod_group(self, name: str, **spec: Any) -> None:
-        """As operators do it: read, change the spec, write the whole object, and again after a conflict."""
+        """Update a PodGroup as operators do.
+
+        They read, change the spec, write the whole object, and retry after a conflict.
+        """
 
         def written() -> bool:
             read = self._stage.api.get(POD_GROUPS, name, self._stage.namespace)
@@ -100,7 +103,7 @@ class Operator:
 
 
 def install_kind(client: Client, owner: Json) -> None:
-    """A kind that takes everything. It stays, like an operator that is installed."""
+    """Install a kind that takes everything. It stays, like an operator that is installed."""
     group, version = owner["apiVersion"].split("/")
     plural = OWN_KINDS[owner["kind"]]
     if client.find(CRDS, f"{plural}.{group}") is None:

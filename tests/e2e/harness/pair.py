@@ -57,7 +57,7 @@ class Pair:
         return read
 
     def _reads(self) -> str:
-        """The name of the file that the scheduler's container is told to read."""
+        """Return the name of the file that the scheduler's container is told to read."""
         spec = self._stage.api.get(DEPLOYMENTS, "muster", "kube-muster")["spec"]["template"]["spec"]
         (flag,) = [word for word in spec["containers"][0]["command"] if word.startswith("--config=")]
         return str(flag.rpartition("/")[2])

@@ -30,7 +30,7 @@ class PodNetwork(TunnelProxy):
         shutil.rmtree(self._folder)
 
     def flags(self) -> list[str]:
-        """What an API server is told."""
+        """Return the flags for an API server."""
         transport = {"uds": {"udsName": str(self._socket)}}
         config = {
             "apiVersion": "apiserver.k8s.io/v1beta1",

@@ -19,13 +19,14 @@ _VERSION = re.compile(r"resourceVersion=\d+")
 
 
 def pod_watch(agent: str, **what: Any) -> Fault:
-    """A fault of the next watch of pods of this program."""
+    """Return a fault of the next watch of pods of this program."""
     return Fault("GET", r"/pods$", asked="watch=", agent=agent, **what)
 
 
 def begins_too_early(agent: str, before: Callable[[], object]) -> Fault:
-    """It asks for what the API server has forgotten, and is answered as the API server does that: by an event
-    that is an error with code 410.
+    """Return a fault for a watch from a version that the API server has forgotten.
+
+    It is answered as the API server does that: by an event that is an error with code 410.
     """
     return pod_watch(
         agent, before=before, instead=lambda target: _VERSION.sub("resourceVersion=1", target, count=1)
@@ -33,7 +34,7 @@ def begins_too_early(agent: str, before: Callable[[], object]) -> Fault:
 
 
 def is_refused_as_too_old(agent: str, before: Callable[[], object]) -> Fault:
-    """The same as the status of the answer."""
+    """Return the same fault as the status of the answer."""
     return pod_watch(agent, before=before, status=410)
 
 

@@ -18,12 +18,12 @@ GATES = "gates"  # the component of the sidecar install whose policy puts gates 
 
 
 def needed(kubernetes: str) -> tuple[str, ...]:
-    """The components without which this release refuses an install with such policies."""
+    """Return the components without which this release refuses an install with such policies."""
     return (IN_PLACE,) if kubernetes in WITHOUT_POLICIES else ()
 
 
 def gating(kubernetes: str) -> tuple[str, ...]:
-    """The components with which pods of the sidecar install wait behind gates on this release."""
+    """Return the components with which pods of the sidecar install wait behind gates on this release."""
     return (GATES, *needed(kubernetes))
 
 
@@ -38,7 +38,7 @@ def in_force(client: Client, namespace: str, file: str) -> Iterator[None]:
 
 
 def gates_pods(client: Client, namespace: str) -> bool:
-    """Whether a pod of ours would be born with our gate now."""
+    """Return whether a pod of ours would be born with our gate now."""
     shown = objects.pod("for-show", namespace=namespace, group="for-show")
     made = client.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown)
     return {"name": objects.GATE} in made["spec"].get("schedulingGates", [])

@@ -20,7 +20,7 @@ def fetch(
 
 
 def answers(url: str, authority: Path | None = None) -> bool:
-    """Whether a probe says yes; nobody listening yet is a no."""
+    """Return whether a probe says yes; a closed port counts as no."""
     try:
         return fetch(url, authority, QUICK).status == 200
     except urllib3.exceptions.HTTPError:
@@ -34,7 +34,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 def total(values: dict[str, float], name: str, **labels: str) -> float:
-    """The sum of all samples of one name that carry these labels."""
+    """Return the sum of all samples of one name that carry these labels."""
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     return sum(
         value

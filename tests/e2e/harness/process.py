@@ -103,7 +103,7 @@ class Process:
         self._signal_all(signal.SIGCONT)
 
     def exit_code(self, timeout: float = LONGEST_STOP) -> int:
-        """That of a program which ends by itself."""
+        """Wait for a program that ends by itself, and return its exit code."""
         return self._wait(timeout)
 
     def tail(self, lines: int = 60) -> str:
@@ -111,12 +111,12 @@ class Process:
         return "\n".join(text.splitlines()[-lines:])
 
     def require_alive(self) -> None:
-        """Waiting for the dead to become ready would only hide why they died."""
+        """Raise if the process has ended: waiting for it to become ready would only hide why it ended."""
         if self._child is not None and (code := self._child.poll()) is not None:
             raise RuntimeError(f"{self.name} ended with {code}:\n{self.tail(20)}")
 
     def _signal_all(self, number: signal.Signals) -> None:
-        """A worker that outlives its parent would go on answering."""
+        """Send a signal to the whole group: a worker that outlives its parent would go on answering."""
         if self.alive():
             os.killpg(self.pid, number)
 
@@ -128,14 +128,18 @@ class Process:
 
 
 def _on_host(name: str) -> Sequence[str]:
-    """As if on a machine of this name: leadership is known by it. The program keeps the process id."""
+    """Return a command prefix that runs a program as if on a machine of this name.
+
+    Leadership is known by it. The program keeps the process id.
+    """
     return ("unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name)
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports that were free a moment ago. None of those that the kernel hands out: one of
-    the many connections of a test would take it before its server does. Nor, for long, any that was handed
-    out before: its server may not listen yet.
+    """Return distinct loopback ports that were free a moment ago.
+
+    They exclude those that the kernel hands out: one of the many connections of a test would take it
+    before its server does; and, for long, any that was returned before: its server may not listen yet.
     """
     ports: list[int] = []
     while len(ports) < count:

@@ -1,4 +1,4 @@
-"""What `vcctl queue list` and `get` print, as rows."""
+"""Output of `vcctl queue list` and `get` as rows."""
 
 HEAD = ["Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown", "Completed"]
 Row = dict[str, str]

@@ -1,7 +1,7 @@
-"""What a scheduler says to its extender, written down: a proxy between the two that changes nothing.
+"""Record of a scheduler's calls to its extender: a proxy between the two that changes nothing.
 
-Calls are kept in the order in which they came, each with the kind of answer that it got, without what differs
-from run to run (UIDs, times, addresses).
+Calls are kept in the order in which they came, each with the kind of its answer, without the parts that
+differ from run to run (UIDs, times, addresses).
 """
 
 import http.client
@@ -66,7 +66,7 @@ class Recorder:
             return list(self._calls)
 
     def wait_answered(self, verb: str, pods: Iterable[str]) -> None:
-        """Until each of these pods has had an answer of this verb."""
+        """Wait until each of these pods has had an answer of this verb."""
         wanted = set(pods)
 
         def answered() -> bool:
@@ -94,7 +94,7 @@ def _nodes(verb: str, args: Json) -> Iterable[str]:
 
 
 def kind_of(verb: str, answer: Any) -> str:
-    """An answer as far as the scheduler's next step depends on it."""
+    """Return the kind of an answer, as far as the scheduler's next step depends on it."""
     match verb:
         case "filter":
             refused = (answer.get("FailedNodes") or {}) | (answer.get("FailedAndUnresolvableNodes") or {})
@@ -145,6 +145,6 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Calls are kept in `Recorder.calls`."""
+            """Ignore the message: calls are kept in `Recorder.calls`."""
 
     return Handler

@@ -17,7 +17,11 @@ class Release(NamedTuple):
     crds: str
 
     def crd(self, group: str, kind: str) -> Json:
-        """The files are large: those that name the kind are read, by the fast loader where there is one."""
+        """Return a CRD.
+
+        The files are large: only those that name the kind are read, by the fast loader if there is
+        one.
+        """
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         folder = build.sources(self.module, MODULE) / self.crds
         texts = [text for path in folder.glob("*.yaml") if f"kind: {kind}" in (text := path.read_text())]

@@ -44,17 +44,19 @@ class Replica:
         return bool(self.muster.debug("/debug/leadership")["leads"])
 
     def kill(self) -> None:
-        """As when its machine fails."""
+        """Kill both, as when their machine fails."""
         self.muster.kill()
         self.scheduler.kill()
 
     def writes(self) -> list[Call]:
-        """What Muster wrote, without the scheduler's Lease, events and conditions."""
+        """Return the writes of Muster, without the scheduler's Lease, events and conditions."""
         return [call for call in self.proxy.writes() if not _is_the_schedulers(call)]
 
 
 def _is_the_schedulers(call: Call) -> bool:
-    """Muster is the binder, and writes JSON and no Lease; of pods' status it only ever writes the nominated
+    """Return whether a call is the scheduler's.
+
+    Muster is the binder, and writes JSON and no Lease; of pods' status it only ever writes the nominated
     node, and not as client-go does. Events about the Lease come as long as client-go tries again: seconds
     after it is lost.
     """

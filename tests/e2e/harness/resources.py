@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Resource(NamedTuple):
-    """Where the objects of one kind live."""
+    """Path of the objects of one kind."""
 
     prefix: str
     plural: str

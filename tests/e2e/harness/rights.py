@@ -17,7 +17,7 @@ FORBIDDEN = 403
 
 
 class Need(NamedTuple):
-    """What one request asks of RBAC."""
+    """Right that one request needs of RBAC."""
 
     verb: str
     resource: str
@@ -47,7 +47,7 @@ class Right(NamedTuple):
 
 
 def roles(*files: str) -> list[Json]:
-    """The roles that these files bind to Muster's account."""
+    """Return the roles that these files bind to Muster's account."""
     found = list(manifests.documents(*files))
     bound = {
         (each["roleRef"]["kind"], each["roleRef"]["name"])
@@ -74,7 +74,7 @@ def is_served(client: Client, right: Right) -> bool:
 
 
 def used(calls: Iterable[Call], rights: Iterable[Right]) -> set[Right]:
-    """Those of `rights` that something needed."""
+    """Return the rights of `rights` that some call needed."""
     needs = {need for call in tuple(calls) for need in needed(call)}  # others are made meanwhile
     return {right for right in rights if any(right.covers(need) for need in needs)}
 
@@ -84,8 +84,9 @@ def refused(calls: Iterable[Call]) -> set[Need]:
 
 
 def needed(call: Call) -> Iterator[Need]:
-    """What a request asks of RBAC: nothing where it is discovery, which everybody may read. Who asks what an
-    account may do needs that as well, as a rule.
+    """Yield the rights that a request needs: none for discovery, which everybody may read.
+
+    Asking for the rights of an account needs that one as well, as a rule.
     """
     url = urlsplit(call.path)
     match url.path.strip("/").split("/"):
@@ -113,7 +114,7 @@ def _asked_about(attributes: Json) -> Need:
 
 @contextmanager
 def taken_away(client: Client, right: Right) -> Iterator[None]:
-    """The roles as they are, but for this right."""
+    """Write the roles without this right, and restore them afterwards."""
     every = roles(OWN, WEBHOOKS)
     for role in every:
         _write(client, {**role, "rules": [part for rule in role["rules"] for part in _without(rule, right)]})
@@ -125,7 +126,7 @@ def taken_away(client: Client, right: Right) -> Iterator[None]:
 
 
 def _without(rule: Json, right: Right) -> Iterator[Json]:
-    """A rule in as many parts as it grants rights."""
+    """Yield a rule in as many parts as it grants rights."""
     for each in _rights(rule):
         if each != right:
             part: Json = {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}
