@@ -20,7 +20,7 @@ PATIENCE = 60
 
 @contextmanager
 def many_files() -> Iterator[None]:
-    """As many as this process may have."""
+    """Allow as many open files as this process may have."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     try:

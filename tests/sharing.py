@@ -8,7 +8,7 @@ from extender.domain.queues.share_tree import Portions, QueueDemand, exceeded
 
 
 def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:
-    """The share of `total` of each queue that takes part."""
+    """Return the share of `total` of each queue that takes part."""
     division = Division.of(total, {demand.name: demand for demand in demands})
     shares = {demand.name: division.share(division.tree.node[demand.name]) for demand in demands}
     return {name: share for name, share in shares.items() if share is not None}
@@ -17,5 +17,5 @@ def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]
 def within(
     asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
 ) -> bool:
-    """Whether `asked` on top of `allocated` stays within `limit`."""
+    """Return whether `asked` in addition to `allocated` stays within `limit`."""
     return not exceeded(asked, allocated, limit, but)

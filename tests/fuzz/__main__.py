@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
-    """With a certificate for the webhooks; their port and that of the view, whose kubeconfig comes last."""
+    """Start a cluster with a certificate for the webhooks; return it with their port and the view's.
+
+    The kubeconfig of the view comes last.
+    """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-fuzz-")))
     pair = make_pair(["127.0.0.1"], 3600, time.time())
     (folder / CERTIFICATE).write_bytes(pair.certificate)

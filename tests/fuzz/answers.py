@@ -1,4 +1,4 @@
-"""What came back on one connection, read as strictly as a careful client would."""
+"""Answers on one connection, read as strictly as a careful client would."""
 
 import re
 
@@ -13,8 +13,9 @@ class Unreadable(ValueError):
 
 
 def statuses(data: bytes, without_body: bool) -> list[int]:
-    """Those of the answers, one after the other. `without_body`: some may be answers to HEAD. Raises
-    Unreadable.
+    """Return the status codes of the answers, one after the other.
+
+    `without_body`: some may be answers to HEAD. Raises Unreadable.
     """
     found = []
     while data:
@@ -38,7 +39,7 @@ def statuses(data: bytes, without_body: bool) -> list[int]:
 
 
 def _after_chunks(data: bytes) -> bytes:
-    """What follows a body in chunks. Raises Unreadable."""
+    """Return the bytes after a body in chunks. Raises Unreadable."""
     while size := _CHUNK.match(data):
         end = size.end() + int(size[1], 16)
         if data[end : end + 2] != b"\r\n":

@@ -50,15 +50,16 @@ class Campaign:
         self.findings = Findings()
 
     def run(self, first: int, count: int, until: float) -> int:
-        """So many requests from number `first` on, as far as they can begin before `until`, a moment of
-        time.monotonic(). How many were made.
+        """Send requests from number `first` on, and return their number.
+
+        They are at most `count`, and begin before `until`, a time of time.monotonic().
         """
         with ThreadPoolExecutor(CALLERS) as callers:
             made = callers.map(lambda number: self._one(number, until), range(first, first + count))
             return sum(made)
 
     def hung_up_on(self) -> None:
-        """Whoever fell silent half-way has to be hung up on by now, or soon."""
+        """Check that silent callers with half a request have been hung up on by now, or are soon."""
         for caller in self.findings.silent:
             with caller:
                 try:
@@ -94,7 +95,7 @@ class Campaign:
         return True
 
     def _structured(self, dice: Random, port: str) -> list[int]:
-        """A whole request gets a whole answer."""
+        """Send a whole request and expect a whole answer."""
         if port == "verbs":
             verb = dice.choice(messages.VERBS)
             path, body = f"/v1/{verb}", messages.spoilt(dice, messages.verb_body(dice, verb))
@@ -115,8 +116,9 @@ class Campaign:
         return [answer.status]
 
     def _relayed(self, dice: Random, port: str) -> list[int]:
-        """Of the view only those are answered who know its secret. Watches end by themselves, or in the
-        middle when another one of the same program begins.
+        """Send a request to the view, which answers only callers with its secret.
+
+        Watches end by themselves, or in the middle when another one of the same program begins.
         """
         made = through_view.event if dice.random() < _EVENTS else through_view.request
         sent = made(dice, self._target.secret)
@@ -147,8 +149,9 @@ class Campaign:
 
 
 def _exchanged(caller: socket.socket, sent: bytes, keeps: bool = False) -> bytes:
-    """All that comes back for it; a caller that is hung up on has what came before. `keeps`: the caller does
-    not say that nothing more comes, since whoever does hears no answer of the view.
+    """Return all bytes of the answer; a caller that is hung up on has the earlier ones.
+
+    `keeps`: the caller keeps its sending side open, since one that closes it hears no answer of the view.
     """
     got = b""
     try:

@@ -18,7 +18,7 @@ _SLACK_MEGABYTES = 64
 def reviewed(
     target: Target, requests: int, seconds: float, seed: int, say: Callable[[str], None]
 ) -> list[str]:
-    """What was violated. `say` is told the counts."""
+    """Return the violations. `say` is called with the counts."""
     campaign = Campaign(target, seed)
     began = time.monotonic()
     threads = target.threads()
@@ -57,7 +57,7 @@ def _afterwards(target: Target, threads: int, megabytes: float) -> list[str]:
 
 
 def asked(target: Target) -> list[str]:
-    """The nodes that a filter call for a pod of nobody's is answered with; two are offered."""
+    """Return the nodes in the answer to a filter call for a foreign pod; two are offered."""
     pod = objects.pod("plain", namespace="default", scheduler="another")
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": ["node-1", "node-2"]})
     caller = HTTPConnection("127.0.0.1", target.ports["verbs"], timeout=PATIENCE)
@@ -70,7 +70,7 @@ def asked(target: Target) -> list[str]:
 
 
 def _relayed(target: Target) -> list[str]:
-    """What the view answers: to somebody without its secret, to a list of nodes, and to one of pods."""
+    """Return the view's answers to a caller without its secret, to a list of nodes, and to one of pods."""
     paths = ("/wrong/api/v1/nodes", f"/{target.secret}/api/v1/nodes", f"/{target.secret}/api/v1/pods")
     caller = HTTPConnection("127.0.0.1", target.ports["view"], timeout=PATIENCE)
     kinds = []

@@ -47,7 +47,7 @@ JUNK: tuple[Json, ...] = (
 
 
 def verb_body(dice: Random, verb: str) -> Json:
-    """As the scheduler writes it."""
+    """Return a body of a verb as the scheduler writes it."""
     names = [f"node-{dice.randrange(1, 8)}" for _ in range(dice.randrange(4))]
     pod = _pod(dice)
     metadata = pod["metadata"]
@@ -61,7 +61,7 @@ def verb_body(dice: Random, verb: str) -> Json:
 
 
 def review_body(dice: Random, kind: str) -> Json:
-    """As the API server writes it."""
+    """Return a body of a review as the API server writes it."""
     made = _reviewed(dice, kind)
     operation = dice.choice(("CREATE", "UPDATE", "DELETE", "CONNECT"))
     request = {
@@ -78,7 +78,7 @@ def review_body(dice: Random, kind: str) -> Json:
 
 
 def spoilt(dice: Random, body: Json) -> bytes:
-    """The body with up to five changes, as JSON; now and then with a change of the bytes, too."""
+    """Return the body with up to five changes, as JSON; now and then with a change of the bytes, too."""
     body = copy.deepcopy(body)
     for _ in range(dice.randrange(6)):
         _change(dice, body)
@@ -115,7 +115,7 @@ def _reviewed(dice: Random, kind: str) -> Json:
 
 
 def _change(dice: Random, at: Json) -> None:
-    """Walks down to some place and changes what is there."""
+    """Change a value at a random place below `at`."""
     while isinstance(at, dict | list) and at:
         key = dice.choice(list(at)) if isinstance(at, dict) else dice.randrange(len(at))
         if isinstance(at[key], dict | list) and at[key] and dice.random() < 0.8:

@@ -89,12 +89,12 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00
 
 
 def nonsense(dice: Random) -> bytes:
-    """What one connection sends, all in all."""
+    """Return all bytes that one connection sends."""
     return dice.choice(_KINDS)(dice)
 
 
 def half(dice: Random) -> bytes:
-    """The beginning of a request, which deserves to be waited for, for a while."""
+    """Return the beginning of a request, for which a server should wait a while."""
     whole = b"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{        }"
     return whole[: dice.randrange(1, len(whole))]
 

@@ -1,4 +1,4 @@
-"""Who is fuzzed: the ports of a running Muster, and what can be seen of its processes from outside."""
+"""Target of the fuzzing: the ports of a running Muster, and the visible state of its processes."""
 
 import json
 import socket
@@ -11,14 +11,16 @@ PAGE = 4096
 
 
 def secret_of(kubeconfig: Path) -> str:
-    """The secret in the kubeconfig that Muster writes for its scheduler."""
+    """Return the secret in the kubeconfig that Muster writes for its scheduler."""
     server: str = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     return server.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Target:
-    """`ports` by name: verbs, health, debug, webhooks, view. `pid`: of the process that started all others.
+    """Running Muster.
+
+    `ports` by name: verbs, health, debug, webhooks, view. `pid`: of the process that started all others.
     `secret`: the first segment of the view's paths, where there is a view.
     """
 

@@ -122,7 +122,7 @@ _LENGTHS = (b"%d", b"%d", b"%d", b"%d", b"0%d", b"+%d", b"-%d", b"%d0000", b"\xb
 
 
 def request(dice: Random, secret: str) -> bytes:
-    """What one connection sends, all in all."""
+    """Return all bytes that one connection sends."""
     method = dice.choices(_METHODS, _OFTEN)[0]
     target = b"/" + _first(dice, secret.encode()) + dice.choice(_PATHS) + _query(dice)
     if dice.random() < 0.1:
@@ -134,7 +134,10 @@ def request(dice: Random, secret: str) -> bytes:
 
 
 def event(dice: Random, secret: str) -> bytes:
-    """What a scheduler writes for each pod, or nearly that; and a request that ends the connection."""
+    """Return an event as a scheduler writes it for each pod, or nearly.
+
+    Then a request that ends the connection.
+    """
     body = dice.choice(_BODIES[:6])
     fields = [
         b"Host: kube-apiserver.muster",
@@ -155,7 +158,7 @@ def event(dice: Random, secret: str) -> bytes:
 
 
 def _first(dice: Random, secret: bytes) -> bytes:
-    """The secret, or nearly."""
+    """Return the secret, or nearly."""
     wrong = (b"", b"x", secret[:-1], secret + b"x", secret.swapcase(), secret + b"%00", b"..", b"\xff" * 43)
     chosen = dice.choice(wrong)
     return secret if dice.random() < 0.85 else chosen
@@ -170,7 +173,7 @@ def _query(dice: Random) -> bytes:
 
 
 def _end(dice: Random) -> bytes:
-    """The end of the head, and the body."""
+    """Return the end of the head, and the body."""
     how = dice.random()
     if how < 0.5:
         return b"\r\n"

@@ -52,12 +52,13 @@ class Station:
 
     @property
     def writes(self) -> int:
-        """How many keys wait: nothing is written here."""
+        """Return how many keys wait: nothing is written here."""
         return sum(writer.depth for writer in self.writers)
 
     def wait_for(self, condition: Any) -> None:
-        """Wait for a condition that the ledger announces, under its lock: `condition` must not need that
-        lock.
+        """Wait for a condition that the ledger announces, under its lock.
+
+        `condition` must not need that lock.
         """
         with self.changed:
             assert self.changed.wait_for(condition, PATIENCE)

@@ -67,7 +67,7 @@ class ApiServer:
         return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
 
     def watch(self, plural: str) -> "SimpleQueue[bytes | None]":
-        """The lines of a watch; None ends it, also one that begins while the server ends."""
+        """Return the lines of a watch; None ends it, also one that begins while the server ends."""
         watch = self._watches[plural]
         if self._closing:
             watch.put(None)

@@ -1,6 +1,7 @@
-"""Who may start, judged group by group as docs/explanation/concepts.md and docs/reference/queues.md say: in
-the order of shares, first those within what their queue deserves, then those that are lent room. Where a
-group starts, its nodes are those that decide() chose: any others would have been as right.
+"""Admission, group by group, as docs/explanation/concepts.md and docs/reference/queues.md define it.
+
+In the order of shares: first groups within their queue's deserved share, then those that borrow capacity.
+Where a group starts, its nodes are those that decide() chose: any others would have been as right.
 """
 
 from collections import Counter
@@ -52,7 +53,7 @@ class Shares:
         return self.held.get(name, Counter())[it]
 
     def filled_at(self, name: str, it: str) -> Fraction:
-        """The same, with what is kept for queues below it, whether they hold it or not."""
+        """Return the held amount, and that reserved for queues below it, whether they hold it or not."""
         children = self.queues.children(name)
         if not children:
             return Fraction(self.held_at(name, it))
@@ -104,7 +105,7 @@ class Shares:
         return any(n > self.parts[it][own].potential + SLACK for it, n in self.there(asks).items())
 
     def keep(self, queue: str, asks: Amounts) -> None:
-        """What ceilings on the way up to root leave of what is asked is kept for a group."""
+        """Reserve for a group the part of its requests that ceilings on the way up to root leave."""
         for name, it, more in list(self.added(queue, asks)):
             limit = self.limit(name, it)
             if name != ROOT and limit < inf:
@@ -189,7 +190,7 @@ class Turn:
 
 
 def obstacle(state: State, group: Group) -> frozenset[Reason]:
-    """What keeps a group from having a turn at all; all of it is true."""
+    """Return all reasons that keep a group from having a turn at all; each of them is true."""
     queue = state.queue(group.queue)
     found = set[Reason]()
     if not group.exists:
@@ -304,8 +305,11 @@ class Replay:
     # ---- whose turn it is
 
     def next_queue(self, lines: Mapping[str, list[Any]]) -> str | None:
-        """From root down the child of the highest priority, then the smallest share of those above what they
-        deserve, then the smallest share of all, then the oldest first group, then the first name.
+        """Return the next queue, from root down.
+
+        At each node: the child of the highest priority, then the smallest share of those above their
+        deserved share, then the smallest share of all, then the oldest first group, then the first
+        name.
         """
         waiting = {name for queue, line in lines.items() if line for name in self.shares.queues.path(queue)}
         return None if not waiting else self._next_below(ROOT, waiting, lines)[0].removesuffix("/")
@@ -313,7 +317,7 @@ class Replay:
     def _next_below(
         self, name: str, waiting: Collection[str], lines: Mapping[str, list[Any]]
     ) -> tuple[str, float]:
-        """The queue at or below a node whose turn it is, and the age of its first group."""
+        """Return the next queue at or below a node, and the age of its first group."""
         found = list[tuple[tuple[Any, ...], tuple[str, float]]]()
         for child in self.shares.queues.children(name):
             if child in waiting:
@@ -334,12 +338,12 @@ class Replay:
     # ---- the window
 
     def _places_of_gang(self, queue: str) -> int:
-        """Where nothing of its queue starts, or waits for places, all that is left."""
+        """Return all that is left if nothing of the queue starts or waits for places, else its own places."""
         is_first = not self.started.get(queue) and queue not in self.held_up
         return self.state.window - sum(self.started.values()) if is_first else self.places(queue)
 
     def places(self, queue: str) -> int:
-        """What is left of the queue's part, and of what is nobody's."""
+        """Return the rest of the queue's part, and of the places that are nobody's."""
         size, taken = self.state.window, sum(self.started.values())
         if queue in self.held_up:
             return 0

@@ -13,7 +13,7 @@ from tests.oracle.states import Group, State
 
 
 class Change(NamedTuple):
-    """What is there then, and if anything of it is left out."""
+    """State after a change, and the states with less of it."""
 
     then: State
     less: tuple[State, ...]
@@ -29,7 +29,7 @@ _NUMBERED: tuple[tuple[str, Callable[[State, Group, int, str], State]], ...] = (
 
 
 def made(state: State, group: Group, change: StartChange, reclaim: Reclaim | None) -> Change | None:
-    """None for a change of which no amount is told."""
+    """Return the state after a change; None for a change of which no amount is given."""
     queue = state.queue(group.queue)
     if change.ends:
         ends = [name_of(each) for each in change.ends]

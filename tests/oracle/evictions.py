@@ -1,5 +1,6 @@
-"""Whose room is taken back, as docs/explanation/concepts.md says: only if it suffices, from whom it may be
-taken, and no more than is needed.
+"""Reclaim of capacity, as docs/explanation/concepts.md says.
+
+Only if it suffices, from groups that may lose it, and no more than is needed.
 """
 
 from collections.abc import Iterator
@@ -14,9 +15,7 @@ from tests.oracle.states import Group, State
 
 
 class Pick(NamedTuple):
-    """What one group takes: from groups as a whole, since all members of each are needed, and from pods of
-    others.
-    """
+    """Victims of one group: groups as a whole, since all members of each are needed, and foreign pods."""
 
     group: Group
     reclaim: Reclaim
@@ -46,7 +45,7 @@ def allocations(state: State, decisions: Decisions) -> list[Pick]:
 
 
 def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
-    """The sentences that are not true of the room that is taken back, once all turns are over."""
+    """Yield the false statements about the reclaimed capacity, once all turns are over."""
     state, shares, found = replay.state, replay.shares, allocations(replay.state, decisions)
     gone = state.without(victim for allocation in found for victim in allocation.victims)
     capacity = left(

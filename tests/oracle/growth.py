@@ -1,5 +1,7 @@
-"""Members beyond those that their group needs, once all gangs have had their turn: one by one in the order of
-shares, first those within what their queue deserves, then those that are lent room.
+"""Members beyond those that their group needs, once all gangs have had their turn.
+
+They start one by one in the order of shares: first those within their queue's deserved share, then those that
+borrow capacity.
 """
 
 from collections import Counter
@@ -46,7 +48,7 @@ class Growth:
                 yield f"members of {group.name} wait for {reason}, and not for {sorted(stops)}"
 
     def _keeps_out(self, group: Group) -> frozenset[Reason]:
-        """What stands has started in time."""
+        """Return the obstacles of a group; a running one has started in time."""
         return obstacle(self.before, group) - {Reason.START_TIMED_OUT}
 
     def _lines(self, group: Group) -> Iterator[Line]:
@@ -72,7 +74,7 @@ class Growth:
                 lines[queue].pop(0)
 
     def _is_open(self, queue: str, pod: Pod, lends: bool) -> bool:
-        """Whether its queue lets one more start."""
+        """Return whether the queue lets one more pod start."""
         asks = total([pod])
         if self.shares.is_above_ceiling(queue, asks) or not self.replay.places(queue):
             return False

@@ -16,7 +16,7 @@ class Node(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """What counts of a pod for its place. Pods that are equal may stand for each other."""
+    """Properties of a pod for its placement. Equal pods are interchangeable."""
 
     asks: tuple[tuple[str, int], ...]
     kind: str = ""  # the label that its node must have; empty: any
@@ -30,7 +30,7 @@ Room = Mapping[Node, Amounts]
 
 
 def left(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
-    """What nodes have left beside pods that stand on them by name."""
+    """Return the rest of the nodes beside pods that are placed by name."""
     capacity = {node: dict(node.offers) for node in nodes}
     by_name = {node.name: node for node in capacity}
     for pod, name in standing:
@@ -47,8 +47,10 @@ def total(pods: Iterable[Pod]) -> Counter[str]:
 
 
 def fit(pods: Sequence[Pod], capacity: Room) -> bool:
-    """Whether all find a node. The largest first, on every node in turn; what has failed once is not tried
-    again, and of nodes that are alike by now one is tried.
+    """Return whether all pods find a node.
+
+    The largest first, on every node in turn; a failed state is not tried again, and of equal nodes one is
+    tried.
     """
     ordered = sorted(pods, key=lambda pod: (sorted(n for _, n in pod.asks), pod), reverse=True)
     names = sorted({name for pod in pods for name, _ in pod.asks})
@@ -79,18 +81,19 @@ def fit(pods: Sequence[Pod], capacity: Room) -> bool:
 
 
 def some_fit(pods: Sequence[Pod], number: int, capacity: Room) -> bool:
-    """Whether any so many of the pods do."""
+    """Return whether any `number` of the pods find nodes."""
     return any(fit(some, capacity) for some in sorted(set(combinations(sorted(pods), number))))
 
 
 def most_that_fit(pods: Sequence[Pod], capacity: Room) -> int:
-    """How many of the pods find a node at the same time."""
+    """Return how many of the pods find a node at the same time."""
     return next(n for n in range(len(pods), -1, -1) if some_fit(pods, n, capacity))
 
 
 def in_sum(pods: Sequence[Pod], capacity: Room) -> bool:
-    """Whether the nodes that suit them have as much left, together, as they ask for: pods of each kind alone,
-    and all of them.
+    """Return whether the suitable nodes together have as much left as the pods ask for.
+
+    That holds for pods of each kind alone, and for all of them.
     """
     parts = [[pod] * n for pod, n in Counter(pods).items()]
     for part in (*parts, list(pods)):

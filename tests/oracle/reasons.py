@@ -1,5 +1,6 @@
-"""What each reason claims, by its meaning in extender/domain/model/reasons.py and its definition in docs/. A
-claim is true or not of a group when its turn comes, whatever decide() went through to find it.
+"""Claims of reasons, by their meaning in extender/domain/model/reasons.py and their definition in docs/.
+
+A claim is true or not of a group when its turn comes, whatever decide() went through to find it.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,8 +41,9 @@ def fragmented(turn: Turn) -> bool:
 
 
 def reclaiming(turn: Turn) -> bool:
-    """It would wait, for room, for its share or for a ceiling. From whom room may be taken back, evictions.py
-    says.
+    """Return whether the group would wait, for capacity, for its share or for a ceiling.
+
+    Its possible victims are in evictions.py.
     """
     return not (turn.behind or turn.can_never_start) and not (turn.may_start and not turn.claimants)
 

@@ -1,9 +1,9 @@
-"""The division of a cluster over a tree of queues, in exact fractions, as docs/explanation/concepts.md
-defines it.
+"""Division of a cluster over a tree of queues, in exact fractions.
 
-At each level the children have start + level * speed, but no less than their guarantee nor more than they ask
-for and may hold, with the level at which together they have all of the room: first in proportion to what each
-is given by name, then by weight. The own groups of a queue that has others below it are one more child.
+docs/explanation/concepts.md defines it. At each level the children have start + level * speed, but no less
+than their guarantee nor more than they ask for and may hold, with the level at which together they have all
+of the capacity: first in proportion to their nominal amounts, then by weight. The own groups of a queue that
+has others below it are one more child.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +21,10 @@ Bounds = tuple[Fraction, Fraction, Fraction, Fraction]  # start, speed, least an
 
 
 def levelled(capacity: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
-    """What each child has. The sum of all rises with the level, in straight lines between the levels at which
-    a child leaves its lower bound or reaches its upper one.
+    """Return the amount of each child.
+
+    The sum of all rises with the level, in straight lines between the levels at which a child leaves its
+    lower bound or reaches its upper one.
     """
 
     def at(level: Fraction) -> list[Fraction]:
@@ -40,7 +42,7 @@ def levelled(capacity: Fraction, children: Sequence[Bounds]) -> list[Fraction]:
 
 
 class Part(NamedTuple):
-    """What a queue, or the own groups of one, has of one resource."""
+    """Amount of one resource for a queue, or for the own groups of one."""
 
     deserved: Fraction
     ceiling: Amount  # the most that it may hold
@@ -65,7 +67,7 @@ class Queues:
         self.parent = {child: name for name, children in self.below.items() for child in children}
 
     def own(self, queue: str) -> str:
-        """Where the own groups of a queue count."""
+        """Return the name under which the own groups of a queue count."""
         return f"{queue}/" if self.below.get(queue) else queue
 
     def path(self, queue: str) -> list[str]:
@@ -84,8 +86,10 @@ class Queues:
         return self.demands.get(name, QueueDemand(name, 1, {}, groups=False))
 
     def _limit(self, name: str, it: str) -> Amount:
-        """By what the queue says alone: its capability (of cpu and memory, zero is none), and what it is
-        given and may borrow.
+        """Return the limit by the queue's own settings alone.
+
+        These are its capability (of cpu and memory, zero is none), and its nominal amount with its
+        borrowing limit.
         """
         demand = self.demand(name)
         most: Amount = inf
@@ -98,7 +102,10 @@ class Queues:
         return most
 
     def _reserved(self, name: str, it: str) -> Fraction:
-        """What no other queue may hold: what is guaranteed, or given and not lent, to it or those below."""
+        """Return the amount that no other queue may hold.
+
+        It is guaranteed, or nominal and not lent, to this queue or those below.
+        """
         demand, below = (
             self.demand(name),
             sum((self.reserved(child, it) for child in self.children(name)), ZERO),
@@ -116,13 +123,13 @@ class Queues:
         return any(map(self.takes_part, children)) if children else self.demand(name).groups
 
     def asked(self, name: str, it: str) -> Fraction:
-        """With what is kept for it, and no more than it may hold."""
+        """Return the request with the reserved amount, and no more than it may hold."""
         if not self.takes_part(name):
             return self.reserved(name, it)
         return max(Fraction(min(self.wanted(name, it), self.limit(name, it))), self.reserved(name, it))
 
     def _wanted(self, name: str, it: str) -> Fraction:
-        """What it holds and waits for, with those below."""
+        """Return the amounts held and waited for, with those below."""
         children = self.children(name)
         if children:
             return sum((self.asked(child, it) for child in children), ZERO)
@@ -169,6 +176,6 @@ class Queues:
             self._divide_below(child, it, share, parts)
 
     def _below(self, most: Amount, child: str, reserved: Mapping[str, Fraction], it: str) -> Amount:
-        """What a child may hold of the most that its parent may: not what is kept for others."""
+        """Return the part of the parent's limit that a child may hold, without that reserved for others."""
         unclaimed = max(most - sum(reserved.values(), ZERO), ZERO)
         return min(unclaimed + reserved[child], self.limit(child, it))

@@ -64,7 +64,7 @@ class Group(NamedTuple):
 
     @property
     def asks(self) -> Amounts:
-        """What those that it needs ask for: they are the first ones."""
+        """Return the requests of the members that the group needs: they are the first ones."""
         return total(self.pods[: self.needed])
 
     @property
@@ -102,7 +102,7 @@ class State(NamedTuple):
         return self._replace(groups=tuple(group if it.name == group.name else it for it in self.groups))
 
     def without(self, names: Iterable[str]) -> "State":
-        """What is named, groups and pods of others, has ended."""
+        """Return the state without these groups and foreign pods, which have ended."""
         gone = set(names)
         others = (place for n, place in enumerate(self.others) if f"other-{n}" not in gone)
         return self._replace(
@@ -111,8 +111,9 @@ class State(NamedTuple):
         )
 
     def demands(self) -> list[QueueDemand]:
-        """What queues say, hold and wait for: only what nodes offer, and not for groups that came too late or
-        are held.
+        """Return the demands of queues: their settings, held amounts and requests.
+
+        Only resources that nodes offer, and no requests of groups that came too late or are held.
         """
         return [self._demand(queue) for queue in (*self.queues, Queue(DEFAULT_QUEUE))]
 

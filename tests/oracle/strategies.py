@@ -47,8 +47,9 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) -> Queue:
-    """`part`: what each would have of the cluster if all had the same. Together they are guaranteed no more
-    than there is.
+    """Draw a queue. `part`: its amount of the cluster if all had the same.
+
+    Together they are guaranteed no more than there is.
     """
 
     def some(most: Amounts, times: int, least: int = 0) -> Said:
@@ -104,7 +105,10 @@ def groups(draw: st.DrawFn, name: str, queues: Sequence[str], shapes: Sequence[P
 
 @st.composite
 def mixed(draw: st.DrawFn) -> State:
-    """Where pods run they fit. What waits is a few gangs of up to four members; most could stand alone."""
+    """Draw a state in which running pods fit.
+
+    A few gangs of up to four members wait; most could start alone.
+    """
     there = tuple(draw(nodes(f"n{n}")) for n in range(draw(st.integers(1, 4))))
     state = State(there, (), (), window=draw(st.sampled_from((1000, 1000, 1000, 3, 6))))
     names, number = [""], draw(st.integers(1, 4))
@@ -160,7 +164,7 @@ def crowded(draw: st.DrawFn) -> State:
 
 @st.composite
 def growing(draw: st.DrawFn) -> State:
-    """What runs lacks members that it does not need; nothing is taken back."""
+    """Draw a state in which running groups lack optional members; nothing is reclaimed."""
     state = draw(states())
     for queue in state.queues:
         state = state.with_queue(queue._replace(takes_back=False, is_closed=False))
@@ -184,7 +188,7 @@ def _places(there: Iterable[Group]) -> list[tuple[Pod, str]]:
 def _placed(
     draw: st.DrawFn, group: Group, there: Sequence[Node], standing: Sequence[tuple[Pod, str]]
 ) -> Group:
-    """The same on nodes, if all its members fit where they are sent."""
+    """Return the group placed on nodes, if all its members fit on the drawn ones."""
     where = list[str]()
     for pod in group.pods:
         capacity = left(there, [*standing, *zip(group.pods, where, strict=False)])

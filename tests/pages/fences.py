@@ -38,7 +38,7 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def steps(page: Path) -> Iterator[Command | File]:
-    """What a page has its reader type and write, from its top to its end."""
+    """Yield the commands and files of a page for its reader, from its top to its end."""
     name = str(page.relative_to(ROOT))
     for language, text in fences(page):
         if language == "yaml" and (path := re.match(r"# ([\w./-]+\.ya?ml)\n", text)):
@@ -70,7 +70,7 @@ def _whole(text: str) -> Iterator[str]:
 
 
 def _complete(text: str) -> bool:
-    """Where nothing is opened, nothing has to be closed."""
+    """Return whether the text is complete: where nothing is opened, nothing has to be closed."""
     return not text.endswith("\\") and (_OPENS.search(text) is None or _parses(text))
 
 

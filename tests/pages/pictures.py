@@ -1,7 +1,7 @@
-"""What terminals show and what `muster simulate` draws, as pictures of the pages.
+"""Pictures of the pages: output of terminals and drawings of `muster simulate`.
 
-`python -m tests.pages.pictures` writes them to docs/pictures. A terminal is drawn from what a command writes
-to one, in two sets of colours, for light and dark pages.
+`python -m tests.pages.pictures` writes them to docs/pictures. A terminal is drawn from the output of a
+command to one, in two sets of colours, for light and dark pages.
 """
 
 import io
@@ -71,7 +71,7 @@ def _answer(desk: Desk, command: str) -> str:
 
 
 def simulated(*arguments: str) -> Callable[[], str]:
-    """The chart that the tutorial's reader gets, who has its files and the examples."""
+    """Return the chart of the tutorial's reader, who has its files and the examples."""
 
     def draw() -> str:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
@@ -87,7 +87,7 @@ def simulated(*arguments: str) -> Callable[[], str]:
 
 
 def report() -> str:
-    """What docs/how-to/simulate.md has its reader type first."""
+    """Return a picture of the first command in docs/how-to/simulate.md."""
     command = "muster simulate --trace examples/trace.csv --nodes 4 --node-cpu 8"
     with chdir(ROOT):
         result = CliRunner().invoke(main, command.split()[1:], color=True)
@@ -96,7 +96,7 @@ def report() -> str:
 
 
 def terminal(title: str, shown: list[tuple[str, str]]) -> str:
-    """A terminal in which each command was typed and printed what stands next to it."""
+    """Return a terminal in which each command was typed and printed its output."""
     lines: list[Text] = []
     for command, printed in shown:
         lines += [Text("")] if lines else []

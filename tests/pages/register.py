@@ -1,4 +1,4 @@
-"""How each command of the pages is run by a test. The first entry that matches a command holds.
+"""Register of the tests that run the commands of the pages. The first entry that matches a command holds.
 
 A command that matches nothing fails tests/pages/test_commands.py: add an entry here, or write the command so
 that one matches. An entry that no command needs any more fails, too.

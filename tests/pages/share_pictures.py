@@ -59,8 +59,9 @@ class Row(NamedTuple):
 
 
 def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Callable[[], str]:
-    """A cluster of so many cpus, of which queues hold what they are given; other groups wait. `one_by_one`:
-    whose turn it was as each cpu became free.
+    """Return a picture of so many cpus, of which queues hold their nominal amounts; other groups wait.
+
+    `one_by_one`: whose turn it was as each cpu became free.
     """
 
     def draw() -> str:
@@ -78,7 +79,7 @@ def shares(title: str, cpus: int, *rows: Row, one_by_one: bool = False) -> Calla
 
 
 def taken_back(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[], str]:
-    """What the lender holds before and after the claimant's groups come."""
+    """Return a picture of the lender's holdings before and after the claimant's groups come."""
 
     def draw() -> str:
         world = World(lender.queue, claimant.queue, node("n", cpu=str(cpus)))
@@ -99,7 +100,7 @@ def taken_back(title: str, cpus: int, lender: Row, claimant: Row) -> Callable[[]
 
 
 def _come(world: World, row: Row) -> None:
-    """The groups of a queue come, its gang last."""
+    """Add the groups of a queue, its gang last."""
     name = row.queue.metadata.name
     world.add([gang(f"{name}{number:02}", 1, queue=name) for number in range(row.asks)])
     if row.gang:
@@ -107,7 +108,7 @@ def _come(world: World, row: Row) -> None:
 
 
 def _start(world: World) -> list[str]:
-    """What may start does. Returns the queues of these groups."""
+    """Start all groups that may start, and return their queues."""
     decided = world.settle().decisions.groups.values()
     started = [it for it in decided if it.verdict is Verdict.STARTING]
     world.start(*(it.key.partition("/")[2] for it in started))

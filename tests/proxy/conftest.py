@@ -28,7 +28,7 @@ def no_handlers(upstream: Upstream) -> Handlers:
 
 
 def status_and_reason(answer: HTTPResponse) -> tuple[int, str]:
-    """The status and the reason of a Status object."""
+    """Return the status and the reason of a Status object."""
     found = json.loads(answer.read())
     assert (found["kind"], found["code"]) == ("Status", answer.status)
     return answer.status, found["reason"]

@@ -14,10 +14,10 @@ class PodForm(Protocol):
     codec: PodCodec
 
     def frame(self, type_: str, obj: Json) -> bytes:
-        """An event of a watch, as an API server sends it."""
+        """Return an event of a watch, as an API server sends it."""
 
     def read(self, frame: bytes) -> tuple[str, Json]:
-        """The type and the pod of one frame, as a client reads it."""
+        """Return the type and the pod of one frame, as a client reads it."""
 
     def listed(self, metadata: Json, pods: list[Json], kind: str = "PodList") -> bytes: ...
 

@@ -39,7 +39,7 @@ EVENT: Table = {1: ("type", str), 2: ("object", {1: ("raw", bytes)})}
 
 
 def encoded(obj: Json, table: Table) -> bytes:
-    """What the table does not know is left out."""
+    """Encode an object; fields that are not in the table are left out."""
     return b"".join(
         field(number, _bytes(value, form))
         for number, (name, form) in table.items()
@@ -48,7 +48,7 @@ def encoded(obj: Json, table: Table) -> bytes:
 
 
 def decoded(data: bytes, table: Table) -> Json:
-    """As Go reads it: messages are merged, lists are joined, of texts the last one counts."""
+    """Decode a message as Go does: messages are merged, lists are joined, of texts the last one counts."""
     found: Json = {}
     for number, value in fields(data):
         if number not in table:
@@ -90,7 +90,7 @@ def _bytes(value: Any, form: Any) -> bytes:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The texts and messages in a message, in their order; numbers are passed over."""
+    """Yield the texts and messages in a message, in their order; numbers are skipped."""
     at = 0
     while at < len(data):
         key, at = _number(data, at)
@@ -101,7 +101,7 @@ def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """A text or a message as a field of another one."""
+    """Return a text or a message as a field of another one."""
     return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 

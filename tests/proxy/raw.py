@@ -34,7 +34,7 @@ class RawConnection:
         return self._take(size)
 
     def read_to_end(self) -> bytes:
-        """Until the other side closes, or resets."""
+        """Read until the other side closes, or resets."""
         with suppress(EOFError, ConnectionError):
             while True:
                 self._receive()
@@ -77,7 +77,7 @@ class RawServer:
 
 
 def event(path: str, body: bytes = b"{}") -> bytes:
-    """A POST as the scheduler writes it."""
+    """Return a POST as the scheduler writes it."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: kube-apiserver.muster\r\nUser-Agent: kube-scheduler/v1.37.2\r\n"
         f"Content-Length: {len(body)}\r\nAccept: {PROTOBUF}, */*\r\nContent-Type: {PROTOBUF}\r\n\r\n"

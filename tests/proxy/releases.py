@@ -26,7 +26,7 @@ class ReleasedByHand(Appearances):
         return Handlers(pods, StatusPatches(upstream, self))
 
     def change(self, *changes: tuple[str, Appearance | None]) -> None:
-        """As the ledger does under its lock, for the pods of these names."""
+        """Change the appearance of pods of these names, as the ledger does under its lock."""
         with self._lock:
             for name, appearance in changes:
                 uid = Uid(f"uid-of-{name}")

@@ -16,7 +16,7 @@ INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 def pod(name: str = "train-1", version: str = "1001", node: str = "", **labels: str) -> Json:
-    """A pod with texts that look like fields."""
+    """Return a pod with texts that look like fields."""
     return {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -56,12 +56,12 @@ def bookmark(version: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def without_kind(obj: Json) -> Json:
-    """As it stands in a list."""
+    """Return an object as it appears in a list."""
     return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
 
 
 def expected(obj: Json, version: int | None = None, node: str = "", asks: bool = False) -> Json:
-    """The same pod with the three edits, made the slow way."""
+    """Return the same pod with the three edits, made the slow way."""
     changed = deepcopy(obj)
     if version is not None:
         changed["metadata"]["resourceVersion"] = str(version)

@@ -87,7 +87,7 @@ class SharedCluster(NamedTuple):
 
 
 def objects_of(store: Store) -> set[tuple[ResourceKind, Key]]:
-    """The keys of all objects."""
+    """Return the keys of all objects."""
     return {(kind, key_of(obj)) for kind in BY_NAME.values() for obj in store.all(kind)}
 
 
@@ -102,6 +102,6 @@ def shared_cluster() -> Iterator[SharedCluster]:
 
 @pytest.fixture
 def embedded(shared_cluster: SharedCluster) -> Iterator[Embedded]:
-    """The running embedded cluster, without nodes, workloads and queues other than `default`."""
+    """Yield the running embedded cluster, without nodes, workloads and queues other than `default`."""
     yield shared_cluster.cluster
     shared_cluster.clear()

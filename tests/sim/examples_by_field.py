@@ -1,5 +1,4 @@
-"""Workloads of each kind that Kueue's and Volcano's documentation has, by what they say, and what becomes of
-them.
+"""Workloads of each kind in Kueue's and Volcano's documentation, by their fields, with their results.
 
 The variants are in examples_by_field.yaml; each comes in a namespace of its own, beside the queues QUEUES.
 """

@@ -20,7 +20,7 @@ class Kubectl:
         return done.stdout
 
     def refused(self, *arguments: str) -> str:
-        """What kubectl says when it fails."""
+        """Return the error output of a failing kubectl command."""
         done = self._run(*arguments)
         assert done.returncode == 1, done.stdout
         return done.stderr

@@ -12,7 +12,9 @@ Json = dict[str, Any]
 
 
 class Refusal(NamedTuple):
-    """`given`: the object without the change for which it is refused. `fields`: those that are named, none
+    """Refusal of an object.
+
+    `given`: the object without the change for which it is refused. `fields`: those in the refusal, empty
     where the body cannot be read at all.
     """
 
@@ -41,7 +43,7 @@ def refusals() -> list[Refusal]:
 
 
 def named_in(status: Json) -> frozenset[str]:
-    """The fields that a Status names."""
+    """Return the fields in a Status."""
     causes = (status.get("details") or {}).get("causes") or ()
     return frozenset(cause["field"] for cause in causes if cause["field"] != "<nil>")
 

@@ -45,7 +45,7 @@ def names(listed: Json) -> list[str]:
 
 
 def pod(name: str = "a", **options: Any) -> Json:
-    """A pod of the cluster's own scheduler, unless told otherwise."""
+    """Return a pod of the cluster's own scheduler, unless told otherwise."""
     return objects.pod(name, namespace="default", **{"scheduler": "default-scheduler", **options})
 
 

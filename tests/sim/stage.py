@@ -13,7 +13,7 @@ RUNS = ("Running", "")
 
 
 def shares(used: int, deserved: int, waiting: int = 1) -> tuple[Json, ...]:
-    """What Muster says of queue research, which uses this many cpu of what it deserves."""
+    """Return Muster's report of queue research, which uses this many cpu of its deserved amount."""
     amounts: Json = {"allocated": {"cpu": used * 1000}, "deserved": {"cpu": deserved * 1000.0}}
     return ({"name": "research", "state": "Open", **amounts, "share": used / deserved, "waiting": waiting},)
 
@@ -22,7 +22,7 @@ SHARES = shares(4, 8)
 
 
 def line(*names: str) -> tuple[Json, ...]:
-    """What Muster says of groups that wait in this order."""
+    """Return Muster's report of groups that wait in this order."""
     return tuple({"podGroup": f"default/{name}", "position": n} for n, name in enumerate(names, 1))
 
 
@@ -33,7 +33,7 @@ LARGE_LINE = line(
 
 
 def seen(service: Service, **pages: Any) -> ClusterState:
-    """What is there now; `pages` are those of Muster's debug port."""
+    """Return the present state; `pages` are those of Muster's debug port."""
     return observe(ShownObjects.of(service.store), pages.get)
 
 
@@ -47,7 +47,10 @@ def gang(
     queue: str = "research",
     min_member: int | None = None,
 ) -> None:
-    """A group and its pods. `shown`: reason and message of its condition; None: Muster has written none."""
+    """Create a group and its pods.
+
+    `shown`: reason and message of its condition; None: Muster has written none.
+    """
     group = objects.pod_group(
         name, namespace="default", min_member=size if min_member is None else min_member, queue=queue
     )
@@ -68,7 +71,7 @@ def pod(service: Service, name: str, group: str, phase: str = "Pending", on: str
 
 
 def turn(service: Service, name: str, phase: str) -> None:
-    """A pod's phase changes."""
+    """Change the phase of a pod."""
 
     def changed(found: Json) -> Json:
         return {**found, "status": {**found["status"], "phase": phase}}

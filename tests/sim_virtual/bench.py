@@ -74,7 +74,7 @@ def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
 
 
 def at_once(rows: Sequence[Row], weights: Mapping[str, int] = {}) -> VirtualWorkload:
-    """The rows, and their queues, which take room back at once."""
+    """Return the rows with their queues, which reclaim capacity at once."""
     queues = tuple(
         queue(name, weights.get(name, 1)) for name in sorted({row.queue for row in rows} | {*weights})
     )
@@ -92,7 +92,7 @@ def run_trace(folder: Path, text: str) -> SimulationReport:
 
 
 def starts(result: Result) -> dict[str, float | None]:
-    """When each group stood whole."""
+    """Return the time at which each group was complete."""
     timelines: Iterable[tuple[str, float | None]] = (
         (timeline.name.partition("/")[2], timeline.started) for timeline in result.measured.timelines.values()
     )

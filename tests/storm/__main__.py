@@ -1,7 +1,7 @@
-"""`python -m tests.storm --seconds 600 --seed 7`: a storm of faults on a real control plane; with `--campaign
-FILE`: all storms of the file that its results do not have yet, and one table.
+"""Storm of faults on a real control plane: `python -m tests.storm --seconds 600 --seed 7`.
 
-Ends with 0 when nothing was violated, 1 when something was, 2 when it could not run.
+With `--campaign FILE`: all storms of the file that its results do not have yet, and one table. Ends with 0
+when nothing was violated, 1 when something was, 2 when it could not run.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _series(series: Series, asked: argparse.Namespace) -> int:
-    """What was done before is in the results, and is not done again."""
+    """Run the storms of a series; earlier ones are in the results, and are not run again."""
     results: Path = asked.results or Path("build/soak") / f"{series.file.stem}.jsonl"
     results.parent.mkdir(parents=True, exist_ok=True)
     for storm in series.left(records_of(results)):

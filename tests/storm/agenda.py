@@ -1,4 +1,4 @@
-"""What is to be done at which moment: faults that follow on others, and what mends them."""
+"""Agenda of the storm, by time: faults that follow on others, and their repairs."""
 
 import heapq
 import time

@@ -87,7 +87,7 @@ class Arena:
         return self.leading.scheduler
 
     def look(self) -> None:
-        """Who leads now. One thread asks for all others: a Muster that is frozen takes its time."""
+        """Look up the present leader. One thread asks for all others: a frozen Muster takes its time."""
         leads = next((each for each in self.sidecars if each.leads()), None)
         self.is_led = leads is not None
         if leads is not None and leads is not self.leading:
@@ -97,11 +97,11 @@ class Arena:
             self.restarts.append(time.monotonic())  # like one that has just started
 
     def part(self, name: str) -> str:
-        """What `muster`, `scheduler` or `apiserver` is called that a fault meets now."""
+        """Return the present name of `muster`, `scheduler` or `apiserver` as a target of faults."""
         return name if name == "apiserver" else self.leading.part(name)
 
     def processes(self) -> dict[str, Process]:
-        """Those that are killed, by the names that they have in `down`."""
+        """Return the processes that are killed, by their names in `down`."""
         return {
             **{each.part("muster"): each.muster.process for each in self.sidecars},
             **{each.part("scheduler"): each.scheduler.process for each in self.sidecars},
@@ -109,7 +109,7 @@ class Arena:
         }
 
     def is_ready(self, part: str) -> bool:
-        """Of two schedulers one is never ready: it waits for its Lease."""
+        """Return whether a part is ready; of two schedulers one never is: it waits for its Lease."""
         ready: dict[str, Callable[[], bool]] = {
             **{each.part("muster"): each.muster.ready for each in self.sidecars},
             **{each.part("scheduler"): self._scheduled for each in self.sidecars},
@@ -125,7 +125,7 @@ class Arena:
         return self._scheduled() and self.muster.ready() and not self.down
 
     def give_back(self, parts: Iterable[str]) -> None:
-        """These are in order again, or were never broken."""
+        """Release parts that are in order again, or were never broken."""
         for part in parts:
             self.down.discard(part)
             self.calm.end(part)
@@ -143,12 +143,12 @@ class Arena:
             self.api.patch(QUEUES, name, {"spec": {"state": "Open", **self.usual(name)}})
 
     def usual(self, queue: str) -> Json:
-        """The specification that this queue has while nothing is done to it."""
+        """Return the specification that this queue has without faults."""
         return {"capability": None, **self.queues[queue]}
 
 
 def the_node(number: int) -> dict[str, Any]:
-    """The node of this number: every zone has as many, every fourth has GPUs."""
+    """Return the node of this number: every zone has as many, every fourth has GPUs."""
     gpus: dict[str, Any] = {"example.com/gpu": "4"} if number % 4 == 0 else {}
     zone = {"zone": ZONES[number % len(ZONES)]}
     return node(f"n{number}", cpu=NODE_CPU, memory="64Gi", labels=zone, **gpus)
@@ -156,7 +156,7 @@ def the_node(number: int) -> dict[str, Any]:
 
 @contextmanager
 def arena(kubernetes: str, mix: Mix) -> Iterator[Arena]:
-    """A cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
+    """Yield a cluster with nodes, queues and the sidecar pair; its logs stay when it ends."""
     calm, restarts = Calm(GRACE), list[float]()
     users = manifests.service_accounts()
     with ControlPlane(

@@ -113,7 +113,7 @@ class Campaign:
                 self._agenda.strike(min(1.0, step.lasting / 2), partial(self._inflict, struck))
 
     def _inflict(self, step: Step) -> None:
-        """A fault that finds no victim, or an API server that is down, is counted as missed."""
+        """Execute a fault; one that finds no victim, or an API server that is down, is counted as missed."""
         target = self._crowd.gangs.get(step.wish.name) if step.wish else None
         down = set(self._arena.down)
         try:
@@ -134,7 +134,7 @@ class Campaign:
         self._agenda.mend(step.lasting, broken.what, mend)
 
     def _tend(self) -> None:
-        """The owners act, and nobody has died that was not killed."""
+        """Let the owners act, and check that no process has ended that was not killed."""
         if time.monotonic() - self._tended < TENDED:
             return
         self._crowd.tend()
@@ -159,7 +159,7 @@ class Campaign:
         self.outcome.counts["changes of the leader in the middle of a start"] += bool(pieces)
 
     def _in_pieces(self, gang: Gang) -> bool:
-        """Some members are bound, and it has never had as many as it needs."""
+        """Return whether some members are bound, of a gang that was never complete."""
         return (
             gang.started is None
             and 0 < sum(map(stands, self._arena.view.members(gang.wish.name))) < gang.wish.min_member
@@ -168,7 +168,7 @@ class Campaign:
     # ---- the end
 
     def _mend_all(self) -> None:
-        """What was broken is whole again; nothing more is broken from here on, and nobody finishes."""
+        """Mend everything; from here on nothing is broken any more, and no pod finishes."""
         self._journal.record("the storm ends", "everything is mended")
         for still, _ in self._still:
             still.fault.times = 0
@@ -195,7 +195,7 @@ class Campaign:
             self._dump(instant.replace(" ", "-"))
 
     def _ebb(self) -> None:
-        """What runs finishes, and makes room for what still waits."""
+        """Let running pods finish, so that they free capacity for waiting ones."""
         end = time.monotonic() + EBB
         self._crowd.finishing = True
         for gang in self._crowd.gangs.values():
@@ -230,7 +230,7 @@ class Campaign:
 
 
 def _mend(breakage: Breakage, mend: Callable[[], object], own: bool) -> object:
-    """A fault of Muster's own process is over when that is started, others when they are mended."""
+    """End a fault: of Muster's own process when that is started, others when they are mended."""
     if own:
         breakage.end()
     done = mend()
@@ -240,5 +240,5 @@ def _mend(breakage: Breakage, mend: Callable[[], object], own: bool) -> object:
 
 
 def _subject(complaint: str) -> str:
-    """The second word of each is the object: `group g7 of queue …`, `claim HELD of …`."""
+    """Return the object of a complaint, its second word: `group g7 of queue …`, `claim HELD of …`."""
     return complaint.split()[1]

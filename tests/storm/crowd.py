@@ -68,7 +68,7 @@ class Crowd:
         self._hands = ThreadPoolExecutor(HANDS, thread_name_prefix="owner")
 
     def arrive(self, wish: Wish) -> bool:
-        """False: turned away."""
+        """Register a gang for a wish; return False if it is turned away."""
         waiting = sum(map(unbound, self._view.pods()))
         if waiting + wish.size > MOST_WAITING:
             self.counts["turned away"] += 1
@@ -123,7 +123,7 @@ class Crowd:
             gang.to_create.pop(0)
 
     def _replacing(self, gang: Gang, pods: list[Json]) -> list[Call]:
-        """A job's own controller does it for a job."""
+        """Return calls that replace failed pods; for a job its own controller does that."""
         if not gang.wish.replaced or gang.wish.is_job or gang.due(time.monotonic()):
             return []
         failed = [pod for pod in pods if pod["status"].get("phase") == "Failed"]
@@ -147,7 +147,10 @@ class Crowd:
         return []
 
     def _clearing(self, gang: Gang, pods: list[Json]) -> list[Call]:
-        """The Job before its pods, or it would make them anew; the group last."""
+        """Return calls that delete a gang: the Job before its pods, or it would recreate them.
+
+        The group last.
+        """
         name = gang.wish.name
         for resource in {"job": [JOBS], "volcano": [VOLCANO_JOBS]}.get(gang.wish.kind, []):
             _forgiving(self._delete(resource, name))
@@ -181,7 +184,7 @@ def _unless(status: int, call: Call) -> None:
 
 
 def _forgiving(call: Call) -> None:
-    """What fails has a next time."""
+    """Call, and ignore failures: the call is made again later."""
     try:
         call()
     except TROUBLE:

@@ -36,7 +36,7 @@ PRIORITIES = {"storm-low": 10, "storm-high": 1000, "": 0}
 
 
 class Inspector(Watchman):
-    """Whether a queue, or one above it, has more than its capability when a pod of its starts."""
+    """Watchman that checks capability: of a queue and those above it, when a pod of its starts."""
 
     def __init__(self, given: VirtualWorkload) -> None:
         super().__init__(given)
@@ -64,7 +64,7 @@ class Inspector(Watchman):
         self._gone(pod)
 
     def settled(self, decisions: Decisions, now: float) -> None:
-        """Of one moment, who starts is told before who went for him."""
+        """Check a settled decision; of one moment, starts are reported before their victims."""
         super().settled(decisions, now)
         self.counts["moments"] += 1
         for name in self._came:
@@ -154,7 +154,7 @@ class Day:
             at += self._luck.expovariate(1 / FAULTS)
 
     def _strike_node(self, kind: str, at: float, ends: float, node: Node) -> None:
-        """The end of one is the end of all on the same node."""
+        """Break a node; the end of one fault is the end of all on the same node."""
         taint = [Taint("storm", "yes", "NoSchedule")]
         spec = (
             replace(node.spec, unschedulable=True)

@@ -1,4 +1,7 @@
-"""What was done and seen, in order: a file to read afterwards, and the lines about one object."""
+"""Journal of actions and observations, in order.
+
+It is a file to read afterwards, and has the lines about one object.
+"""
 
 import time
 from dataclasses import dataclass
@@ -29,7 +32,7 @@ class Journal:
         return f"{line.at - self.began:8.1f} s  {line.kind:24} {line.text}"
 
     def before(self, at: float, key: str, count: int = 12) -> list[str]:
-        """The last lines up to this moment that name the object, or that concern everybody."""
+        """Return the last lines up to this time that name the object, or that concern everybody."""
         name = key.rpartition("/")[2]
         found = [line for line in self._lines if line.at <= at and _about(line, name)]
         return [self.written(each) for each in found[-count:]]

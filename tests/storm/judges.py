@@ -1,7 +1,8 @@
-"""What must be true when all faults are over and nothing moves any more, judged on what the API server has.
+"""Checks of the cluster once all faults are over and nothing changes any more, on the API server's objects.
 
-Each judge takes a picture of the cluster and says what is wrong in it, a line for each. They know nothing of
-how Muster decides; what they accuse of fitting is placed by `placing`, and below the ceiling of its queue.
+Each check takes a picture of the cluster and yields its violations, a line for each. They know nothing of how
+Muster decides; a group that they report as fitting is placed by `placing`, and below the ceiling of its
+queue.
 """
 
 from collections import Counter, defaultdict
@@ -41,7 +42,7 @@ class Picture:
         return next((queue for queue in self.queues if queue["metadata"]["name"] == name), missing)
 
     def group(self, key: str) -> Json | None:
-        """The PodGroup of this `namespace/name`."""
+        """Return the PodGroup of this `namespace/name`."""
         keyed = (
             (f"{group['metadata']['namespace']}/{group['metadata']['name']}", group) for group in self.groups
         )
@@ -53,14 +54,14 @@ class Picture:
         return {node for each in reserved for node in each.get("nodes") or ()}
 
     def line(self, name: str) -> list[str]:
-        """A queue and those above it."""
+        """Return a queue and those above it."""
         line = [name]
         while (parent := self.queue(line[-1])["spec"].get("parent", "")) and parent not in line:
             line.append(parent)
         return line
 
     def members(self) -> dict[str, list[Json]]:
-        """By the name of the group that the pods name."""
+        """Return the pods by the name of their group."""
         found = defaultdict[str, list[Json]](list)
         for pod in self.ours():
             if name := pod["metadata"].get("annotations", {}).get(GROUP_NAME):
@@ -70,7 +71,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Waiter:
-    """What could start at once: so many pods of a group, or a pod alone."""
+    """Pods of a group that could start at once, or a pod alone."""
 
     name: str
     queue: str
@@ -105,8 +106,9 @@ def idle_room(picture: Picture) -> Iterator[str]:
 
 
 def _spaces(waiter: Waiter, picture: Picture, space: list[Room]) -> list[list[Room]]:
-    """The nodes of each flavor of its queue: a waiter that fits on all of them fits on those that it may use,
-    whichever its other members have.
+    """Return the nodes of each flavor of its queue.
+
+    A waiter that fits on all of them fits on those that it may use, whichever its other members have.
     """
     flavors = picture.queue(waiter.queue)["spec"].get("flavors") or [{"nodeLabels": {}}]
     labels = [flavor["nodeLabels"].items() for flavor in flavors]
@@ -128,7 +130,10 @@ def waiters(picture: Picture) -> Iterator[Waiter]:
 
 
 def _needed(spec: Json, pods: list[Json]) -> list[Json]:
-    """The largest of those that would make it whole, of a whole group one more; none where that cannot be."""
+    """Return the largest pods that would complete the group.
+
+    Of a complete group one more, none if impossible.
+    """
     waiting = sorted(filter(unbound, pods), key=size, reverse=True)
     there = [pod for pod in pods if stands(pod)]
     if _whole(spec, there):
@@ -170,14 +175,17 @@ def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
 
 
 def _within_share(waiter: Waiter, picture: Picture) -> bool:
-    """By what the queue says that it deserves; one that says nothing is not known to borrow."""
+    """Return whether the group is within its queue's deserved amount.
+
+    Without one it is not known to borrow.
+    """
     deserved = amounts(picture.queue(waiter.queue).get("status", {}).get("deserved"))
     held = _held_with(waiter, picture, waiter.queue)
     return not deserved or all(held[name] <= deserved[name] for name in deserved)
 
 
 def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
-    """Whether it is within its share, finds no room now, and would stand if it were alone."""
+    """Return whether it is within its share, has no capacity now, and would start if it were alone."""
     if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
         return False
     now, alone = (_spaces(waiter, picture, each) for each in (space, capacities(picture.nodes, [])))
@@ -186,7 +194,7 @@ def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
 
 
 def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
-    """What this queue, its own or one above it, would hold with it."""
+    """Return the amount that this queue, its own or one above it, would hold with it."""
     held = Amounts()
     for pod in picture.ours():
         named = pod["metadata"].get("labels", {}).get(QUEUE)
@@ -201,7 +209,10 @@ def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
 
 
 def ownerless(picture: Picture) -> Iterator[str]:
-    """A claim belongs to a pod that exists: bound there, or, while it is not bound, about to be."""
+    """Yield claims without an owner.
+
+    A claim belongs to a pod that exists: bound there, or, while it is not bound, about to be.
+    """
     pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in picture.pods}
     for node in picture.claimed:
         for claim in node["claims"]:
@@ -220,8 +231,9 @@ def _wrong_claim(claim: Json, pod: Json | None) -> str:
 
 
 def wrong_sums(picture: Picture) -> Iterator[str]:
-    """Muster's idle room against that of the API server. A node that is over has none. The page counts cpu in
-    thousandths, everything else in its own unit.
+    """Yield differences between Muster's idle capacity and the API server's.
+
+    An overcommitted node has none. The page counts cpu in thousandths, everything else in its own unit.
     """
     truth = {node["metadata"]["name"]: amounts(node["status"]["allocatable"]) for node in picture.nodes}
     for pod in picture.pods:
@@ -242,7 +254,7 @@ def wrong_sums(picture: Picture) -> Iterator[str]:
 
 
 def stale(picture: Picture) -> Iterator[str]:
-    """A group that waits says why, in the words of the last decision on it."""
+    """Yield waiting groups whose reason is not that of the last decision on them."""
     for decision in picture.decided:
         group = picture.group(decision["podGroup"])
         if group is not None and decision["verdict"] == "Waiting":
@@ -262,8 +274,9 @@ def _reason(group: Json) -> str:
 
 
 def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
-    """A gang that stood whole loses nobody to Muster, whatever it lost itself. Told once for each gang, with
-    the moment and the name; `settled` has the moments from which on this is asked.
+    """Yield complete gangs that lose a member to Muster, whatever else they lost.
+
+    Each gang once, with the time and the name; `settled` has the times from which on this is checked.
     """
     reported = set[str]()
     for at, gang, pod in evictions:

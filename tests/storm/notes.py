@@ -1,4 +1,4 @@
-"""What the second judge keeps in mind: limits and what they were lately, gangs, and who left."""
+"""State of the second judge: limits and their recent values, gangs, and evicted pods."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Limit:
             self.now = amount
 
     def most(self, name: str, since: float) -> int | None:
-        """The largest since then; None: there was no limit to it at some time."""
+        """Return the largest value since then; None: there was no limit to it at some time."""
         seen = [self.now, *(amount for until, amount in self.before if until >= since)]
         if any(amount is None or (name not in amount and not self.of_node) for amount in seen):
             return None

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Room:
-    """What is left on one node that takes new pods."""
+    """Free capacity on one node that takes new pods."""
 
     node: str
     labels: dict[str, str]
@@ -26,7 +26,7 @@ class Room:
 
 
 def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
-    """Of the nodes without taints that are not cordoned."""
+    """Return the free capacity of nodes without taints that are not cordoned."""
     found = {
         node["metadata"]["name"]: Room(
             node["metadata"]["name"],

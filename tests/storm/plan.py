@@ -79,7 +79,7 @@ OUTAGES = ROUGH_KINDS.keys() | ROUGH_VIEW_KINDS.keys() | REPLICAS_KINDS.keys()
 
 @dataclass(frozen=True)
 class Mix:
-    """How much comes and breaks; `kinds` are weights other than the usual, 0 for what is left out."""
+    """Mix of arrivals and faults; `kinds` are weights other than the usual, 0 for kinds to leave out."""
 
     name: str = "usual"
     arrivals: float = 0.9  # seconds between two, on average
@@ -102,7 +102,7 @@ class Mix:
         )
 
     def weights(self, at: float) -> dict[str, float]:
-        """Of every kind of fault that may come at this moment."""
+        """Return the weights of every kind of fault that may come at this time."""
         usual = {**MILD_KINDS, **(VIEW_KINDS if self.view else {})}
         if rough(at):
             usual |= {**ROUGH_KINDS, **(ROUGH_VIEW_KINDS if self.view else {})}
@@ -156,7 +156,7 @@ def _arrivals(luck: Random, seconds: float, mix: Mix) -> list[Step]:
 
 
 def _faults(luck: Random, seconds: float, mix: Mix) -> list[Step]:
-    """The first one comes when there is something to break."""
+    """Return the steps with faults; the first one comes when there is something to break."""
     steps, at = list[Step](), 5.0
     while at < seconds:
         weights = mix.weights(at)
@@ -167,7 +167,7 @@ def _faults(luck: Random, seconds: float, mix: Mix) -> list[Step]:
 
 
 def rough(at: float) -> bool:
-    """Whether anything may die at this moment."""
+    """Return whether processes may be killed at this time."""
     return at % MINUTE < ROUGH
 
 

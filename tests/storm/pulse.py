@@ -1,4 +1,4 @@
-"""Whether Muster lives while it should: its probe, asked as a kubelet asks, and its process."""
+"""Liveness of Muster while it should live: its probe, asked as a kubelet asks, and its process."""
 
 import threading
 import time

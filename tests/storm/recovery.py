@@ -1,4 +1,4 @@
-"""How long after the end of each fault Muster answers, and pods are bound, again."""
+"""Recovery times after each fault, until Muster answers and pods are bound again."""
 
 import time
 from bisect import bisect_left
@@ -28,7 +28,10 @@ class Breakage:
 
 @dataclass
 class Recovery:
-    """What another outage overtakes, or still lasts when it ends, is nobody's recovery, and left out."""
+    """Recovery from an outage.
+
+    An outage that another one overtakes, or that still lasts at the end, has none and is left out.
+    """
 
     _answers: list[float] = field(default_factory=list)
     _breakages: list[Breakage] = field(default_factory=list)
@@ -54,7 +57,7 @@ class Recovery:
         return dict(found)
 
     def _overtaken(self, one: Breakage, until: float) -> bool:
-        """An outage lasts until Muster answers again."""
+        """Return whether another outage began before this one's end, when Muster answers again."""
         others = (each for each in self._breakages if each.outage and each is not one)
         return any(each.began < until and one.ended < self._answered_after(each.ended) for each in others)
 
@@ -64,6 +67,6 @@ class Recovery:
 
 
 def percentile(times: Sequence[float], share: float) -> float:
-    """The least of them that is not below this share of all."""
+    """Return the least time that is not below this share of all."""
     ordered = sorted(times)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

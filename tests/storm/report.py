@@ -1,4 +1,4 @@
-"""What a campaign says at its end."""
+"""Report of a campaign at its end."""
 
 import textwrap
 from collections import Counter
@@ -9,7 +9,7 @@ WIDTH = 110
 
 
 def report_of(outcome: Outcome) -> str:
-    """Counts first, then every violation with what went before it, then where to read on."""
+    """Return the report: counts first, then every violation with its history, then where to read on."""
     time = f"{outcome.seconds:g} s ({outcome.calm:.0f} s of them calm)"
     head = f"storm {outcome.mix} of {time}, seed {outcome.seed}: {outcome.faults.total()} faults"
     lines = [head, *_counted("faults", outcome.faults), *_counted("without a victim", outcome.missed)]

@@ -123,7 +123,7 @@ class SecondJudge:
         return self._queue_of.get(pod.group) or pod.queue or "default"
 
     def _line(self, queue: str) -> Iterator[str]:
-        """A queue and those above it."""
+        """Yield a queue and those above it."""
         seen = set[str]()
         while queue and queue not in seen:
             seen.add(queue)
@@ -136,7 +136,7 @@ class SecondJudge:
     # ---- how a gang stands
 
     def _weigh(self, name: str, gang: Gang, at: float) -> None:
-        """Called after each change of the gang, and at the end."""
+        """Check the gang, after each change of it and at the end."""
         now = self._clock(at)
         runs = gang.is_whole(pod for pod in gang.pods.values() if pod.runs)
         gang.ran |= runs
@@ -175,7 +175,7 @@ class SecondJudge:
             self._accuse(fact.at, fact.group or fact.name, f"pod {fact.name} was evicted, and nothing asked")
 
     def _pay(self, now: float, comes: PodFact | None = None) -> None:
-        """Of those who left for others: the first who takes the room has been paid for."""
+        """Settle evictions whose capacity a pod of another group takes, or none in time."""
         for leave in list(self._unpaid):
             late = now - leave.when > PAID_WITHIN
             taken = comes is not None and comes.node == leave.pod.node and comes.group != leave.pod.group

@@ -40,7 +40,7 @@ class Storm:
 
 @dataclass(frozen=True)
 class Series:
-    """What a file has: the mixes by name, and the storms in their order."""
+    """Content of a file: the mixes by name, and the storms in their order."""
 
     file: Path
     mixes: dict[str, Mix]
@@ -48,7 +48,7 @@ class Series:
 
     @classmethod
     def read(cls, file: Path) -> "Series":
-        """Raises BadSeries with the words that are wrong."""
+        """Read a file. Raises BadSeries with the words that are wrong."""
         try:
             written = tomllib.loads(file.read_text())
             mixes = {name: Mix(name=name, **spec) for name, spec in written["mixes"].items()}
@@ -66,13 +66,13 @@ class Series:
         return cls(file, mixes, tuple(storms))
 
     def mix(self, name: str) -> Mix:
-        """Raises BadSeries with those that there are."""
+        """Return a mix by its name. Raises BadSeries with the existing ones."""
         if name not in self.mixes:
             raise BadSeries(f"{self.file}: no mix {name}, but {', '.join(self.mixes)}")
         return self.mixes[name]
 
     def left(self, records: Iterable[Json]) -> list[Storm]:
-        """What has not come to its end yet."""
+        """Return the storms that are not complete yet."""
         done = [record for record in records if "failed" not in record]
         return [storm for storm in self.storms if not any(map(storm.is_that_of, done))]
 

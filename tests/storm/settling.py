@@ -30,9 +30,9 @@ def picture(arena: Arena) -> Picture:
 
 
 def settle(arena: Arena, tend: Callable[[], None], longest: float = LONGEST) -> list[str]:
-    """What is wrong with the cluster when it rests; at the latest after so many seconds.
+    """Return the violations of the cluster once it rests; at the latest after so many seconds.
 
-    A picture is not taken in one moment, so only what is wrong in several of them in a row counts.
+    A picture is not taken in one moment, so only a violation in several of them in a row counts.
     """
     end, since, before = time.monotonic() + longest, time.monotonic(), ""
     recent = deque[list[str]](maxlen=IN_A_ROW)
@@ -57,7 +57,7 @@ def _lasting(recent: Iterable[list[str]]) -> list[str]:
 
 
 def _state(found: Picture) -> str:
-    """What changes as long as anything moves."""
+    """Return the state that changes as long as anything moves."""
     return repr(sorted(map(_where, found.pods), key=str))
 
 

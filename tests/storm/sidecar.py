@@ -35,7 +35,10 @@ class Sidecar:
     def start(
         cls, stage: Stage, user: User, server: str, clock: Clock, name: str, view: bool, standby: bool
     ) -> "Sidecar":
-        """With a name it follows the Lease of its scheduler. `server`: as Muster reaches the API server."""
+        """Start the pair.
+
+        With a name it follows the Lease of its scheduler. `server`: as Muster reaches the API server.
+        """
         options: dict[str, Any] = {"leader_elect": "follow", "host": name} if name else {}
         program = clock.wrapped([str(PROGRAM)])
         muster = stage.start_muster(*FLAGS, user=user, server=server, view=view, program=program, **options)
@@ -51,11 +54,11 @@ class Sidecar:
         return cls(name, muster, verbs, wire, scheduler)
 
     def part(self, name: str) -> str:
-        """What `muster` or `scheduler` of this one is called."""
+        """Return the name of this pair's `muster` or `scheduler`."""
         return f"{name} of {self.name}" if self.name else name
 
     def leads(self) -> bool:
-        """The only one always does, one that is frozen does not."""
+        """Return whether it leads: the only one always does, a frozen one does not."""
         try:
             return not self.name or bool(self.muster.debug("/debug/leadership", SOON)["leads"])
         except (urllib3.exceptions.HTTPError, AssertionError):

@@ -1,4 +1,4 @@
-"""What the second judge hears: one fact for each event of a watch, read by its own rules."""
+"""Facts for the second judge: one for each event of a watch, read by its own rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class QueueFact(Fact):
 
 
 def amount(text: Any) -> int:
-    """A quantity of Kubernetes."""
+    """Return a quantity of Kubernetes."""
     written = str(text)
     if written.endswith("i"):
         return _billionths(written[:-2], 0) << 10 * ("KMGTPE".index(written[-2]) + 1)
@@ -100,7 +100,7 @@ def more(one: Load, other: Load) -> Load:
 
 
 def pod_fact(item: Json, gone: bool, version: int, at: float) -> PodFact:
-    """The pods of storms have containers only: neither sidecars nor an overhead."""
+    """Return the fact of a pod; pods of storms have containers only: neither sidecars nor an overhead."""
     meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
     notes = meta.get("annotations") or {}
     asks: Load = {"pods": ONE}

@@ -1,4 +1,4 @@
-"""What a storm has found: counts, and violations with what went before them."""
+"""Result of a storm: counts, and violations with their history."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Outcome:
-    """What a storm has to say at its end."""
+    """Report of a storm at its end."""
 
     seed: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What is on the cluster, as the campaign's own watches tell it, and what they have counted."""
+"""View of the cluster by the campaign's own watches, with their counts."""
 
 import threading
 import time
@@ -43,7 +43,7 @@ class View(Following):
         return list(self._nodes.known.values())
 
     def members(self, gang: str) -> list[Json]:
-        """The pods of one wish, whatever became of them, as long as they exist."""
+        """Return the existing pods of one wish, in any state."""
         with self._lock:
             return list(self._by_gang[gang].values()) if gang in self._by_gang else []
 
@@ -73,7 +73,7 @@ class View(Following):
 
 
 def evicted(pod: Json) -> bool:
-    """The eviction API leaves this condition; who deletes a pod does not."""
+    """Return whether the eviction API evicted the pod: it leaves this condition, a deletion does not."""
     conditions = pod.get("status", {}).get("conditions") or []
     return any(
         condition["type"] == "DisruptionTarget" and condition["status"] == "True" for condition in conditions
@@ -89,10 +89,10 @@ def going(pod: Json) -> bool:
 
 
 def holds(pod: Json) -> bool:
-    """Whether it takes room on its node: until it is over or gone."""
+    """Return whether the pod uses capacity of its node: until it is over or gone."""
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in OVER
 
 
 def stands(pod: Json) -> bool:
-    """Whether it counts as a member of a whole gang."""
+    """Return whether it counts as a member of a complete gang."""
     return (holds(pod) and not going(pod)) or pod["status"].get("phase") == "Succeeded"

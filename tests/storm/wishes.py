@@ -68,11 +68,11 @@ class Wish:
     fate: str = ""  # the kind of fault that strikes it there
 
     def pod(self, number: int, namespace: str) -> Json:
-        """The member of this number; those beyond the size are replacements."""
+        """Return the member of this number; those beyond the size are replacements."""
         return objects.pod(f"{self.name}-{number}", namespace=namespace, **self._pod(number))
 
     def bodies(self, namespace: str) -> list[Wanted]:
-        """What its owner creates, in this order."""
+        """Return the objects that the owner creates, in this order."""
         group = [] if self.kind in ("pods", "volcano") else [(POD_GROUPS, self.group(namespace))]
         if self.kind == "job":
             return [*group, (JOBS, self._job(namespace))]
@@ -165,7 +165,7 @@ FATES = {
 
 
 def leaves(queues: Mapping[str, Json]) -> list[str]:
-    """Those that gangs name."""
+    """Return the leaf queues: those that gangs name."""
     return [name for name in queues if all(spec.get("parent") != name for spec in queues.values())]
 
 

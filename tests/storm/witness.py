@@ -32,7 +32,7 @@ class Witness(Following):
         self._followers = [Follower(client, kind, self._listener(read)) for kind, read in READINGS.items()]
 
     def reviewed(self, deadline: float, sight: float, clock: Callable[[float], float]) -> SecondJudge:
-        """What the judge says of all that has happened until now."""
+        """Return the judge's review of all events until now."""
         for follower in self._followers:
             follower.ask()
         wait_for(lambda: False not in [each.settled() for each in self._followers], what="witness settled")
@@ -50,7 +50,7 @@ class Witness(Following):
         return listen
 
     def _keep(self, uid: str, fact: Fact) -> None:
-        """What changed nothing that is judged, as a heartbeat, is not kept."""
+        """Keep a fact, unless it has changed nothing that is judged, as a heartbeat."""
         said = {**vars(fact), "version": 0, "at": 0}
         with self._lock:
             if self._last.get(uid) != said:

@@ -106,13 +106,13 @@ class Stage(World):
                         hold.finish("the test is over")
 
     def call(self, name: str, node: str = "", caller: Patient | None = None, uid: str = "") -> Future[str]:
-        """A bind call for a pod, by default to the node that filter named."""
+        """Start a bind call for a pod, by default to the node that filter named."""
         assert self._pool is not None
         args = BindingArgs(name, NAMESPACE, uid or f"uid-{name}", node or self.filtered(name)[0])
         return self._pool.submit(lambda: asyncio.run(self.verbs.bind(args, caller or Patient())).error)
 
     def held_call(self, name: str, node: str = "", caller: Patient | None = None) -> Future[str]:
-        """A bind call that has arrived: its claim is firm, and it waits."""
+        """Start a bind call and wait until it is held: its claim is firm."""
         answer = self.call(name, node, caller)
         self.wait_for(lambda: self.stage(name) is ClaimStage.HELD)
         return answer
@@ -123,7 +123,7 @@ class Stage(World):
             assert self.noticed.wait_for(condition, PATIENCE), self.barrier.held()
 
     def filtered(self, name: str, offered: Sequence[str] | None = None) -> list[str]:
-        """The nodes that filter answers."""
+        """Return the nodes that filter answers."""
         names = self.filter(self.pods[name], offered).node_names
         assert isinstance(names, list)
         return names
@@ -141,5 +141,5 @@ def raw(value: object) -> msgspec.Raw:
 
 
 def started(*futures: Future[str]) -> list[str]:
-    """The answers of the calls."""
+    """Return the answers of the calls."""
     return [future.result(PATIENCE) for future in futures]

@@ -33,7 +33,7 @@ ALLOWED = LEADS | {(phase, row.to) for (phase, _), row in TABLE.items() if row.t
 
 
 def _of_turn(status: JobStatus) -> tuple[object, ...]:
-    """What has to be written before anything is done about it. Counts may come later."""
+    """Return the fields that have to be written before the next action. Counts may come later."""
     return status.state, status.version, status.retry_count
 
 
@@ -60,8 +60,9 @@ class Cluster:
     # ---- Muster
 
     def look(self, lag: int = 0, job_lag: int = 0, writes: int = 1000) -> Plan:
-        """At the pods as they were `lag` changes ago, and at the job as it was `job_lag` changes ago. A watch
-        never goes back. After so many `writes` Muster crashes.
+        """Look at the pods as they were `lag` changes ago, and at the job as it was `job_lag` changes ago.
+
+        A watch never goes back. After so many `writes` Muster crashes.
         """
         self._seen = max(len(self._shown) - 1 - lag, self._seen)
         self._job_seen = max(len(self._jobs) - 1 - job_lag, self._job_seen)
@@ -166,7 +167,7 @@ class Cluster:
             self.lost += [request] if request is not None else []
 
     def crowd_out(self, number: int, seconds: float = 60.0) -> None:
-        """A pod loses its node to others, and what is made in its place finds none for so long."""
+        """Evict a pod for others; its replacement finds no node for so long."""
         self.evict(number)
         self.remove(number)
         self.look()

@@ -43,7 +43,7 @@ def in_phase(phase: str, reason: str = "", message: str = "", **counts: Any) -> 
 
 
 def pod(index: int, phase: str = "Running", of: str = "w", **more: Any) -> JobPod:
-    """Of version 0, made a hundred seconds ago and ready; if it has ended, ten seconds ago."""
+    """Return a pod of version 0, made a hundred seconds ago and ready; if it has ended, ten seconds ago."""
     defaults: dict[str, Any] = {"version": 0, "created": NOW - 100.0, "ready": phase == "Running"}
     if phase in ("Succeeded", "Failed"):
         defaults["ended"] = NOW - 10.0
@@ -60,5 +60,5 @@ def look(given: VolcanoJob, *pods: JobPod, let_go: bool = True, now: float = NOW
 
 
 def after(given: VolcanoJob, found: Plan) -> VolcanoJob:
-    """The job once its status is written."""
+    """Return the job once its status is written."""
     return replace(with_defaults(given), status=found.status)

@@ -65,13 +65,13 @@ class Server:
         return self.get(self.debug_port, f"/debug/pods/{what}")
 
     def get(self, port: int, path: str) -> Any:
-        """The JSON of a page."""
+        """Return the JSON of a page."""
         connection = self.connect(port)
         connection.request("GET", path)
         return answer(connection)
 
     def dropped(self, port: str, reason: str) -> float:
-        """How many connections it says to have closed."""
+        """Return how many connections the process reports as closed."""
         connection = self.connect(self.health_port)
         connection.request("GET", "/metrics")
         name = f'muster_connections_dropped_total{{port="{port}",reason="{reason}"}} '
@@ -79,7 +79,7 @@ class Server:
         return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     def ended(self) -> int:
-        """The exit status, once every process that could write to our pipe has ended."""
+        """Return the exit status, once every process that could write to our pipe has ended."""
         self._output.read()
         return self.process.wait()
 

@@ -26,7 +26,7 @@ CONTROLLER = {
 
 
 class Roles:
-    """Which subject may use which queue; None: the authorizer cannot be asked."""
+    """Queues that each subject may use; None: the authorizer cannot be asked."""
 
     def __init__(self) -> None:
         self.granted: set[tuple[str, str]] | None = set()
@@ -80,7 +80,7 @@ class Desk:
         return self.newest_namespaces.get(name)
 
     def ask(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> Json:
-        """The response; keywords go into the request."""
+        """Return the response; keywords go into the request."""
         request = {
             "uid": "1",
             "operation": operation,
@@ -97,7 +97,7 @@ class Desk:
         return response
 
     def faults(self, path: str, thing: Json | None, operation: str = "CREATE", **more: Any) -> list[str]:
-        """The codes of a refusal; none if it is admitted."""
+        """Return the codes of a refusal; none if it is admitted."""
         answer = self.ask(path, thing, operation, **more)
         causes = answer.get("status", {}).get("details", {}).get("causes", [])
         assert answer["allowed"] is not bool(causes)

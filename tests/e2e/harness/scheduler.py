@@ -30,14 +30,15 @@ PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSche
 
 
 def load(name: str) -> Json:
-    """A configuration as the repository ships it: `sidecar-gates.yaml`, `default-scheduler.yaml`."""
+    """Return a configuration as the repository ships it: `sidecar-gates.yaml`, `default-scheduler.yaml`."""
     found: Json = yaml.safe_load((CONFIGS / name).read_text())
     return found
 
 
 def for_everybody(profile: str) -> Json:
-    """The sidecar's configuration with one more profile. Muster is asked about all pods, and binds those that
-    are MARKED: it binds no pods but its own.
+    """Return the sidecar's configuration with one more profile.
+
+    Muster is asked about all pods, and binds those that are MARKED: it binds no pods but its own.
     """
     config = load("sidecar-gates.yaml")
     config["profiles"].append({"schedulerName": profile, "percentageOfNodesToScore": 100})
@@ -64,8 +65,10 @@ class KubeScheduler:
         kubeconfig: Path | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
-        """`lease`: other durations of it than the configuration's. `kubeconfig`: of the view that it reads
-        through; who calls its own port it looks up as before.
+        """Start a scheduler.
+
+        `lease`: other durations of it than the configuration's. `kubeconfig`: of the view that it
+        reads through; who calls its own port it looks up as before.
         """
         (self.port,) = free_ports(1)
         self._url, self._authority = f"https://{loopback.at(self.port)}", cluster.certificate
@@ -114,7 +117,7 @@ class KubeScheduler:
         return probes.samples(probes.fetch(f"{self._url}/metrics", self._authority).data.decode())
 
     def dump(self) -> Dump:
-        """What it believes, as it writes it into its log when it is asked to by SIGUSR2."""
+        """Return the scheduler's cache and queue, as it writes them into its log on SIGUSR2."""
         before = self.process.log.stat().st_size
         self.process.send(signal.SIGUSR2)
         dump = wait_for(lambda: Dump.read(self._logged(before)), what="kube-scheduler dumped its cache")
@@ -122,7 +125,7 @@ class KubeScheduler:
         return dump
 
     def wait_agrees(self) -> None:
-        """Until what it believes is what the API server has."""
+        """Wait until the scheduler's cache agrees with the API server."""
         try:
             wait_for(lambda: not self._complaints())
         except TimeoutError:
@@ -142,8 +145,9 @@ class KubeScheduler:
 
 
 def beside(muster: Muster) -> Json:
-    """What the sidecar's scheduler is started with: `KubeScheduler(cluster, **beside(muster))`. It reads
-    through Muster's view if there is one.
+    """Return the arguments of the sidecar's scheduler: `KubeScheduler(cluster, **beside(muster))`.
+
+    It reads through Muster's view if there is one.
     """
     config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}
@@ -152,8 +156,10 @@ def beside(muster: Muster) -> Json:
 def adapted(
     config: Json, kubeconfig: Path, muster: str | None, leader_elect: bool, tls: Path | None = None
 ) -> Json:
-    """Only what depends on the machine is changed: the kubeconfig, Muster's address, leader election, and the
-    folder with the certificates, without which Muster is called over plain HTTP.
+    """Return the configuration with only the settings changed that depend on the machine.
+
+    These are the kubeconfig, Muster's address, leader election, and the folder with the certificates,
+    without which Muster is called over plain HTTP.
     """
     config.setdefault("clientConnection", {})["kubeconfig"] = str(kubeconfig)
     config.setdefault("leaderElection", {})["leaderElect"] = leader_elect

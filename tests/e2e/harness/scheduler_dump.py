@@ -1,8 +1,8 @@
-"""What a kube-scheduler believes: its cache and its queue, which SIGUSR2 makes it write into its log.
+"""Cache and queue of a kube-scheduler, which SIGUSR2 makes it write into its log.
 
-It compares the cache with its own informer's store as well, and tells of a mismatch. That comparison counts
-unbound pods of other schedulers and pods of the attempt at hand as missing, so it is for reading only: what
-counts is the cache against the API.
+It compares the cache with its own informer's store as well, and reports a mismatch. That comparison counts
+unbound pods of other schedulers and pods of the attempt at hand as missing, so it is for reading only: the
+tests compare the cache with the API.
 """
 
 import re
@@ -28,7 +28,7 @@ class Dump(NamedTuple):
 
     @classmethod
     def read(cls, log: str) -> "Dump | None":
-        """None while it is not all there."""
+        """Return the dump in a log; None while it is not complete."""
         head, found, queue = log.partition(_QUEUE)
         _summary, key, pods = queue.partition("pods=")
         if not found or not _PODS_END.search(key + pods):
@@ -38,8 +38,9 @@ class Dump(NamedTuple):
         return cls(cached, queued, nominated, [line for line in log.splitlines() if _MISMATCH in line])
 
     def complaints(self, pods: Iterable[Json]) -> list[str]:
-        """Where it differs from the API's pods; empty if it does not. While it is at work, it is ahead of the
-        API by what it has assumed.
+        """Return the differences from the API's pods; empty if there are none.
+
+        While the scheduler is at work, it is ahead of the API by the pods that it has assumed.
         """
         alive = [pod for pod in pods if pod["status"].get("phase") not in OVER]
         nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in alive}
@@ -69,7 +70,7 @@ def _at(cached: dict[str, str], uid: str) -> str:
 
 
 def _places(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Who is on which node, and who is nominated to which."""
+    """Return the nodes of cached pods, and those of nominated pods."""
     cached, nominated = dict[str, str](), dict[str, str]()
     node, section = "", cached
     for line in text.splitlines():

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def bring(secret: dict[str, Any], folder: Path) -> None:
-    """What the Secret says now."""
+    """Update the folder to the present content of the Secret."""
     written = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     for name, value in secret["data"].items():
         (written / name).write_bytes(base64.b64decode(value))

@@ -39,7 +39,7 @@ class Shell:
         return done.stderr
 
     def runs(self, line: str) -> str:
-        """Of any program, as a shell takes it."""
+        """Run a line as a shell takes it, with any program, and return its output."""
         environment = {**os.environ, "KUBECONFIG": self._kubeconfig, "PATH": self._path}
         done = subprocess.run(
             ["bash", "-euc", line],

@@ -38,7 +38,7 @@ VIEW = bool(os.environ.get("MUSTER_E2E_VIEW"))  # in every scenario, not only in
 
 
 class Stage:
-    """What it starts, it ends with the test."""
+    """Stage of a test: programs that it starts end with the test."""
 
     def __init__(self, cluster: ControlPlane, namespace: str, kubelet: Kubelet, observer: Observer) -> None:
         self.cluster = cluster
@@ -59,7 +59,7 @@ class Stage:
         return scheduler
 
     def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
-        """The scheduler beside this Muster; it reads through the view if Muster has one."""
+        """Start the scheduler beside this Muster; it reads through the view if Muster has one."""
         return self.start_scheduler(**{**beside(muster), **options})
 
     def start_muster(
@@ -71,8 +71,9 @@ class Stage:
         view: bool = VIEW,
         **options: Any,
     ) -> Muster:
-        """Further arguments go to `muster serve` as they are; the server may be a proxy's. Without a user,
-        it finds the cluster as in a pod.
+        """Start Muster; further arguments go to `muster serve` as they are.
+
+        The server may be a proxy's. Without a user, it finds the cluster as in a pod.
         """
         kubeconfig = self.cluster.kubeconfig(user, server) if user else None
         muster = Muster(self.cluster, kubeconfig, arguments=arguments, view=view, **options)
@@ -94,7 +95,7 @@ class Stage:
         self.started.callback(process.kill)
 
     def give_edit(self, user: str) -> None:
-        """The role edit in the namespace of the test, with what the manifests add to it."""
+        """Give a user the role edit in the test's namespace, with the rights that the manifests add to it."""
         aggregating = self.cluster.start_controller_manager(("clusterrole-aggregation-controller",))
         wait_for(self._is_edit_whole, what="edit has what is to be added to it")
         aggregating.stop()
@@ -107,11 +108,14 @@ class Stage:
         return all(rules) and all(rule in has for own in rules for rule in own)
 
     def start_jobset_controller(self) -> JobSetController:
-        """The real one, beside kube-controller-manager; such tests are marked `jobset`."""
+        """Start the real JobSet controller, beside kube-controller-manager.
+
+        Such tests are marked `jobset`.
+        """
         return self.started.enter_context(JobSetController(self.cluster))
 
     def start_wire(self, server: str | None = None) -> TcpProxy:
-        """A wire to the API server, or to a proxy in front of it, that can be cut."""
+        """Start a proxy to the API server, or to a proxy in front of it, with connections that can be cut."""
         return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
 
     def start_verbs_proxy(self, muster: Muster) -> FaultProxy:
@@ -132,8 +136,10 @@ class Stage:
         return self.api.create(QUEUES, objects.queue(name, **spec))
 
     def set_queue_state(self, name: str, state: str) -> None:
-        """Open or close a queue, and wait until Muster says so: it learns of queues and of groups by two
-        watches, so a group created at once might be seen before the queue's new state.
+        """Open or close a queue, and wait until Muster has changed its state.
+
+        Muster learns of queues and of groups by two watches, so a group created at once might be seen
+        before the queue's new state.
         """
         self.api.patch(QUEUES, name, {"spec": {"state": state}})
         found = {"Open"} if state == "Open" else {"Closing", "Closed"}
@@ -143,7 +149,7 @@ class Stage:
         )
 
     def priority(self, name: str, value: int) -> str:
-        """A PriorityClass for this test, once pods may name it. Returns its name."""
+        """Create a PriorityClass for this test, wait until pods may name it, and return its name."""
         made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
         self.api.create(PRIORITY_CLASSES, {**made, "metadata": {"name": name}})
         self.started.callback(self.api.delete, PRIORITY_CLASSES, name)
@@ -152,7 +158,7 @@ class Stage:
         return name
 
     def admits(self, resource: Resource, body: Json) -> bool:
-        """Whether the API server would create this now."""
+        """Return whether the API server would create this now."""
         try:
             self.api.request("POST", f"{resource.path(self.namespace)}?dryRun=All", body)
         except ApiError:
@@ -162,21 +168,21 @@ class Stage:
     def gang(
         self, name: str, size: int, *, min_member: int | None = None, queue: str = "default", **pod: Any
     ) -> list[str]:
-        """A PodGroup and its pods `name-0`, `name-1`, ...; minMember is all of them unless given."""
+        """Create a PodGroup and its pods `name-0`, `name-1`, ...; minMember is all of them unless given."""
         self.group(name, size if min_member is None else min_member, queue=queue)
         return self.pods(name, size, group=name, **pod)
 
     def job(self, name: str, **options: Any) -> Json:
-        """A Job; as `harness.jobs.job` takes them. What else there is to say of it: `stage.jobs`."""
+        """Create a Job; options as `harness.jobs.job` takes them. For everything else: `stage.jobs`."""
         return self.jobs.create(name, **options)
 
     def group(self, name: str, min_member: int, **spec: Any) -> Json:
-        """A PodGroup alone; as `objects.pod_group` takes it."""
+        """Create a PodGroup alone; options as `objects.pod_group` takes them."""
         made = objects.pod_group(name, namespace=self.namespace, min_member=min_member, **spec)
         return self.api.create(POD_GROUPS, made)
 
     def limit_pods(self, pods: str, *scopes: str) -> None:
-        """A ResourceQuota. Its status is as its controller writes it, which is not here."""
+        """Create or change a ResourceQuota, with its status, as its controller does not run here."""
         spec, status = {"hard": {"pods": pods}}, {"hard": {"pods": pods}, "used": {"pods": "0"}}
         if self.api.find(RESOURCE_QUOTAS, "limit", self.namespace):
             self.api.patch(RESOURCE_QUOTAS, "limit", {"spec": spec}, self.namespace)
@@ -200,11 +206,11 @@ class Stage:
         return self.api.get(POD_GROUPS, name, self.namespace)
 
     def own_group(self, pod: str) -> str:
-        """The name of the group of a pod without group and owner."""
+        """Return the name of the group of a pod without group and owner."""
         return f"podgroup-{self.pod(pod)['metadata']['uid']}"
 
     def wait_group(self, name: str, **status: Any) -> Json:
-        """Until the PodGroup is there and says this: `wait_group("a", phase="Running", running=3)`."""
+        """Wait until the PodGroup exists with these values: `wait_group("a", phase="Running", running=3)`."""
 
         def with_status() -> Json | None:
             found = self.api.find(POD_GROUPS, name, self.namespace)
@@ -215,17 +221,17 @@ class Stage:
         return found
 
     def reason(self, group: str) -> str:
-        """What a PodGroup says of itself: why it waits, else how it stands; empty before it says anything."""
+        """Return the reason in a PodGroup: why it waits, else its state; empty before there is one."""
         conditions = self.pod_group(group).get("status", {}).get("conditions", [])
         return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
     def message(self, group: str) -> str:
-        """The message beside the reason; empty before there is one."""
+        """Return the message beside the reason; empty before there is one."""
         conditions = self.pod_group(group).get("status", {}).get("conditions") or []
         return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
 
     def wait_reason(self, group: str, *reasons: str, timeout: float = GENEROUS) -> str:
-        """Until the PodGroup says one of these reasons."""
+        """Wait until the PodGroup has one of these reasons, and return it."""
 
         def one_of_them() -> str | None:
             return reason if (reason := self.reason(group)) in reasons else None
@@ -237,7 +243,7 @@ class Stage:
             raise TimeoutError(f"{what}: {self.pod_group(group).get('status')}") from None
 
     def first_to_say(self, groups: Iterable[str], reason: str) -> str:
-        """The first of these PodGroups that says this."""
+        """Return the first of these PodGroups that has this reason."""
         names = list(groups)
 
         def found() -> list[str]:
@@ -246,18 +252,18 @@ class Stage:
         return wait_for(found, what=f"one of {names} says {reason}")[0]
 
     def phases(self, names: Iterable[str]) -> set[str]:
-        """The phases that occur among these pods; a deleted one counts as Gone."""
+        """Return the phases of these pods; a deleted one counts as Gone."""
         present = {
             pod["metadata"]["name"]: pod["status"]["phase"] for pod in self.api.items(PODS, self.namespace)
         }
         return {present.get(name, "Gone") for name in names}
 
     def running(self, gangs: Mapping[str, Iterable[str]]) -> list[str]:
-        """Those of these gangs, given with their pods, that run whole."""
+        """Return the gangs, given with their pods, of which all pods run."""
         return [name for name, pods in gangs.items() if self.phases(pods) == {"Running"}]
 
     def bound(self, names: Iterable[str]) -> dict[str, str]:
-        """The nodes of those of these pods that have one."""
+        """Return the nodes of the bound ones of these pods."""
         wanted = set(names)
         pods = [pod for pod in self.api.items(PODS, self.namespace) if pod["metadata"]["name"] in wanted]
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
@@ -278,7 +284,7 @@ class Stage:
             self.api.delete(PODS, name, self.namespace)
 
     def finish(self, names: Sequence[str]) -> None:
-        """These pods have done their work."""
+        """End these pods as succeeded."""
         self.kubelet.finish(self.namespace, names)
 
 

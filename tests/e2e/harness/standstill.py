@@ -53,10 +53,9 @@ class LastCall:
 
 
 class HangingBinding:
-    """A gang of three of which two are bound when this is made, while the binding of the third hangs until
-    `let_go`. Then it arrives, unless `fault` says otherwise.
+    """Gang of three pods, two of them bound, while the binding of the third hangs until `let_go`.
 
-    Muster must reach the API server through the proxy.
+    Then it arrives, unless `fault` says otherwise. Muster must reach the API server through the proxy.
     """
 
     def __init__(

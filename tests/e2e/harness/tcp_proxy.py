@@ -45,7 +45,7 @@ class TcpProxy:
         return f"https://{loopback.at(self.port)}"
 
     def cut(self) -> int:
-        """Drops all connections, watches among them, and says how many. New ones are served."""
+        """Cut all connections, watches among them, and return their number. New ones are served."""
         with self._lock:
             cut, self._open = self._open, set()
         for each in cut:
@@ -53,8 +53,9 @@ class TcpProxy:
         return len(cut)
 
     def cut_after(self, count: int) -> int:
-        """Each connection that is open now passes so many more bytes on to its caller, and is cut then. Says
-        how many connections that are.
+        """Cut each open connection after so many more bytes to its caller.
+
+        Return the number of connections.
         """
         with self._lock:
             for each in self._open:
@@ -78,7 +79,10 @@ class TcpProxy:
             self._connect(caller)
 
     def _connect(self, caller: socket.socket) -> None:
-        """A target that is away looks to the caller as it is: the connection ends."""
+        """Connect a caller to the target.
+
+        Close the connection if the target is away, as the target itself would.
+        """
         if self._refusing.is_set():
             caller.close()
             return

@@ -32,7 +32,7 @@ _CONFIGURATION: Json = {
 
 
 def configuration(folder: Path) -> Path:
-    """The file for `muster serve --config`."""
+    """Write the file for `muster serve --config` and return its path."""
     path = folder / "muster.yaml"
     path.write_text(yaml.safe_dump(_CONFIGURATION))
     return path
@@ -51,7 +51,7 @@ def crd() -> Json:
 
 
 def rights() -> list[Json]:
-    """Those of docs/reference/jobs.md."""
+    """Return the roles and bindings of docs/reference/jobs.md."""
     api, named = "rbac.authorization.k8s.io", {"name": f"muster-{PLURAL}"}
     rule = {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "list", "watch", "patch"]}
     account = {"kind": "ServiceAccount", "name": "muster", "namespace": "kube-muster"}
@@ -65,12 +65,12 @@ def install(client: Client) -> None:
 
 
 def remove(client: Client) -> None:
-    """With all its objects; where it is not there, nothing happens."""
+    """Remove the kind with all its objects; where it is not there, nothing happens."""
     remove_kind(client, _CRD_NAME)
 
 
 def remove_kind(client: Client, name: str) -> None:
-    """A CRD, until it is gone."""
+    """Delete a CRD and wait until it is gone."""
     if client.find(CRDS, name):
         client.delete(CRDS, name)
     wait_for(lambda: client.find(CRDS, name) is None, what=f"{name} gone")

@@ -11,8 +11,9 @@ NOWHERE = 0
 
 
 class TunnelProxy(TcpProxy):
-    """`with TunnelProxy() as proxy: proxy.route("kubernetes.example", 6443, port)`: an address that has a
-    route leads to a port on loopback, any other to nobody.
+    """Proxy for tunnels: `with TunnelProxy() as proxy: proxy.route("kubernetes.example", 6443, port)`.
+
+    An address that has a route leads to a port on loopback, any other to nobody.
     """
 
     def __init__(self, listener: socket.socket | None = None) -> None:
@@ -45,7 +46,7 @@ class TunnelProxy(TcpProxy):
 
 
 def _address(caller: socket.socket) -> str:
-    """Of `CONNECT ADDRESS:PORT HTTP/1.1`. Nothing follows it before it was answered."""
+    """Return the address of `CONNECT ADDRESS:PORT HTTP/1.1`. Nothing follows it before the answer."""
     head = b""
     while not head.endswith(END):
         if not (more := caller.recv(4096)):

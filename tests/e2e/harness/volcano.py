@@ -1,4 +1,4 @@
-"""What the tests take from Volcano itself: its command line `vcctl`, and the CRDs of its release."""
+"""Parts of Volcano itself for the tests: its command line `vcctl`, and the CRDs of its release."""
 
 import subprocess
 from pathlib import Path
@@ -30,13 +30,13 @@ class Vcctl:
 
 
 def crds(*plurals: str) -> list[Json]:
-    """The CustomResourceDefinitions of Volcano that have these plurals: `crds("queues", "podgroups")`."""
+    """Return the CustomResourceDefinitions of Volcano with these plurals: `crds("queues", "podgroups")`."""
     folder = build.sources("volcano.sh/volcano", MODULE)
     found = read(sorted(folder.glob("config/crd/*/bases/*.yaml")))
     return [each for each in found if each["spec"]["names"]["plural"] in plurals]
 
 
 def release(module: Path) -> list[Json]:
-    """The objects of the file that installs it without Helm, of the release that the module pins."""
+    """Return the objects of the file that installs the pinned release of Volcano without Helm."""
     folder = build.sources("volcano.sh/volcano", module)
     return read([folder / "installer" / "volcano-development.yaml"])

@@ -37,7 +37,10 @@ LISTENING = {"--enable-healthz=true", "--enable-metrics=true"}  # on all address
 
 
 def programs() -> dict[str, Path]:
-    """By the name of the image, built first when they are not there: minutes, so not inside a test."""
+    """Return the programs by the name of the image, built first when they are not there.
+
+    That takes minutes, so it is not done inside a test.
+    """
     return {image: build.tool(MODULE, f"volcano.sh/volcano/cmd/{name}") for image, name in PROGRAMS.items()}
 
 
@@ -77,7 +80,7 @@ class Volcano:
             process.kill()
 
     def running(self) -> set[str]:
-        """The programs that run, by their image."""
+        """Return the images of the programs that run."""
         return {
             process.name.partition("@")[0] for process in list(self._programs.values()) if process.alive()
         }

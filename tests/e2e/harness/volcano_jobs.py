@@ -20,13 +20,13 @@ NUMBERS = itertools.count()
 
 
 def installed(client: Client) -> AbstractContextManager[None]:
-    """The kinds and Muster's rights: there before Muster looks."""
+    """Install the kinds and Muster's rights: there before Muster looks."""
     return manifests.applied(client, *FILES)
 
 
 @contextmanager
 def volcano_at_work(client: Client) -> Iterator[None]:
-    """By the Lease of its controllers, which is renewed now."""
+    """Simulate a running Volcano by the Lease of its controllers, which is renewed now."""
     manifests.ensure_namespace(client, SYSTEM)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "vc-1", "leaseDurationSeconds": 60, "acquireTime": now, "renewTime": now}
@@ -54,13 +54,13 @@ def policy(event: str | int, action: str, **more: Any) -> Json:
 
 
 class VolcanoJobs:
-    """Those of one namespace."""
+    """Volcano Jobs of one namespace."""
 
     def __init__(self, client: Client, namespace: str, kubelet: Kubelet) -> None:
         self.client, self.namespace, self._kubelet = client, namespace, kubelet
 
     def create(self, name: str, *tasks: Json, **spec: Any) -> Json:
-        """With one task of two pods, if none are given."""
+        """Create a job; it has one task of two pods, if none are given."""
         written = {
             "apiVersion": VERSION,
             "kind": "Job",
@@ -70,8 +70,9 @@ class VolcanoJobs:
         return self.client.create(VOLCANO_JOBS, written)
 
     def create_cron(self, name: str, *tasks: Json, **spec: Any) -> str:
-        """A CronJob with one that is due: `spec` is of the Job. Returns when it was scheduled last, which its
-        status says: some minutes ago.
+        """Create a CronJob with one job that is due, and return when it was scheduled last.
+
+        `spec` is of the Job. The status of the CronJob has that time: some minutes ago.
         """
         job = {"schedulerName": "volcano", "tasks": [*tasks] or [task()], **spec}
         written = {
@@ -93,7 +94,7 @@ class VolcanoJobs:
         return last
 
     def made_by_cron(self, name: str) -> str:
-        """The name of its Job; it makes no more."""
+        """Return the name of the CronJob's Job, and make the CronJob create no more."""
 
         def active() -> list[str]:
             status = self.client.get(VOLCANO_CRON_JOBS, name, self.namespace).get("status") or {}
@@ -116,17 +117,17 @@ class VolcanoJobs:
         return str((self.status(name).get("state") or {}).get("phase", ""))
 
     def group(self, name: str) -> str:
-        """The name of its PodGroup."""
+        """Return the name of a job's PodGroup."""
         return f"{name}-{self.get(name)['metadata']['uid']}"
 
     def scale(self, name: str, *replicas: int, **spec: Any) -> None:
-        """By task."""
+        """Change the replicas of each task."""
         tasks = self.get(name)["spec"]["tasks"]
         changed = [{**each, "replicas": count} for each, count in zip(tasks, replicas, strict=True)]
         self.client.patch(VOLCANO_JOBS, name, {"spec": {"tasks": changed, **spec}}, self.namespace)
 
     def command(self, name: str, action: str) -> str:
-        """As vcctl gives it. Returns the name of the Command."""
+        """Create a Command as vcctl does, and return its name."""
         target, command = _reference(self.get(name)), f"{name}-{action.lower()}-{next(NUMBERS)}"
         written = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": action}
         meta = {"name": command, "namespace": self.namespace}
@@ -134,7 +135,7 @@ class VolcanoJobs:
         return command
 
     def leave_running(self, name: str, node: str, version: int) -> None:
-        """As Volcano's controller leaves a job whose pods all run on this node."""
+        """Create the objects that Volcano's controller leaves of a job whose pods all run on this node."""
         job, count = self.get(name), 0
         owners = [{**_reference(job), "controller": True, "blockOwnerDeletion": True}]
         for part in job["spec"]["tasks"]:
@@ -158,7 +159,10 @@ class VolcanoJobs:
         self.client.create(POD_GROUPS, group)
 
     def pods(self, name: str, phase: str = "") -> dict[str, str]:
-        """The UIDs of its pods, or of those in this phase, by name; without those that are being deleted."""
+        """Return the UIDs of a job's pods, or of those in this phase, by name.
+
+        Without pods that are being deleted.
+        """
         found = self.client.items(PODS, self.namespace, labelSelector=f"volcano.sh/job-name={name}")
         return {
             each["metadata"]["name"]: each["metadata"]["uid"]
@@ -171,7 +175,7 @@ class VolcanoJobs:
         return self.pods(name, phase)
 
     def wait_others(self, name: str, before: dict[str, str], phase: str = "Running") -> dict[str, str]:
-        """Until its pods are all others, by their UIDs, and as many."""
+        """Wait until all pods of a job are replaced, by their UIDs, by as many others."""
 
         def renewed() -> bool:
             now = self.pods(name, phase)
@@ -181,7 +185,7 @@ class VolcanoJobs:
         return self.pods(name, phase)
 
     def wait_phase(self, name: str, *phases: str, timeout: float = GENEROUS) -> Json:
-        """Returns its status."""
+        """Wait for one of these phases and return the status."""
         try:
             wait_for(lambda: self.phase(name) in phases, timeout)
         except TimeoutError:
@@ -189,7 +193,7 @@ class VolcanoJobs:
         return self.status(name)
 
     def wait_status(self, name: str, **status: Any) -> Json:
-        """What is absent is 0."""
+        """Wait until the status has these values; an absent count is 0."""
 
         def says() -> bool:
             found = self.status(name)

@@ -19,14 +19,17 @@ class Provisioner:
         self._class = f"{stage.namespace}-late"
 
     def in_zone(self, name: str, zone: str) -> Json:
-        """What a pod says of a claim whose volume is in this zone; its spec has to include it."""
+        """Create a claim with a volume in this zone, and return the fields that a pod's spec needs for it."""
         claim = self._claim(name, {"storageClassName": "", "volumeName": self._volume(name)}, BOUND)
         term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
         self._make_volume(claim, "", nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
         return _using(name)
 
     def late(self, name: str) -> Json:
-        """The same for a claim whose volume is made when the test says so, after a node was chosen."""
+        """Create a claim whose volume is made later, and return the same fields.
+
+        The test makes the volume, after a node was chosen.
+        """
         kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": self._class}}
         if self._stage.api.find(STORAGE_CLASSES, self._class) is None:
             mode = {"provisioner": "example.com/played", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -35,7 +38,7 @@ class Provisioner:
         return _using(name)
 
     def is_awaited(self, name: str) -> bool:
-        """Whether the scheduler has chosen a node for the claim's pod, and waits for the volume."""
+        """Return whether the scheduler has chosen a node for the claim's pod, and waits for the volume."""
         claim = self._stage.api.get(VOLUME_CLAIMS, name, self._stage.namespace)
         return "volume.kubernetes.io/selected-node" in claim["metadata"].get("annotations", {})
 

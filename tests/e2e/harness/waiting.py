@@ -10,7 +10,10 @@ FIRST_PAUSE, PAUSE = 0.002, 0.05
 
 
 def wait_for(condition: Callable[[], Value], timeout: float = GENEROUS, what: str = "") -> Value:
-    """The condition's first true value; after the timeout an error that names it and its last value."""
+    """Return the condition's first true value.
+
+    After the timeout raise an error with `what` and its last value.
+    """
     end, pause = time.monotonic() + timeout, FIRST_PAUSE
     while not (value := condition()):
         if time.monotonic() > end:

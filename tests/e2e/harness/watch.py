@@ -32,7 +32,7 @@ class Watch:
             yield from map(_event, self._lines())
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """The bytes as they come, whatever form was asked for."""
+        """Yield the bytes as they come, whatever form was asked for."""
         with self._opened():
             yield from self._stream()
 

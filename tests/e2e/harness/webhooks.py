@@ -24,7 +24,7 @@ SHOWN = objects.pod_group("for-show", namespace="default", min_member=1, queue=N
 
 
 class Port:
-    """Where one Muster answers reviews, and the flags that make it do so."""
+    """Port at which one Muster answers reviews, with the flags for it."""
 
     def __init__(self) -> None:
         (self.number,) = free_ports(1)
@@ -43,8 +43,9 @@ class Port:
 
 @contextmanager
 def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> Iterator[None]:
-    """The configurations of the manifests, `more` files besides, while they are wanted. Without a bundle
-    Muster has to put its own in.
+    """Yield with the webhook configurations of the manifests in force, and of `more` files.
+
+    Without a bundle Muster has to put its own in.
     """
     written = [_on_loopback(document, port, bundle) for document in manifests.documents(*FILES, *more)]
     try:
@@ -59,7 +60,7 @@ def configured(client: Client, port: Port, *more: str, bundle: bytes = b"") -> I
 
 
 def move_to_loopback(client: Client, port: Port) -> None:
-    """What was installed calls a Service, which leads nowhere here. From now on it calls one Muster."""
+    """Make the installed configurations call one Muster: their Service leads nowhere here."""
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
         for found in client.items(resource):
             for each in found["webhooks"]:
@@ -73,12 +74,12 @@ def wait_in_force(client: Client) -> None:
 
 
 def in_force(client: Client) -> bool:
-    """Whether a group is refused by Muster's own words."""
+    """Return whether a group is refused by Muster's own words."""
     return f"there is no queue '{NO_QUEUE}'" in refusal(client, SHOWN)
 
 
 def refusal(client: Client, group: Json) -> str:
-    """The words with which a group would be refused; empty when it would not."""
+    """Return the words with which a group would be refused; empty when it would not."""
     try:
         client.request("POST", f"{POD_GROUPS.path(group['metadata']['namespace'])}?dryRun=All", group)
     except ApiError as error:
@@ -88,7 +89,7 @@ def refusal(client: Client, group: Json) -> str:
 
 @contextmanager
 def load(client: Client) -> Iterator[list[str]]:
-    """Groups created without end, over new connections as well; what was refused is in the list."""
+    """Create groups without end, over new connections as well, and yield the list of refusals."""
     refusals: list[str] = []
     ended, numbers = Event(), count()
 

@@ -1,4 +1,4 @@
-"""What a fault is: it breaks something, says what, and knows how that is mended."""
+"""Definition of a fault: it breaks something, describes it, and knows the repair."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class NoVictim(Exception):
 
 @dataclass(frozen=True)
 class Field:
-    """What a fault may draw its victims from, and the luck that it draws by."""
+    """Possible victims of a fault, with the random generator that draws them."""
 
     arena: Arena
     crowd: Crowd
@@ -36,7 +36,7 @@ class Field:
         return self.luck.choice(victims)
 
     def gang(self) -> Gang:
-        """The target; else, two times of three, one that stands at the barrier, where there is one."""
+        """Return the target; else, two times of three, a gang at the barrier, where there is one."""
         if self.target is not None:
             return self.target
         gangs = [gang for gang in self.crowd.gangs.values() if not gang.leaving and gang.wish.kind != "pods"]
@@ -48,14 +48,14 @@ class Field:
         return {name.rpartition("-")[0] for name in self._held()}
 
     def _held(self) -> dict[str, str]:
-        """As Muster's page tells while it answers."""
+        """Return the held pods by Muster's page, if it answers."""
         try:
             return self.arena.muster.held(SOON)
         except (urllib3.exceptions.HTTPError, AssertionError):
             return {}
 
     def member(self, running: bool | None = None) -> Json:
-        """A pod of a gang; two times of three one that is not bound yet, if that is all the same."""
+        """Return a pod of a gang; two times of three one that is not bound yet, unless `running`."""
         pods = self.arena.view.members(self.gang().wish.name)
         if running:
             return self.one([pod for pod in pods if pod["status"].get("phase") == "Running"])
@@ -63,14 +63,14 @@ class Field:
         return self.one(waiting if waiting and self.luck.random() < 0.67 else pods)
 
     def node(self, having: str = "cpu") -> Json:
-        """A node that nothing else was done to, with this resource."""
+        """Return a node with this resource that has no other fault."""
         known = self.arena.view.nodes()
         nodes = [each for each in known if having in each["status"]["allocatable"]]
         free = [node for node in nodes if node["metadata"]["name"] not in self.arena.down]
         return self.one([each for each in free if each["metadata"]["name"] in self._aims()] or free)
 
     def _aims(self) -> set[str]:
-        """The nodes of the target's members, held or bound."""
+        """Return the nodes of the target's members, held or bound."""
         if self.target is None:
             return set()
         name = self.target.wish.name
@@ -80,7 +80,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Broken:
-    """What was done to whom, and what mends it, if anything does; a mend that says False is not done yet."""
+    """Description of an executed fault with its repair, if there is one.
+
+    A repair that returns False is not done yet.
+    """
 
     what: str
     mend: Callable[[], object] | None = None

@@ -1,4 +1,4 @@
-"""What befalls the whole cluster: kinds go and come back, and a tenant writes whatever the API allows."""
+"""Faults of the whole cluster: kinds go and come back, and a tenant writes anything that the API allows."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ FILES = ("podgroups", "queues", "local-queues", "resource-flavors", "commands")
 
 
 def _kind_gone(field: Field) -> Broken:
-    """With all its objects. Their owners make PodGroups anew."""
+    """Delete a kind with all its objects. Their owners create PodGroups anew."""
     takes_down(field, "kinds")
     field.arena.calm.begin("kinds")
     file = field.luck.choice(FILES)

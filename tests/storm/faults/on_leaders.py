@@ -1,4 +1,4 @@
-"""Of two Musters with their schedulers, the one that leads fails, hangs, or loses the Lease."""
+"""Faults of the leading one of two Musters with their schedulers: it fails, hangs, or loses the Lease."""
 
 import threading
 import time

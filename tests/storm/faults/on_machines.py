@@ -1,4 +1,4 @@
-"""What the machine under Muster gives: its clock steps, its memory is short or used up, its disk is full."""
+"""Faults of the machine under Muster: its clock steps, its memory is short or used up, its disk is full."""
 
 import os
 import resource
@@ -36,7 +36,7 @@ def _clock_back(arena: Arena) -> None:
 
 
 def _memory_short(field: Field) -> Broken:
-    """Whatever asks for more fails in the middle of what it does; ending is one way to deal with it."""
+    """Limit memory: a process that asks for more fails in the middle of its work; it may end."""
     arena, part = field.arena, field.arena.part("muster")
     takes_down(field, part)
     arena.calm.begin(part)
@@ -59,7 +59,7 @@ def _memory_back(arena: Arena, part: str, pids: tuple[int, int], until: float) -
 
 
 def _out_of_memory(field: Field) -> Broken:
-    """It may take a little more, and then the kernel kills: its worker, as that has most."""
+    """Limit memory to a little more than now, so that the kernel kills its worker, as that has most."""
     arena, part = field.arena, field.arena.part("muster")
     takes_down(field, part)
     try:
@@ -78,7 +78,7 @@ def _out_of_memory(field: Field) -> Broken:
 
 
 def _room_back(arena: Arena, part: str, parent: int, group: MemoryGroup, until: float) -> bool:
-    """When something was killed, or nothing asked for more in a while."""
+    """Lift the memory limit when a process was killed, or none asked for more in a while."""
     if group.kills() == 0 and time.monotonic() < until:
         return False
     group.limit(None)
@@ -90,7 +90,7 @@ def _room_back(arena: Arena, part: str, parent: int, group: MemoryGroup, until: 
 
 
 def _restart_if_stuck(arena: Arena, part: str, parent: int, until: float) -> None:
-    """As a kubelet does by /livez; it waits for minutes."""
+    """Kill a stuck process, as a kubelet does by /livez, which waits for minutes."""
     process = arena.processes()[part]
     is_same = process.alive() and process.pid == parent
     if is_same and time.monotonic() > until and not arena.is_ready(part):
@@ -102,7 +102,7 @@ def _children(parent: int) -> list[int]:
 
 
 def _disk_full(field: Field) -> Broken:
-    """It is killed, and finds no room for the files of its view when it starts again."""
+    """Fill the disk: Muster is killed, and finds no space for the files of its view when it starts again."""
     arena, folder = field.arena, field.arena.muster.view_folder
     if not arena.through_muster:
         raise NoVictim
@@ -116,7 +116,7 @@ def _disk_full(field: Field) -> Broken:
 
 
 def _disk_back(arena: Arena, part: str) -> bool:
-    """When the one that finds no room has ended by itself, with its error, or serves nevertheless."""
+    """Free the disk when the process without space has ended with its error, or serves nevertheless."""
     process = arena.processes()[part]
     if process.within and process.alive():
         if not arena.is_ready(part):

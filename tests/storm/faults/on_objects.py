@@ -1,4 +1,4 @@
-"""What people and other programs do to objects, in the middle of anything."""
+"""Faults of objects: changes by people and other programs, at any time."""
 
 from collections.abc import Callable
 from contextlib import suppress

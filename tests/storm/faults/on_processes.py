@@ -37,7 +37,7 @@ def _freeze(name: str, field: Field) -> Broken:
 
 
 def _take_down(field: Field, name: str) -> tuple[str, Process]:
-    """That of the leading pair, where there are two."""
+    """Take a process down: of the leading pair, where there are two."""
     part = field.arena.part(name)
     takes_down(field, part)
     field.arena.calm.begin(part)

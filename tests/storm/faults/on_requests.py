@@ -16,9 +16,10 @@ SLOW = 1.5  # seconds
 
 
 class Standstill:
-    """The request that opens the gate of a gang's first pod, or binds it, hangs for a while, or those that
-    bind every second pod (`at` is "half"): the gang stands at the barrier, or in pieces, until then.
-    `fault.hit` tells when that begins.
+    """Fault that hangs the request for the gate or the binding of a gang's first pod for a while.
+
+    With `at` "half" it is the bindings of every second pod. The gang stays at the barrier, or incomplete,
+    until then. `fault.hit` tells when that begins.
     """
 
     def __init__(self, gang: str, at: str, lasting: float) -> None:
@@ -32,7 +33,7 @@ class Standstill:
         self.fault = Fault(method, path, before=self._wait, times=MANY, while_awaited=True)
 
     def _wait(self) -> None:
-        """Requests that come again wait for the rest of it."""
+        """Wait for the rest of the fault: requests that come again wait for it, too."""
         now = time.monotonic()
         self._until = self._until or now + self._lasting
         time.sleep(max(self._until - now, 0))
@@ -40,7 +41,7 @@ class Standstill:
 
 
 def _meet(field: Field, what: str, *faults: Fault) -> Broken:
-    """Requests meet these until they are used up, or time is."""
+    """Let requests meet these faults until they are used up, or time is over."""
     field.arena.proxy.inject(*faults)
     return Broken(what, partial(_over, faults))
 
@@ -84,7 +85,7 @@ def _let_go(released: threading.Event, fault: Fault) -> None:
 
 
 def _writes_refused(field: Field) -> Broken:
-    """A few of each method, whatever they are about."""
+    """Refuse a few writes of each method, for any object."""
     status, times = field.luck.choice(STATUSES), field.luck.randint(1, FEW)
     faults = [Fault(method, r"", status=status, times=times) for method in WRITES]
     return _meet(field, f"{times} writes of each method meet {status}", *faults)
@@ -110,7 +111,7 @@ def _writes_lost(field: Field) -> Broken:
 
 
 def _writes_doubled(field: Field) -> Broken:
-    """As a connection that broke has a client, or a proxy, ask again."""
+    """Send a few writes twice, as a client or a proxy does after a broken connection."""
     times = field.luck.randint(1, FEW)
     faults = [Fault(method, r"", twice=True, times=times) for method in WRITES]
     return _meet(field, f"{times} writes of each method come twice", *faults)
@@ -146,7 +147,7 @@ def _everything_meets(status: int | None, field: Field) -> Broken:
 
 
 def _api_down(field: Field) -> Broken:
-    """As with an overloaded API server."""
+    """Refuse all requests, as an overloaded API server does."""
     return _everything_meets(field.luck.choice((429, 500)), field)
 
 

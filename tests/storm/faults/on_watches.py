@@ -29,8 +29,10 @@ class Lines:
 
 
 class Echo:
-    """Passes watches of one kind on. Told to, it repeats events at once, by luck; or begins each watch with
-    the last events of those before, in their order.
+    """Filter of the watches of one kind.
+
+    On demand it repeats events at once, at random; or begins each watch with the last events of earlier
+    ones, in their order.
     """
 
     def __init__(self, luck: Random) -> None:
@@ -63,8 +65,9 @@ def _events_doubled(field: Field) -> Broken:
 
 
 def _events_retold(field: Field) -> Broken:
-    """As by a server that is behind: the watches are cut twice, and tell the second time what has been told
-    between the two.
+    """Repeat events as a server that is behind does.
+
+    The watches are cut twice, and send the second time the events between the two cuts.
     """
     echoes, faults = _listen(field)
     field.arena.muster_wire.cut()
@@ -106,7 +109,7 @@ def _fall_silent(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> None:
 
 
 def _watches_expired(field: Field) -> Broken:
-    """The versions from which they go on are no longer known: everything is listed anew."""
+    """Expire the versions from which watches go on: everything is listed anew."""
     times = field.luck.randint(1, MOST_EXPIRED)
     field.arena.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
     field.arena.muster_wire.cut()
