@@ -23,7 +23,7 @@ settings.load_profile("muster")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """All tests and what they import are there until the end: the collector need not look through them."""
+    """Disable garbage collection: all tests and their imports are there until the end."""
     gc.disable()
     try:
         return (yield)

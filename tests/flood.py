@@ -31,7 +31,7 @@ def many_files() -> Iterator[None]:
 
 @contextmanager
 def flood(port: int, data: bytes, count: int) -> Iterator[list[socket.socket]]:
-    """So many connections, each with these words and no more; they stay open on this side."""
+    """Open so many connections, each with these bytes and no more; they stay open on this side."""
     with ExitStack() as stack:
         made = []
         for _ in range(count):

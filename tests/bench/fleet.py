@@ -94,7 +94,7 @@ class Fleet:
         return not self.cluster.admin.items(resource, namespace, limit="1")
 
     def muster(self, *arguments: str, view: bool = False) -> Muster:
-        """Not yet started."""
+        """Return a Muster that is not yet started."""
         return Muster(self.cluster, self.cluster.kubeconfig(self._user), arguments=arguments, view=view)
 
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
@@ -113,7 +113,7 @@ class Fleet:
             yield Side(scheduler, muster)
 
     def fill(self, count: int) -> str:
-        """So many small pods, bound to the nodes in turn: somebody else's work. Returns their namespace."""
+        """Create so many foreign small pods, bound to the nodes in turn, and return their namespace."""
         space = self.namespace()
         show(f"{count} bound pods")
         made = (

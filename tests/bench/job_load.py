@@ -52,12 +52,15 @@ def total(part: float) -> int:
 
 
 def work(part: float) -> float:
-    """Seconds that the run times alone take, with every cpu in use."""
+    """Return the seconds that the run times alone take, with every cpu in use."""
     return PARENTS * CHILDREN * sum(c.scaled(part) * c.cpu * c.runs for c in CLASSES) / CAPACITY
 
 
 def setting() -> Iterator[Wish]:
-    """Queues as there: who lacks what it deserves takes it back, priority takes from lower ones."""
+    """Yield the queues of Kueue's benchmark.
+
+    A queue below its deserved share reclaims, and higher priority preempts lower.
+    """
     for each in CLASSES:
         yield PRIORITY_CLASSES, priority_class(each)
     for parent in range(PARENTS):

@@ -21,7 +21,7 @@ class Line:
 
     @classmethod
     def to(cls, access: Access, timeout: float = 120, content: str = JSON) -> "Line":
-        """`content`: the type of the bodies that are sent."""
+        """Return a line to a server. `content`: the type of the bodies that are sent."""
         place = urlsplit(access.server)
         trust = ssl.create_default_context(cafile=str(access.authority))
         connection = http.client.HTTPSConnection(

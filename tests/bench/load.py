@@ -92,7 +92,7 @@ class EventWatch(Generic[E]):
     """
 
     def __init__(self, access: Access, path: str, kind: type[E], accept: str = JSON) -> None:
-        """`path`: with a query, without those of a watch."""
+        """Prepare a watch. `path`: with a query, without those of a watch."""
         self._access, self._path, self._accept = access, path, accept
         self._version = ""
         self._ended = threading.Event()
@@ -124,7 +124,7 @@ class EventWatch(Generic[E]):
                 self._ended.wait(0.1)
 
     def _events(self) -> Iterator[E]:
-        """Short watches, so that this ends soon after it is told to."""
+        """Yield the events of short watches, so that it ends soon after it is told to."""
         query = f"&watch=1&allowWatchBookmarks=1&timeoutSeconds=10&resourceVersion={self._version}"
         line = Line.to(self._access)
         try:

@@ -36,7 +36,7 @@ def _stats() -> Iterator[tuple[int, list[str]]]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its living descendants."""
+    """Return the user and system time of a process and its living descendants."""
     members = set(family(pid))
     return sum(int(fields[11]) + int(fields[12]) for each, fields in _stats() if each in members) / _TICKS
 
@@ -53,7 +53,7 @@ def thread_count(pid: int) -> int:
 
 
 def megabytes(pid: int) -> float:
-    """Resident now, of the largest process of the family."""
+    """Return the present resident set of the largest process of the family."""
     return max(_memory(each, "VmRSS:") for each in family(pid))
 
 

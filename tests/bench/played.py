@@ -98,7 +98,7 @@ class PlayedCluster(EmbeddedControlPlane):
         self.service.store.put(kind, obj)
 
     def muster(self, *arguments: str) -> Muster:
-        """Not yet started; its scheduler reads through it."""
+        """Return a Muster that is not yet started; its scheduler reads through it."""
         cluster: Any = self
         return Muster(cluster, self.kubeconfig(ADMIN), arguments=arguments, view=True)
 

@@ -34,7 +34,7 @@ class Report:
             _print(f"{case:10} " + "  ".join(f"{key}={shown(value)}" for key, value in row.items()))
 
     def close(self) -> None:
-        """All rows once more, side by side."""
+        """Print all rows once more, side by side."""
         for case, rows in self._rows.items() if self._form == "table" else ():
             _print(f"\n{case}\n{table(rows)}")
 

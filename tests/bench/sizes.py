@@ -31,12 +31,12 @@ class Sizes:
 
     @property
     def most_nodes(self) -> int:
-        """The cluster of the cases that have only one."""
+        """Return the cluster size of the cases that have only one."""
         return max(self.nodes)
 
     @property
     def burst(self) -> int:
-        """Pods that all wait when the scheduler starts."""
+        """Return the number of pods that all wait when the scheduler starts."""
         return min(3200, self.pods)
 
     @property
@@ -46,12 +46,15 @@ class Sizes:
 
     @property
     def waiting(self) -> int:
-        """Groups that wait in a decision."""
+        """Return the number of groups that wait in a decision."""
         return min(10_000, self.pods // 10)
 
     @property
     def written(self) -> tuple[int, ...]:
-        """Groups that wait and are told so: as many as there are pods in the largest case."""
+        """Return the numbers of waiting groups with a reported status.
+
+        They are at most the pods of the largest case.
+        """
         return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
 
     @property
@@ -66,17 +69,17 @@ class Sizes:
 
     @property
     def queued(self) -> float:
-        """The part of Kueue's benchmark that is played."""
+        """Return the part of Kueue's benchmark that is run."""
         return min(1.0, self.pods / 10_000)
 
     @property
     def standing(self) -> int:
-        """Pods that are bound already when a process starts."""
+        """Return the number of pods that are bound already when a process starts."""
         return 5 * self.pods if self.bound is None else self.bound
 
     @property
     def patience(self) -> float:
-        """Seconds after which a load that has not ended is called stuck: 20 pods/s is no scheduling."""
+        """Return the seconds after which an unfinished load is called stuck: 20 pods/s is no scheduling."""
         return 60 + self.pods / 20
 
 

@@ -37,7 +37,7 @@ class Hierarchy(NamedTuple):
 
 @contextmanager
 def sliced(parts: Mapping[str, Iterable[int]]) -> Iterator[None]:
-    """While it lasts, each part, processes by id, has its `CORES`, with all that it starts."""
+    """Give each part, processes by id, its `CORES` while it lasts, with all processes that it starts."""
     hierarchy, made = find(), dict[str, Path]()
     remove_left(hierarchy.root)
     try:
@@ -74,7 +74,7 @@ class MemoryGroup:
         _move(pids, self._folder)
 
     def limit(self, count: int | None) -> None:
-        """In bytes; None: no limit."""
+        """Limit the memory, in bytes; None: no limit."""
         newer = self._folder / "memory.max"
         if newer.exists():
             newer.write_text(str(count or "max"))
@@ -93,7 +93,7 @@ class MemoryGroup:
 
 
 def find(mounted: Path | None = None, ours: str = "", of: str = "cpu") -> Hierarchy:
-    """`ours`: what /proc/self/cgroup says. Raises NoSlices."""
+    """Return the hierarchy of cgroups. `ours`: the text of /proc/self/cgroup. Raises NoSlices."""
     mounted = mounted or _MOUNTED
     lines = (line.split(":", 2) for line in (ours or Path("/proc/self/cgroup").read_text()).splitlines())
     homes = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}

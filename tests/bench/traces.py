@@ -61,7 +61,10 @@ def of_jobs(jobs: int, seed: int) -> Trace:
 
 
 def of_services(jobs: int, seed: int) -> Trace:
-    """Services of five teams come in the first quarter; half of the members of each may be missing."""
+    """Return a trace in which services of five teams come in the first quarter.
+
+    Half of the members of each may be missing.
+    """
     dice, pods = random.Random(seed), _SERVICES * _PODS_OF_A_SERVICE
     rows = job_rows(jobs, ClusterSize(_NODES, _CPUS - math.ceil(pods / _NODES)), seed)
     teams = dice.sample([queue.metadata.name for queue in team_queues() if queue.spec.parent], _SERVICES)
@@ -73,7 +76,7 @@ def of_services(jobs: int, seed: int) -> Trace:
 
 
 def of_training(jobs: int, seed: int) -> Trace:
-    """Half of the owners declare how long their job runs."""
+    """Return a trace in which half of the owners declare the run time of their job."""
     dice = random.Random(seed)
     queues = [
         Queue(Meta(f"vc-{number}"), QueueSpec(weight, placement="Pack"))

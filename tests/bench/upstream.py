@@ -78,7 +78,7 @@ class Upstream:
         writer.close()
 
     async def _send(self, rate: int, seconds: int) -> None:
-        """Each event goes to all watches at its moment; none is waited for, a slow one has a buffer."""
+        """Send each event to all watches at its time; none is waited for, a slow one has a buffer."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         for number in range(rate * seconds):

@@ -178,7 +178,7 @@ class Desk:
     def local_queue(
         self, name: str, queue: str, reason: str = "Ready", stop_policy: str = "", **status: Any
     ) -> None:
-        """`reason`: of its condition Active."""
+        """Add a LocalQueue. `reason`: of its condition Active."""
         active = {"type": "Active", "status": str(reason == "Ready"), "reason": reason, "message": ""}
         meta = {"name": name, "namespace": "team"}
         self._put(
@@ -249,7 +249,7 @@ class Desk:
             self.pod(f"{name}-{number}", name, node=node, gates=() if node else (GATE,))
 
     def event(self, name: str, reason: str, message: str, minutes: float, kind: str = "Pod") -> None:
-        """One on a pod, or what else is meant, of namespace team, so many minutes ago."""
+        """Add an event on a pod, or on another kind, of namespace team, so many minutes ago."""
         about = {"kind": kind, "name": name, "namespace": "team", "uid": f"uid-{name}"}
         event = {"reason": reason, "message": message, "lastTimestamp": ago(minutes=minutes)}
         meta = {"name": f"{name}.{reason}", "namespace": "team"}
@@ -269,7 +269,7 @@ def unschedulable(message: str) -> Json:
 
 
 def kubeconfig(server: str) -> Json:
-    """Two contexts of one cluster, each with a namespace."""
+    """Return a kubeconfig with two contexts of one cluster, each with a namespace."""
     contexts = {"here": "team", "there": "other"}
     return {
         "apiVersion": "v1",

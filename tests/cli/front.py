@@ -61,7 +61,7 @@ class Front:
         return {"apiVersion": api_version, "kind": kind, "name": name, "uid": meta["uid"], "controller": True}
 
     def install_muster(self) -> None:
-        """Its Deployment, as a list of all namespaces has it."""
+        """Add Muster's Deployment, as a list of all namespaces has it."""
         template = {"spec": {"serviceAccountName": "muster", "containers": [{"name": "muster"}]}}
         meta = {"name": "muster", "namespace": "kube-muster"}
         found = {"metadata": meta, "spec": {"template": template}}
@@ -134,7 +134,7 @@ def _handling(front: Front) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Silent."""
+            """Log nothing."""
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

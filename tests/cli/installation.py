@@ -103,7 +103,7 @@ class Installation:
         return obj
 
     def run(self) -> None:
-        """One replica that is ready, leads, and is called."""
+        """Simulate one replica that is ready, leads, and is called."""
         (workload,) = [*self.of("deployments"), *self.of("daemonsets")]
         workload["spec"]["replicas"] = 1
         workload["status"] = {"readyReplicas": 1, "desiredNumberScheduled": 1, "numberReady": 1}
@@ -146,7 +146,7 @@ class Installation:
         return (200, json.dumps(found[0])) if found else (404, json.dumps(missing))
 
     def _selected(self, path: str, selector: str) -> list[Json]:
-        """Without their kind, as in a list of a real one."""
+        """Return the selected objects without their kind, as in a list of a real server."""
         return [
             {name: part for name, part in each.items() if name not in ("kind", "apiVersion")}
             for each in self.objects.get(path, ())
@@ -155,19 +155,19 @@ class Installation:
 
 
 def documents(path: Path) -> list[Json]:
-    """To be changed in place."""
+    """Return the objects of a file, to be changed in place."""
     found: list[Json] = json.loads(_as_json(path))
     return found
 
 
 @cache
 def _as_json(path: Path) -> str:
-    """JSON is read in a fraction of the time, by each test anew."""
+    """Return the objects of a file as JSON: each test reads that anew, in a fraction of YAML's time."""
     return json.dumps([each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each])
 
 
 def _has(labels: Json, selector: str) -> bool:
-    """`key=value`, or a key alone."""
+    """Return whether labels match a selector: `key=value`, or a key alone."""
     key, equals, value = selector.partition("=")
     return not selector or (labels.get(key) == value if equals else key in labels)
 
@@ -224,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent."""
+        """Log nothing."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return format_datetime(self.server.installation.now, usegmt=True)

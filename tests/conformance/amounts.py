@@ -20,7 +20,7 @@ def amounts(vector: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _number(amount: Any) -> float:
-    """Whole numbers stay whole: some are too large for a float."""
+    """Return a number; whole ones stay whole: some are too large for a float."""
     return amount if isinstance(amount, int) else float(amount)
 
 

@@ -12,5 +12,5 @@ SKIPS: tuple[Skip, ...] = kinds.SKIPS + families.SKIPS
 
 
 def skip_for(case: Case) -> str | None:
-    """Why a case is skipped; None when it is not."""
+    """Return the reason why a case is skipped; None when it is not."""
     return next((skip.reason for skip in SKIPS if skip.applies(case)), None)

@@ -90,7 +90,7 @@ def versioned(group: PodGroup, version: int) -> PodGroup:
 
 
 def crowd(groups: int) -> list[Any]:
-    """So many gangs that lack room, whose sentences say how much is left."""
+    """Return so many gangs that lack capacity, whose messages have the free amount."""
     return [node("a", cpu="4"), *(gang(f"g{n}", 4) for n in range(groups)), stranger("s", on="a", cpu="500m")]
 
 

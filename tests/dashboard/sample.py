@@ -83,13 +83,13 @@ class Town:
         return 1.9
 
     def put(self, **changes: Any) -> None:
-        """Another version of it."""
+        """Replace the state by another version of it."""
         version = f"{self.seen.version}'"
         self.seen = replace(self.seen, **{"version": version, **changes})
 
 
 def town(now: float) -> Town:
-    """Two departments that share 60 nodes; what they run and wait for is said below."""
+    """Return two departments that share 60 nodes; their running and waiting groups are below."""
     return Town(
         Overview(
             version="1",
@@ -279,7 +279,7 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
 
 
 def lived(source: Town, now: float) -> Town:
-    """For an hour, in which the shares of queues went up and down."""
+    """Return the town after an hour in which the shares of queues went up and down."""
     for minute in range(60):
         swing = (0.75 + 0.25 * math.sin(minute / (5 + at)) for at in itertools.count())
         shares = {
@@ -327,7 +327,7 @@ def past(period: Period) -> Report:
 
 
 def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
-    """Everything by the thousand, each different."""
+    """Return everything by the thousand, each different."""
     base = town(now)
     first = list(base.seen.groups)
     places = {f"queue-{at}": 0 for at in range(queues)}

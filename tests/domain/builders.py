@@ -207,7 +207,7 @@ AT_ONCE = QueuePreemption(within_queue="LowerPriority", after="0s", at_most="0s"
 
 
 def preemption(**fields: Any) -> QueuePreemption:
-    """`fields`: what differs from `AT_ONCE`."""
+    """Return a preemption policy. `fields`: the differences from `AT_ONCE`."""
     return replace(AT_ONCE, **fields)
 
 
@@ -232,7 +232,7 @@ def queue(
     preemption: QueuePreemption | None = AT_ONCE,
     **more: Any,
 ) -> Queue:
-    """`more`: further fields of its spec."""
+    """Return a queue. `more`: further fields of its spec."""
     annotations = {keys.CLOSED_BY_PARENT: "true" if flagged else "", keys.LAST_COMMAND: last_command}
     return Queue(
         Meta(
@@ -263,7 +263,7 @@ def queue(
 def flavor(
     name: str, capability: Mapping[str, str] | None = None, deserved: Mapping[str, str] | None = None
 ) -> QueueFlavor:
-    """On nodes of its name, as `on_flavor` labels them."""
+    """Return a flavor on nodes of its name, as `on_flavor` labels them."""
     return QueueFlavor(
         name, on_flavor(name), dict(capability) if capability else None, dict(deserved) if deserved else None
     )
@@ -297,12 +297,12 @@ def _term(topology: str, labels: Mapping[str, str]) -> PodAffinityTerm:
 
 
 def apart(topology: str = HOSTNAME, **labels: str) -> Affinity:
-    """Never in one domain with a pod of these labels."""
+    """Return an affinity that is never in one domain with a pod of these labels."""
     return Affinity(pod_anti_affinity=PodAffinity([_term(topology, labels)]))
 
 
 def together(topology: str = ZONE, **labels: str) -> Affinity:
-    """Only in a domain with a pod of these labels."""
+    """Return an affinity that is only in a domain with a pod of these labels."""
     return Affinity(pod_affinity=PodAffinity([_term(topology, labels)]))
 
 

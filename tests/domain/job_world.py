@@ -121,7 +121,7 @@ class JobWorld(World):
         return f"podgroup-{self.jobs[name].metadata.uid}"
 
     def run_whole(self, name: str) -> Self:
-        """Its scheduler takes all its pods, and they run."""
+        """Run a job: its scheduler binds all its pods, and they run."""
         self.work()
         self.scheduler_takes(*self.pods_of(name))
         self.run(*self.pods_of(name))

@@ -74,7 +74,7 @@ class Picture:
         self.snapshot, self.before, self.now = snapshot, before, now
 
     def on_the_way(self, group: GroupInfo) -> Iterator[tuple[PodRecord, str]]:
-        """Members that start now, or go on starting, with their nodes."""
+        """Yield members that start now, or go on starting, with their nodes."""
         yield from group.pinned
         pinned = {pod.uid for pod, _ in group.pinned}
         plan = self.now.groups[group.key].plan
@@ -83,12 +83,15 @@ class Picture:
                 yield pod, plan[pod.uid]
 
     def holders(self, group: GroupInfo, leaving: bool = True) -> list[tuple[PodRecord, str]]:
-        """Members that hold room, and where; `leaving`: those that are being deleted, too."""
+        """Return members that hold capacity, with their nodes.
+
+        `leaving`: those that are being deleted, too.
+        """
         there = [*group.placed, *(group.departing if leaving else ())]
         return [*((pod, pod.node) for pod in there if pod.holds_capacity), *self.on_the_way(group)]
 
     def new(self, group: GroupInfo) -> list[PodRecord]:
-        """Members for which room is found in this decision."""
+        """Return members that are placed in this decision."""
         return [
             pod
             for pod in group.waiting
@@ -150,7 +153,7 @@ def check(picture: Picture) -> None:
 
 
 def check_nodes(picture: Picture) -> None:
-    """Nodes on which anything starts now are not over their room."""
+    """Check that nodes on which anything starts now are not above their capacity."""
     snapshot, used = picture.snapshot, Counter[str]()
     starting: set[str] = set()
     for group in snapshot.groups.values():
@@ -177,7 +180,10 @@ def check_ceilings(picture: Picture) -> None:
 
 
 def check_division(picture: Picture) -> None:
-    """Siblings deserve what their parent does: no more, and all of it that they may have and ask for."""
+    """Check that siblings deserve their parent's share.
+
+    No more, and all of it that they may have and ask for.
+    """
     children: dict[str, list[str]] = {}
     for name, queue in picture.now.queues.items():
         children.setdefault(queue.parent, []).append(name)
@@ -219,7 +225,7 @@ def _asked(picture: Picture, children: Mapping[str, list[str]], queue: str) -> f
 
 
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
-    """No gang that never stood whole is left with some members on nodes."""
+    """Check that no gang that was never complete is left with some members on nodes."""
     there = [pod for pod in group.placed if pod.holds_capacity]
     if there and not group.stands and not group.stood_whole:
         goes_on = decision.verdict is Verdict.STARTING
@@ -274,7 +280,7 @@ def check_moves(picture: Picture) -> None:
 
 
 def units(snapshot: Snapshot, gone: Iterable[PodRecord]) -> list[list[PodRecord]]:
-    """Victims that go together: one by one while what is left of their group is whole."""
+    """Return victims that are evicted together: one by one while the rest of their group is complete."""
     by_group: dict[GroupKey, list[PodRecord]] = {}
     for pod in gone:
         by_group.setdefault(pod.group, []).append(pod)

@@ -38,7 +38,10 @@ def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
 
 
 def full_cluster() -> World:
-    """Nodes of 4 cpu with 1 left on each; a gang at rest, and gangs of one and of two shapes that wait."""
+    """Return nodes of 4 cpu with 1 left on each.
+
+    A gang is settled, and gangs of one and of two shapes wait.
+    """
     world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
     then: dict[str, Any] = {"created": timestamp(1000)}
     world.add([gang("done", 1, queue="q", cpu="100m", **then)]).settle().start("done")

@@ -218,7 +218,7 @@ def _other_kinds() -> Iterator[Sent]:
 
 
 def _changes() -> Iterator[Sent]:
-    """On objects that were made before: the pod, the queue and the group `there`."""
+    """Yield changes of existing objects: the pod, the queue and the group `there`."""
 
     def patch(what: str, path: str, body: Any, form: str = MERGE) -> Sent:
         return Sent(what, "PATCH", path, body, form)

@@ -67,7 +67,7 @@ def release(kubernetes: str = DEFAULT) -> str:
 
 
 def tool(module: Path, package: str) -> Path:
-    """One further program that tests use, such as Helm, from the module in a folder of its own."""
+    """Return one further program for tests, such as Helm, from the module in a folder of its own."""
     name = package.rpartition("/")[2]
     target = _cache().parent / "tools" / f"{name}-{_fingerprint(module)}"
     if not (target / name).is_file():
@@ -81,7 +81,7 @@ def tool(module: Path, package: str) -> Path:
 
 
 def older_etcd() -> Path:
-    """Two minor releases behind that of the control plane."""
+    """Return etcd two minor releases behind that of the control plane."""
     return tool(MODULES.parent / "etcd", *TOOLS["etcd"])
 
 
@@ -131,7 +131,10 @@ def _checksum(module: Path) -> str:
 
 
 def _flags(module: Path) -> list[str]:
-    """Without the version flags the API server says v0.0.0, and clients that look at it are confused."""
+    """Return the build flags.
+
+    Without the version flags the API server says v0.0.0, and clients that look at it are confused.
+    """
     release = _release(module)
     major, minor = release.removeprefix("v").split(".")[:2]
     stamp = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
@@ -164,7 +167,7 @@ def _output(command: list[str], where: Path | None = None) -> str:
 
 @contextmanager
 def _one_builder_at_a_time() -> Iterator[None]:
-    """Two test runs that start together build once: the second waits for the first."""
+    """Lock the build: of two test runs that start together, the second waits for the first."""
     _cache().mkdir(parents=True, exist_ok=True)
     with (_cache() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -172,7 +175,7 @@ def _one_builder_at_a_time() -> Iterator[None]:
 
 
 def _build(go: str, module: Path, target: Path) -> None:
-    """Made aside and renamed when whole, so that an interrupted build leaves nothing that looks finished."""
+    """Build aside and rename when complete: an interrupted build leaves nothing that looks finished."""
     show(f"building the control plane {_release(module)} (about 5 minutes on 2 cores the first time)")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as name:
         made = Path(name) / "made"
@@ -186,14 +189,17 @@ def _build(go: str, module: Path, target: Path) -> None:
 
 
 def _compile(go: str, module: Path, into: Path) -> None:
-    """One after the other, to have progress to tell: shared packages are compiled once, by the first."""
+    """Compile one program after the other, to report progress.
+
+    Shared packages are compiled once, by the first.
+    """
     for place, program in enumerate(PROGRAMS, start=1):
         show(f"  {place}/{len(PROGRAMS)} {program}")
         _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
 
 
 def _certificate_maker(go: str) -> str:
-    """Go carries a program for self-signed certificates; it leaves cert.pem and key.pem where it runs."""
+    """Return Go's program for self-signed certificates; it leaves cert.pem and key.pem where it runs."""
     return str(Path(_output([go, "env", "GOROOT"])) / "src" / "crypto" / "tls" / "generate_cert.go")
 
 
@@ -205,7 +211,7 @@ def _run(command: list[str], where: Path) -> None:
 
 
 def show(line: str) -> None:
-    """Progress goes to stderr: stdout belongs to the folder."""
+    """Print progress to stderr: stdout belongs to the folder."""
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 

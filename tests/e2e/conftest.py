@@ -159,7 +159,7 @@ def view(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def muster(stage: Stage, muster_user: User, muster_flags: tuple[str, ...], view: bool) -> Muster:
-    """`muster serve` in the sidecar's settings."""
+    """Return a started `muster serve` in the sidecar's settings."""
     return stage.start_muster(*muster_flags, user=muster_user, view=view)
 
 
@@ -173,7 +173,7 @@ def proxy(stage: Stage) -> FaultProxy:
 def far_muster(
     stage: Stage, proxy: FaultProxy, muster_user: User, muster_flags: tuple[str, ...], view: bool
 ) -> Muster:
-    """`muster serve`, reaching the API server through the proxy."""
+    """Return a started `muster serve` that reaches the API server through the proxy."""
     return stage.start_muster(*muster_flags, user=muster_user, server=proxy.server, view=view)
 
 
@@ -195,14 +195,14 @@ def job_rights(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def volcano_kinds(cluster: ControlPlane) -> Iterator[None]:
-    """Volcano Jobs, and what Muster may do with them: there before Muster looks."""
+    """Install Volcano Jobs and Muster's rights on them: there before Muster looks."""
     with volcano_jobs.installed(cluster.admin):
         yield
 
 
 @pytest.fixture(scope="module")
 def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
-    """Without what the scheduler beside Muster may do: the two share a service account."""
+    """Remove the rights of the scheduler beside Muster: the two share a service account."""
     schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
     manifests.remove(cluster.admin, schedulers)
     yield
@@ -211,7 +211,7 @@ def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def tenant(stage: Stage) -> Iterator[Client]:
-    """Somebody who may do everything in the namespace of the test, and nothing elsewhere."""
+    """Yield a client of a user who may do everything in the namespace of the test, and nothing elsewhere."""
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -228,7 +228,7 @@ def tenant(stage: Stage) -> Iterator[Client]:
 
 @pytest.fixture
 def editor(stage: Stage) -> Iterator[Client]:
-    """Somebody with the role edit in the namespace of the test, and nothing elsewhere."""
+    """Yield a client of a user with the role edit in the namespace of the test, and nothing elsewhere."""
     stage.give_edit("eve")
     with _acting_as(stage, "eve") as client:
         yield client

@@ -62,7 +62,7 @@ def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
 
 
 def _starts_a_gang(cluster: Embedded) -> list[str]:
-    """Afterwards, as if nothing had been."""
+    """Start a gang after the fuzzing, as if nothing had been; return errors."""
     cluster.service.create(POD_GROUPS, "", objects.pod_group("last", namespace="default", min_member=3))
     for number in range(3):
         cluster.service.create(PODS, "", objects.pod(f"last-{number}", namespace="default", group="last"))

@@ -43,7 +43,7 @@ class Target:
         return sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in self._processes())
 
     def megabytes(self) -> float:
-        """Resident."""
+        """Return the resident set."""
         pages = (int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._processes())
         return sum(pages) * PAGE / 2**20
 

@@ -60,7 +60,7 @@ class Shares:
         return sum((max(self.filled_at(c, it), self.queues.reserved(c, it)) for c in children), ZERO)
 
     def of(self, name: str) -> Fraction:
-        """Its share: what it holds of what it deserves, in the resource where that is largest."""
+        """Return a queue's share: the held part of its deserved amount, the largest of all resources."""
         due = {it: parts[name].deserved for it, parts in self.parts.items()}
         ratios = [self.held_at(name, it) / n for it, n in due.items() if n >= SLACK]
         holds_any = any(self.held_at(name, it) for it in self.total)
@@ -75,7 +75,10 @@ class Shares:
         )
 
     def limit(self, name: str, it: str) -> Fraction | float:
-        """Its ceiling; where that is all there is, what it says itself: the rest is a question of room."""
+        """Return the ceiling of a queue.
+
+        Where that is the whole capacity, it is the queue's own limit: the rest is a question of free capacity.
+        """
         if name == ROOT:
             is_any_kept = self.filled_at(ROOT, it) > self.held_at(ROOT, it)
             return Fraction(self.total[it]) if is_any_kept else self.queues.limit(ROOT, it)
@@ -83,7 +86,7 @@ class Shares:
         return ceiling if ceiling < self.total[it] else self.queues.limit(name, it)
 
     def added(self, queue: str, asks: Amounts) -> Iterator[tuple[str, str, Fraction]]:
-        """On the way up to root by how much more each counts there, with what is asked."""
+        """Yield, on the way up to root, the increase of each queue by these requests."""
         for it, n in self.there(asks).items():
             more = Fraction(n)
             for name in self.queues.path(queue):
@@ -147,14 +150,14 @@ class Turn:
 
     @cached_property
     def can_never_start(self) -> bool:
-        """Even if nothing else ran, and no other group of any queue: it is too large."""
+        """Return whether it is too large, even if nothing else ran, and no other group of any queue."""
         group = self.group
         is_too_large = not self.could_stand_alone or group.needed > self.state.window
         return is_too_large or self.shares.is_never_below_ceiling(group.queue, group.asks)
 
     @property
     def running(self) -> int:
-        """Groups of its queue that run or start."""
+        """Return the number of groups of its queue that run or start."""
         return sum(1 for group in self.state.groups if group.queue == self.group.queue and group.nodes)
 
     @cached_property
@@ -180,7 +183,7 @@ class Turn:
 
     @property
     def is_deferred(self) -> bool:
-        """Above its share, it is looked at again once room is lent."""
+        """Return whether it is above its share: it is looked at again once capacity is lent."""
         return not self.backs_off and self.is_within_limits and self.is_above_share and not self.lends
 
     @property
@@ -260,7 +263,7 @@ class Replay:
                     break
 
     def _lets_none_pass(self, turn: Turn) -> bool:
-        """In a queue that is first in, first out; those that can never start hold up nobody."""
+        """Return whether the queue is first in, first out; groups that can never start block nobody."""
         said = self.state.queue(turn.group.queue)
         return said is not None and said.strategy == "fifo" and not turn.can_never_start
 
@@ -353,7 +356,7 @@ class Replay:
         return max(min(own + max(size - parts - beyond, 0), size - taken), 0)
 
     def _part(self, queue: str) -> int:
-        """Half of the window, divided by weight from root down."""
+        """Return a queue's part of half of the window, divided by weight from root down."""
         part, way = Fraction(self.state.window, 2), self.shares.queues.path(queue)[::-1]
         for parent, child in pairwise(way):
             weights = [self._weight(name) for name in self.shares.queues.children(parent)]

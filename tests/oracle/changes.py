@@ -72,7 +72,7 @@ _UNITS = {"": 1, "m": 1, "Gi": 2**30}
 
 
 def _requests(state: State, group: Group, text: str) -> Change:
-    """Members that ask for less; one unit more would not do."""
+    """Return the change to members that ask for less; one unit more would not do."""
 
     def asking(more: int) -> State:
         pods = list(group.pods)

@@ -82,7 +82,7 @@ def may_go(state: State, shares: Shares, allocation: Pick, group: Group | None, 
 
 
 def _needless(state: State, shares: Shares, allocation: Pick) -> Iterator[str]:
-    """Each victim without which it would do."""
+    """Yield each victim without which the reclaim would suffice."""
     from_others = any(cause is EvictionCause.RECLAIM for cause in allocation.causes.values())
     for spared in allocation.victims:
         gone = [state.group(it) for it in allocation.victims if it != spared and not it.startswith("other-")]

@@ -20,7 +20,7 @@ def queue_ceiling(turn: Turn) -> bool:
 
 
 def queue_share(turn: Turn) -> bool:
-    """There is room for it, or headroom, that it would have if nobody within his share had a claim on it."""
+    """Return whether the group has capacity or headroom, but for claims of groups within their share."""
     if turn.kept_below:
         return turn.is_above_share
     return turn.is_above_share and turn.lends and turn.has_capacity and bool(turn.claimants)
@@ -31,12 +31,12 @@ def behind_others(turn: Turn) -> bool:
 
 
 def no_room(turn: Turn) -> bool:
-    """No placement exists, and the nodes that suit have less left than it asks for."""
+    """Return whether no placement exists, and the suitable nodes have less left than it asks for."""
     return not turn.has_capacity and not turn.has_sums
 
 
 def fragmented(turn: Turn) -> bool:
-    """No placement exists, although the nodes that suit have as much left as it asks for."""
+    """Return whether no placement exists, although the suitable nodes have as much left as it asks for."""
     return not turn.has_capacity and turn.has_sums
 
 

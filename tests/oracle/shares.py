@@ -71,7 +71,7 @@ class Queues:
         return f"{queue}/" if self.below.get(queue) else queue
 
     def path(self, queue: str) -> list[str]:
-        """From there up to root."""
+        """Return the queues from there up to root."""
         way = [self.own(queue)]
         while way[-1] != ROOT:
             way.append(self.parent[way[-1]])

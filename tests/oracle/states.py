@@ -87,7 +87,7 @@ class State(NamedTuple):
 
     @property
     def standing(self) -> list[tuple[Pod, str]]:
-        """All pods on nodes."""
+        """Return all pods on nodes."""
         running = [place for group in self.groups for place in zip(group.pods, group.nodes, strict=False)]
         return [*running, *self.others]
 

@@ -82,14 +82,14 @@ def queues(draw: st.DrawFn, name: str, parents: Sequence[str], part: Amounts) ->
 
 @st.composite
 def plain_queues(draw: st.DrawFn, name: str, parents: Sequence[str]) -> Queue:
-    """Limited by nothing but their share."""
+    """Draw a queue that is limited by nothing but its share."""
     weight, parent = draw(st.integers(1, 3)), draw(st.sampled_from(parents))
     return Queue(name, weight, parent, takes_back=draw(st.booleans()))
 
 
 @st.composite
 def groups(draw: st.DrawFn, name: str, queues: Sequence[str], shapes: Sequence[Pod]) -> Group:
-    """Members of two shapes at most; more than are needed only of one."""
+    """Draw a group with members of two shapes at most; more than it needs only of one."""
     kinds = draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=2))
     members = tuple(sorted(draw(st.sampled_from(kinds)) for _ in range(draw(st.integers(1, 4)))))
     more = draw(st.sampled_from((0, 0, 0, 0, -1, 1))) if len(set(members)) == 1 else 0
@@ -142,7 +142,7 @@ def mixed(draw: st.DrawFn) -> State:
 
 @st.composite
 def crowded(draw: st.DrawFn) -> State:
-    """Cpus alone, and more groups than have room."""
+    """Draw a state of cpus alone, with more groups than capacity."""
     sizes = draw(st.lists(st.sampled_from((2000, 3000, 4000, 5000)), min_size=2, max_size=4))
     there = tuple(
         Node(f"n{n}", _amounts({CPU: size, MEMORY: GIB, PODS: 110})) for n, size in enumerate(sizes)

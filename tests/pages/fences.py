@@ -58,7 +58,7 @@ def fences(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def _whole(text: str) -> Iterator[str]:
-    """Lines, those of one command together; comments are none."""
+    """Yield lines, those of one command together, without comments."""
     begun: list[str] = []
     for line in text.splitlines():
         if begun or (line.strip() and not line.startswith("#")):

@@ -48,7 +48,7 @@ def run() -> str:
 
 
 def asked(title: str, *commands: str) -> Callable[[], str]:
-    """Commands that are put to the cluster of tests/pages/town.py."""
+    """Return a picture of commands to the cluster of tests/pages/town.py."""
 
     def draw() -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +119,7 @@ def terminal(title: str, shown: list[tuple[str, str]]) -> str:
 
 
 def _pieces(line: Text, number: int) -> Iterator[str]:
-    """Letters of one colour, each where it belongs and as wide as it has to be in any font."""
+    """Yield letters of one colour, each at its place and as wide as it has to be in any font."""
     column, baseline = 0, MARGIN + number * LINE + 13
     for segment in line.render(Console(file=io.StringIO(), color_system="standard")):
         text, style = segment.text.rstrip("\n"), segment.style or Style()
@@ -137,7 +137,7 @@ def _pieces(line: Text, number: int) -> Iterator[str]:
 
 
 def dashboard() -> str:
-    """Grafana's panels where they stand, with their titles and what they show."""
+    """Return a drawing of Grafana's panels at their places, with their titles and contents."""
     panels = json.loads((ROOT / "manifests/monitoring/dashboard.json").read_text())["panels"]
     high = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * CELL_HIGH + 2 * MARGIN
     wide = 24 * CELL_WIDE + 2 * MARGIN

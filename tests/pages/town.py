@@ -15,7 +15,11 @@ UID = "4c1d"
 
 
 def settle(desk: Desk) -> Desk:
-    """Sweep and job/train wait for room; fit of their queue and report of a queue above its share hold it."""
+    """Fill the town.
+
+    Sweep and job/train wait for capacity, which fit of their queue and report of a queue above its share
+    hold.
+    """
     held: dict[str, Any] = {"allocated": {"cpu": "4", "pods": "2"}, "deserved": {"cpu": "6", "memory": "0"}}
     desk.queue("research", {"weight": 2}, state="Open", **held, share=0.667, pending=2, running=1)
     above: dict[str, Any] = {"allocated": {"cpu": "6"}, "deserved": {"cpu": "4"}}

@@ -68,7 +68,7 @@ def decoded(data: bytes, table: Table) -> Json:
 
 
 def _merged(old: Json, new: Json) -> Json:
-    """Deep enough for what is appended: lists and messages right below."""
+    """Merge two messages as deep as needed: lists and messages right below."""
     joined = {key: old[key] + new[key] for key in old.keys() & new.keys() if isinstance(new[key], list)}
     return {**old, **new, **joined}
 

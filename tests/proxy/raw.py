@@ -21,7 +21,7 @@ class RawConnection:
         self.sock.sendall(data)
 
     def read_until(self, end: bytes) -> bytes:
-        """All up to and with `end`. Raises EOFError if the other side closes before."""
+        """Read up to and with `end`; raise EOFError if the other side closes before."""
         looked = 0
         while (at := self._read.find(end, looked)) < 0:
             looked = max(len(self._read) - len(end), 0)

@@ -93,7 +93,7 @@ def objects_of(store: Store) -> set[tuple[ResourceKind, Key]]:
 
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[SharedCluster]:
-    """One for all tests of a process: each start of `muster serve` costs half a second of CPU."""
+    """Yield one cluster for all tests of a process: each start of `muster serve` costs 0.5 s of CPU."""
     with Embedded(speed=10, seed=1, serve_arguments=("--start-backoff", "1s")) as cluster:
         cluster.start()
         wait_for(lambda: cluster.store.get(QUEUES, "", "default"))

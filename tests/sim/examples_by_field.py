@@ -44,7 +44,10 @@ class Example(NamedTuple):
 
 
 def examples(kinds: Iterable[str] = KINDS, quotas: bool = False) -> Iterator[Example]:
-    """`quotas`: also those with a ResourceQuota, which Kubernetes' own controller has to count."""
+    """Yield the examples.
+
+    `quotas`: also those with a ResourceQuota, which Kubernetes' own controller has to count.
+    """
     variants = yaml.safe_load((HERE / "examples_by_field.yaml").read_text())
     local_queue, quota = yaml.safe_load(LOCAL), yaml.safe_load(QUOTA)
     for path in (HERE / "workloads" / f"{kind}.yaml" for kind in kinds):

@@ -21,7 +21,10 @@ POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 
 
 def ask(connection: Connection, method: str, path: str, body: Any = None, **options: Any) -> Any:
-    """`options` as Connection.request takes them: query, content_type."""
+    """Send a request and return the JSON of the answer.
+
+    `options` as Connection.request takes them: query, content_type.
+    """
     sent = None if body is None else json.dumps(body).encode()
     return json.loads(connection.request(method, path, body=sent, **options))
 
@@ -60,7 +63,7 @@ spec:
 
 
 def overflow_log(store: Store) -> None:
-    """More happens than the log of the store holds."""
+    """Write more than the log of the store holds."""
     with store:
         for _ in range(50_000):
             store.put(LEASES, {"metadata": {"namespace": "default", "name": "renewed"}})

@@ -80,7 +80,7 @@ def turn(service: Service, name: str, phase: str) -> None:
 
 
 def small(service: Service) -> None:
-    """Three gangs: train runs on a node, sweep waits, and of notes nothing is known yet."""
+    """Create three gangs: train runs on a node, sweep waits, and notes has no status yet."""
     service.create(QUEUES, "", objects.queue("research", weight=2))
     for number in range(3):
         service.create(NODES, "", objects.node(f"n{number}"))
@@ -90,7 +90,7 @@ def small(service: Service) -> None:
 
 
 def large(service: Service) -> None:
-    """Sixty gangs with long names: forty wait, fifteen run, five start, and 2 cpu are left."""
+    """Create sixty gangs with long names: forty wait, fifteen run, five start, and 2 cpu are left."""
     service.create(QUEUES, "", objects.queue("research", weight=2))
     for number in range(8):
         service.create(NODES, "", objects.node(f"n{number}", cpu="10" if number else "12"))

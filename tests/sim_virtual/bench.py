@@ -62,7 +62,7 @@ def row(
 
 
 def run(given: VirtualWorkload, limits: Limits | None = None) -> Result:
-    """Watched, and measured."""
+    """Run the simulation, watched and measured."""
     measured = Watchman(given)
     simulation = Simulation(given, limits or Limits(), SCHEDULERS, measured)
     measured.cluster = simulation

@@ -25,15 +25,15 @@ class Agenda:
         return len(self._entries)
 
     def mend(self, seconds: float, what: str, action: Action) -> None:
-        """Must happen, at the latest when the storm ends."""
+        """Add a repair that must happen, at the latest when the storm ends."""
         self._push(time.monotonic() + seconds, what, action)
 
     def strike(self, seconds: float, action: Action) -> None:
-        """Falls out when the storm ends before."""
+        """Add a fault that is dropped when the storm ends before."""
         self._push(time.monotonic() + seconds, "", action)
 
     def run(self, now: float) -> None:
-        """Everything whose moment has come."""
+        """Run everything that is due."""
         while self._entries and self._entries[0][0] <= now:
             _, _, what, action = heapq.heappop(self._entries)
             if not self._succeeds(action):
@@ -42,7 +42,7 @@ class Agenda:
                 self._report(what)
 
     def hurry(self) -> None:
-        """Everything is mended now, and nothing strikes any more."""
+        """Make all repairs due now, and drop the faults."""
         self._entries = [(0.0, number, what, action) for _, number, what, action in self._entries if what]
         heapq.heapify(self._entries)
 

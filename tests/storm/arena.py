@@ -53,7 +53,7 @@ class Arena:
         restarts: list[float],
         mix: Mix,
     ) -> None:
-        """`view` is the campaign's own."""
+        """Prepare the arena. `view` is the campaign's own."""
         self.stage = stage
         self.cluster = stage.cluster
         self.api: Client = stage.api
@@ -118,7 +118,7 @@ class Arena:
         return ready[part]()
 
     def _scheduled(self) -> bool:
-        """One that leads may have died since."""
+        """Return whether the leading scheduler is ready: it may have died since."""
         return self.is_led and self.scheduler.process.alive() and self.scheduler._ready()
 
     def ready(self) -> bool:
@@ -131,7 +131,7 @@ class Arena:
             self.calm.end(part)
 
     def tidy(self) -> None:
-        """Nodes and queues as in the beginning, also where it is not known whether a change came through."""
+        """Restore nodes and queues, also where it is not known whether a change came through."""
         for number in range(NODE_COUNT):
             made = the_node(number)
             name, status = made["metadata"]["name"], made["status"]

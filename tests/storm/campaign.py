@@ -102,7 +102,7 @@ class Campaign:
             self._still.append((still, step))
 
     def _strike(self) -> None:
-        """Gangs that have come to a standstill meet their fate there."""
+        """Break gangs that have come to a standstill."""
         for still, step in [each for each in self._still if each[0].fault.hit.is_set()]:
             self._still.remove((still, step))
             assert step.wish is not None
@@ -150,7 +150,7 @@ class Campaign:
         self._progress.show(self.outcome.summary(counts, len(self._crowd.gangs)))
 
     def _changed(self) -> None:
-        """Another Muster leads, and has to make something of what the one before left half done."""
+        """Record that another Muster leads, and the incomplete gangs that the previous one left."""
         pieces = [gang.wish.name for gang in list(self._crowd.gangs.values()) if self._in_pieces(gang)]
         self._journal.record(
             "leader", f"{self._arena.leading.name}; in pieces: {', '.join(pieces) or 'none'}"
@@ -205,7 +205,7 @@ class Campaign:
         self._crowd.finishing = False
 
     def _dump(self, name: str) -> None:
-        """All that is known at this moment, beside the logs."""
+        """Write all known data of this moment beside the logs."""
         pages = {page: self._arena.muster.debug(f"/debug/{page}") for page in PAGES}
         everything = {"api": asdict(picture(self._arena)), "debug": pages}
         (self.outcome.folder / f"{name}.json").write_text(json.dumps(everything, indent=1))

@@ -26,7 +26,7 @@ class Clock:
         self.can_step = compiler is not None
 
     def step(self, seconds: float) -> None:
-        """From now on it is so far ahead of the machine's; behind it if negative."""
+        """Set the clock so far ahead of the machine's; behind it if negative."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("q", int(seconds * NANO)))
 

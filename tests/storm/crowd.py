@@ -78,7 +78,7 @@ class Crowd:
         return True
 
     def tend(self) -> None:
-        """One round over all gangs. Every owner sees to one thing at a time."""
+        """Act for all gangs once; every owner does one thing at a time."""
         now = time.monotonic()
         calls = [call for gang in list(self.gangs.values()) for call in self._calls(gang, now)]
         list(self._hands.map(_forgiving, calls))
@@ -116,7 +116,7 @@ class Crowd:
             self.settled.setdefault(gang.wish.name, now)
 
     def _create(self, gang: Gang) -> None:
-        """One after the other, so that what fails is first in line the next time."""
+        """Create one object after the other, so that a failed one is first the next time."""
         while gang.to_create:
             resource, body = gang.to_create[0]
             _unless(CONFLICT, partial(self._client.create, resource, body))

@@ -37,7 +37,7 @@ class Picture:
         return [pod for pod in self.pods if pod["spec"]["schedulerName"] in OURS]
 
     def queue(self, name: str) -> Json:
-        """One that does not exist takes nobody."""
+        """Return a queue; an absent one takes nothing."""
         missing: Json = {"spec": {}, "status": {"state": "missing"}}
         return next((queue for queue in self.queues if queue["metadata"]["name"] == name), missing)
 
@@ -49,7 +49,7 @@ class Picture:
         return next((group for name, group in keyed if name == key), None)
 
     def reserved(self) -> set[str]:
-        """Nodes that queues say are kept for a group of theirs."""
+        """Return the nodes that queues report as reserved for a group of theirs."""
         reserved = [queue.get("status", {}).get("reservation") or {} for queue in self.queues]
         return {node for each in reserved for node in each.get("nodes") or ()}
 
@@ -86,7 +86,7 @@ def complaints(picture: Picture) -> list[str]:
 
 
 def idle_room(picture: Picture) -> Iterator[str]:
-    """Each waiter for itself: of several that fit one at least is wrong to wait."""
+    """Yield waiters that fit, each for itself: of several that fit, at least one should not wait."""
     space = [
         capacity
         for capacity in capacities(picture.nodes, picture.pods)
@@ -160,7 +160,7 @@ def _task(pod: Json) -> str:
 
 
 def _below_ceiling(waiter: Waiter, picture: Picture) -> bool:
-    """Only open queues that exist can be told to start something."""
+    """Return whether the queue is below its ceiling; only existing open queues can start groups."""
     queue = picture.queue(waiter.queue)
     if queue.get("status", {}).get("state", "Open") != "Open":
         return False

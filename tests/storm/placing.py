@@ -43,7 +43,10 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
 
 
 def place(members: Iterable[Json], into: Iterable[Room]) -> dict[str, str] | None:
-    """Each member's node: the largest first, each on the first node that takes it. None: none found so."""
+    """Return each member's node; None if none is found so.
+
+    The largest first, each on the first node that takes it.
+    """
     left = [Room(each.node, each.labels, Amounts(each.left)) for each in into]
     placed = dict[str, str]()
     for pod in sorted(members, key=size, reverse=True):

@@ -122,7 +122,10 @@ class Step:
 
 
 def plan(seed: int, seconds: float, mix: Mix) -> list[Step]:
-    """All steps in the order of their moments. With the view few pods have gates, and its wire is cut."""
+    """Return all steps in the order of their times.
+
+    With the view few pods have gates, and its connection is cut.
+    """
     arrivals = _arrivals(Random(f"{seed} arrivals"), seconds, mix)
     if mix.view:
         arrivals = [replace(step, wish=_ungated(step.wish)) for step in arrivals]
@@ -133,14 +136,17 @@ def plan(seed: int, seconds: float, mix: Mix) -> list[Step]:
 
 
 def _ungated(wish: Wish | None) -> Wish | None:
-    """Most pods have gates in the plan: here they are those that have none. Without one, none can hang."""
+    """Return the wish with its gates inverted: most pods have gates in the plan, and here few have.
+
+    Without a gate, none can hang.
+    """
     if wish is None or not wish.gated:
         return wish and replace(wish, gated=True)
     return replace(wish, gated=False, lingers=wish.lingers and "binding")
 
 
 def _halved(step: Step, fates: Mapping[str, float]) -> Wish | None:
-    """Two of three gangs stand in pieces for a while, and are struck then."""
+    """Return the wish; two of three gangs are incomplete for a while, when a fault comes."""
     luck, wish = Random(step.luck), step.wish
     if wish is None or wish.kind != "gang" or wish.min_member < 2 or luck.random() > 0.67:
         return wish

@@ -20,7 +20,7 @@ class Pulse:
     failing_since: float | None = None
 
     def record(self, at: float, alive: bool, excused: bool) -> None:
-        """`excused` while it is killed, frozen or not up yet."""
+        """Record a probe; `excused` while it is killed, frozen or not up yet."""
         if alive or excused:
             self.failing_since = None
         elif self.failing_since is None:

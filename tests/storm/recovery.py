@@ -21,7 +21,7 @@ class Breakage:
     ended: float = LASTS
 
     def end(self, at: float | None = None) -> None:
-        """Only the first call counts."""
+        """End the outage; only the first call counts."""
         if self.ended == LASTS:
             self.ended = time.monotonic() if at is None else at
 
@@ -42,7 +42,7 @@ class Recovery:
         return breakage
 
     def answered(self, at: float) -> None:
-        """Muster was ready to decide at this moment."""
+        """Record that Muster was ready to decide at this time."""
         self._answers.append(at)
 
     def times(self, bindings: Sequence[float]) -> Times:

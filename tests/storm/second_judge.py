@@ -107,7 +107,7 @@ class SecondJudge:
             self._accuse(fact.at, fact.name, f"pod {fact.name} was bound {took}")
 
     def _compare(self, fact: PodFact, now: float, what: str, pods: Iterable[PodFact], limit: Limit) -> None:
-        """Only in what the newcomer asks for, and without strangers who came within sight."""
+        """Compare the newcomer's resources with the limit, without foreign pods that came within sight."""
         since = now - self._sight
         held: Load = {}
         for pod in pods:

@@ -78,14 +78,14 @@ class Series:
 
 
 def records_of(results: Path) -> list[Json]:
-    """One line for each storm that was run; the last of those that are about the same."""
+    """Return one record for each storm that was run; of repeated storms the last one."""
     lines = results.read_text().splitlines() if results.exists() else []
     known = {(each["mix"], each["seed"], each["seconds"]): each for each in map(json.loads, lines)}
     return list(known.values())
 
 
 def run(storm: Storm, file: Path, more: Sequence[str]) -> Json:
-    """Its record; one with `failed` where there was no verdict."""
+    """Run a storm and return its record; one with `failed` where there was no verdict."""
     if storm.mix == VIRTUAL:
         return {**vars(storm), **Day(storm.seed, storm.seconds).run()}
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ IN_A_ROW = 4
 
 
 def picture(arena: Arena) -> Picture:
-    """Muster's pages last: what it says of older objects it has had time to learn."""
+    """Return a picture with Muster's pages last: Muster has had time to learn of the older objects."""
     api, here = arena.api, arena.namespace
     return Picture(
         list(api.items(NODES)),

@@ -13,7 +13,10 @@ HEAD = ("fault", "done", "missed", "answers", "p99", "binds", "p99")
 
 
 def table_of(records: Sequence[Json]) -> str:
-    """`answers` and `binds` are the median seconds from the end of a fault until Muster did so again."""
+    """Return a table of the records.
+
+    `answers` and `binds` are the median seconds from the end of a fault until Muster did so again.
+    """
     reviewed = [each for each in records if "failed" not in each and each["mix"] != VIRTUAL]
     days = [each for each in records if "failed" not in each and each["mix"] == VIRTUAL]
     faults, missed = _sum(reviewed, "faults"), _sum(reviewed, "missed")

@@ -30,15 +30,15 @@ class Outcome:
     judges_agree: bool = True  # on whether a promise to gangs, nodes and queues was broken
 
     def violate(self, journal: Journal, at: float, key: str, what: str) -> None:
-        """`key` is the object that it happened to: lines of the journal about it are told with it."""
+        """Record a violation; `key` is its object: journal lines about that are added."""
         before = "".join(f"\n      {line}" for line in journal.before(at, key))
         self.violations.append(f"{at - journal.began:.1f} s: {what}{before}")
         journal.record("VIOLATION", what)
 
     def summary(self, counts: Mapping[str, int], alive: int) -> dict[str, int]:
-        """For the line of progress."""
+        """Return the counts for the line of progress."""
         return {"faults": self.faults.total(), "violations": len(self.violations), **counts, "alive": alive}
 
     def record(self) -> Json:
-        """All of it, as JSON has it."""
+        """Return the whole result as JSON."""
         return {**vars(self), "folder": str(self.folder)}

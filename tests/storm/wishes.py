@@ -107,11 +107,11 @@ class Wish:
 
     @property
     def is_job(self) -> bool:
-        """A controller makes its pods, and makes them anew."""
+        """Return whether a controller creates and recreates its pods."""
         return self.kind in ("job", "volcano")
 
     def _volcano_job(self, namespace: str) -> Json:
-        """Its PodGroup is made by Muster, and its pods once that may start."""
+        """Return a Volcano Job: Muster creates its PodGroup, and its pods once that may start."""
         shown = self.pod(self.refused, namespace)
         template = {"metadata": {"labels": shown["metadata"]["labels"]}}
         task = {"replicas": self.size, "template": {**template, "spec": shown["spec"]}}
@@ -170,7 +170,7 @@ def leaves(queues: Mapping[str, Json]) -> list[str]:
 
 
 def draw(luck: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> Wish:
-    """Any gang that users have: most are small, few are large, some are odd."""
+    """Draw any gang that users have: most are small, few are large, some are odd."""
     size = _size(luck)
     kind = luck.choices(("gang", "pods", "job", "volcano"), (0.65, 0.15, 0.1, 0.1))[0]
     roles = _roles(luck, size) if kind == "gang" and size >= 4 and luck.random() < 0.25 else {}
@@ -209,10 +209,10 @@ def _size(luck: Random) -> int:
 
 
 def _least(luck: Random, size: int) -> int:
-    """All of them, as most ask for; else fewer, and the rest is elastic."""
+    """Draw the least number: all, as most ask for; else fewer, and the rest is elastic."""
     return size if luck.random() < 0.7 else luck.randint(1, size)
 
 
 def _roles(luck: Random, size: int) -> dict[str, int]:
-    """Members take two roles in turn, so each has at least half of them, rounded down."""
+    """Draw the roles: members take two in turn, so each has at least half of them, rounded down."""
     return {"lead": 1, "work": luck.randint(1, size // 2)}

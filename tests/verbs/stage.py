@@ -76,7 +76,7 @@ class Stage(World):
             self.noticed.notify_all()
 
     def _post(self, hold: Hold) -> None:
-        """Every binding succeeds, and the watch shows it."""
+        """Post a binding successfully, and deliver it by the watch."""
         self._note_posting(hold)
         self.bind(hold.pod.name, hold.node)
         hold.finish("")

@@ -156,7 +156,7 @@ class Cluster:
             self._change(replace(pod, deleting=True))
 
     def remove(self, number: int) -> None:
-        """One of the pods that are being deleted has gone."""
+        """Remove one of the pods that are being deleted."""
         going = [pod for pod in self.pods.values() if pod.deleting]
         if not going:
             return
@@ -185,7 +185,7 @@ class Cluster:
             self.command = JobRequest(action, message="a Command")
 
     def start(self) -> None:
-        """All pods that it may have run."""
+        """Run all pods that it may have."""
         for _ in range(len(self.job.spec.tasks) + 1):
             while self.look().creates:
                 pass
@@ -194,7 +194,7 @@ class Cluster:
         self.look()
 
     def rest(self, most: int = 400) -> int:
-        """Pods run and succeed, what is deleted goes, until nothing changes. How many looks it took."""
+        """Let pods run and succeed, and deletions end, until nothing changes; return the number of looks."""
         for looks in range(most):
             before = self.job, dict(self.pods)
             found = self.look()

@@ -31,7 +31,7 @@ def task(
 
 
 def job(*tasks: TaskSpec, status: JobStatus | None = None, **spec: Any) -> VolcanoJob:
-    """Named j, with a task w of two pods if none is given."""
+    """Return a job named j, with a task w of two pods if none is given."""
     meta = Meta(name="j", namespace="n", uid="u", creation_timestamp=timestamp_at(NOW - 1000.0))
     tasks = tasks or (task("w", 2),)
     return VolcanoJob(meta, VolcanoJobSpec(tasks=list(tasks), **spec), status or JobStatus())

@@ -8,20 +8,20 @@ from tests.web.running import Server
 
 @pytest.fixture
 def program() -> Iterator[Server]:
-    """tests.web.program, ready."""
+    """Yield tests.web.program, ready."""
     with ExitStack() as stack:
         yield Server(stack)
 
 
 @pytest.fixture(scope="session")
 def impatient_program() -> Iterator[Server]:
-    """Its connections have parts of a second where others have seconds."""
+    """Yield a program whose connections have parts of a second where others have seconds."""
     with ExitStack() as stack:
         yield Server(stack, "--impatient")
 
 
 @pytest.fixture(scope="session")
 def lasting_program() -> Iterator[Server]:
-    """One for all tests of a process that leave it as it was."""
+    """Yield one program for all tests of a process that leave it as it was."""
     with ExitStack() as stack:
         yield Server(stack)

@@ -43,7 +43,7 @@ class Server:
         return self._stack.enter_context(closing(connection))
 
     def hold(self, count: int) -> list[HTTPConnection]:
-        """So many bind calls, written as Go's client writes them, all of which have reached the program."""
+        """Send so many bind calls, written as Go's client writes them, and wait until all have arrived."""
         calls = [self.connect() for _ in range(count)]
         for number, call in enumerate(calls):
             binding = {"PodName": f"p{number}", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
@@ -56,7 +56,7 @@ class Server:
         return calls
 
     def let_go(self, calls: list[HTTPConnection]) -> None:
-        """They hang up; afterwards no call is held."""
+        """Close the calls; afterwards no call is held."""
         for call in calls:
             call.close()
         self.look("held/0")

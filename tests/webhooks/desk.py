@@ -110,7 +110,7 @@ class Desk:
 
     @staticmethod
     def decoded(answer: Json) -> list[Json]:
-        """Its patch; empty without one."""
+        """Return the patch of an answer; empty without one."""
         found: list[Json] = json.loads(base64.b64decode(answer["patch"])) if "patch" in answer else []
         return found
 

@@ -80,7 +80,7 @@ def _aborts(muster: Muster | None) -> bool:
 
 
 def _single(fleet: Fleet, namespace: str, bound: BoundWatch, name: str) -> float:
-    """Seconds from the creation of one pod until it is bound."""
+    """Return the seconds from the creation of one pod until it is bound."""
     started = create(fleet.access, pods(namespace, name, 1, cpu="0.1"))
     wait_for(lambda: f"{name}-0" in bound.at, 60, f"pod {name}-0 bound")
     return bound.at[f"{name}-0"] - started

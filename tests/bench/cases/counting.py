@@ -114,5 +114,5 @@ def _with_names(names: int) -> Row:
 
 
 def _since(started: float) -> float:
-    """Milliseconds."""
+    """Return the milliseconds since `started`."""
     return 1000 * (time.perf_counter() - started)

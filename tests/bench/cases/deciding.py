@@ -41,7 +41,10 @@ def decide_case(bench: Bench) -> Iterator[Row]:
 
 
 def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
-    """On a full cluster every node has room for one CPU less than a member asks for."""
+    """Return a world with waiting groups.
+
+    On a full cluster every node has capacity for one CPU less than a member asks for.
+    """
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     if full:
         world.add(*(builders.stranger(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
@@ -138,7 +141,7 @@ def _cpu_of_decision(world: World) -> float:
 
 
 def decided_once(world: World, before: Decisions | None) -> tuple[float, float, Decisions]:
-    """Milliseconds of the snapshot and of the decision, without garbage that others left."""
+    """Return the milliseconds of the snapshot and of the decision, without garbage that others left."""
     gc.collect()
     started = time.perf_counter()
     snapshot = world.ledger.snapshot()

@@ -62,7 +62,7 @@ class Calls:
         self._line = Line.plain(muster.address)
 
     def prepare(self) -> None:
-        """One pod that is not ours, one that is a group of its own, and a gang of two."""
+        """Create a pod that is not ours, one that is a group of its own, and a gang of two."""
         create(self._fleet.access, pods(self._namespace, "foreign", 1, scheduler="another"))
         create(self._fleet.access, pods(self._namespace, "alone", 1, gated=True))
         self.start("pair", 2)
@@ -170,7 +170,7 @@ def hold(calls: Calls, gang_name: str, count: int) -> ExitStack:
 
 
 def _bind_call(address: str, pod: Json) -> socket.socket:
-    """Sent, and never read: the answer does not come while this is open."""
+    """Send a bind call and never read it: the answer does not come while the socket is open."""
     host, _, port = address.partition(":")
     body = _binding(pod, pod["status"]["nominatedNodeName"])
     head = f"POST /v1/bind HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"

@@ -53,7 +53,7 @@ def _flood(muster: Muster, port: str) -> subprocess.Popen[bytes]:
 
 
 def _calls(muster: Muster, body: bytes, seconds: float) -> list[float]:
-    """Milliseconds of each call."""
+    """Return the milliseconds of each call."""
     line, times = Line.plain(muster.address), []
     line.want("POST", "/v1/filter", body)
     end = time.perf_counter() + seconds

@@ -40,7 +40,10 @@ def hostile(bench: Bench) -> Iterator[Row]:
 
 
 def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) -> Row:
-    """Pods that share no term. `everywhere`: in all namespaces, and each term selects all pods."""
+    """Measure pods that share no term.
+
+    `everywhere`: in all namespaces, and each term selects all pods.
+    """
     what = f"{terms} anti-affinity terms each{' in all namespaces' if everywhere else ''}"
     show(f"hostile: {pods} pods, {what}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
@@ -108,7 +111,7 @@ def _large(number: int) -> bytes:
 
 
 def long_names(pods: int) -> Row:
-    """Each has a group of its own that cannot exist; what is said of them is logged."""
+    """Measure pods with a group of their own that cannot exist; the messages about them are logged."""
     what = "250 KB of a group's name each"
     show(f"hostile: {pods} pods, {what}")
     world = World(builders.node("n0"))

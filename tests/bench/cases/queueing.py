@@ -58,7 +58,7 @@ def waiting(bench: Bench) -> Iterator[Row]:
 
 @contextmanager
 def _fleet(cpu: int) -> Iterator[Fleet]:
-    """One node with so many cpus, and what Muster may do with Jobs."""
+    """Yield a fleet of one node with so many cpus, with Muster's rights on Jobs."""
     with Fleet(1, cpu=str(cpu), pods=_MANY) as fleet:
         manifests.apply(fleet.cluster.admin, "jobs/batch/rbac.yaml")
         create(fleet.access, setting())
@@ -151,7 +151,7 @@ def _change(fleet: Fleet, space: str, number: int) -> None:
 
 
 def _spent(pid: int, change: Callable[[int], None]) -> float:
-    """Microseconds of its processor time while changes are made at regular intervals."""
+    """Return the microseconds of its processor time while changes are made at regular intervals."""
     before = cpu_microseconds(pid)
     for number in range(_CHANGES):
         change(number)

@@ -59,7 +59,7 @@ class Race:
 
     @property
     def alone(self) -> bool:
-        """Without Muster."""
+        """Return whether the race runs without Muster."""
         return self.variant in ALONE
 
     @property
@@ -85,11 +85,11 @@ class Result:
 
     @property
     def algorithm(self) -> float:
-        """Milliseconds of the scheduler's algorithm for each attempt."""
+        """Return the milliseconds of the scheduler's algorithm for each attempt."""
         return 1000 * self.cost.algorithm_seconds / max(self.cost.attempts, 1)
 
     def cpu(self, process: str) -> float:
-        """Milliseconds for each pod."""
+        """Return the milliseconds of a process for each pod."""
         return 1000 * self.cost.cpu.get(process, 0.0) / self.race.pods
 
     def ratio(self, of: Callable[["Result"], float]) -> Row:
@@ -189,7 +189,7 @@ def _reading(fleet: Fleet, side: Side) -> Reading:
 
 
 def makespan(bench: Bench) -> Iterator[Row]:
-    """Pods/s, the ratio, and what every pod cost the API server and each process."""
+    """Yield the pods/s, the ratio, and the cost of every pod for the API server and each process."""
     for result in bench.races:
         yield {
             **result.race.name,
@@ -221,7 +221,7 @@ def _medians(bench: Bench) -> Iterator[Row]:
 
 
 def _requests(result: Result) -> str:
-    """For each pod: the total, and by kind."""
+    """Return the requests for each pod: the total, and by kind."""
     each = {kind: n / result.race.pods for kind, n in result.cost.requests.most_common()}
     kinds = [f"{kind} {n:.2f}" for kind, n in each.items() if n >= _NEGLIGIBLE]
     return f"{sum(each.values()):.2f} ({', '.join(kinds)})"

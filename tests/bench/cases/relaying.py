@@ -71,7 +71,7 @@ def _row(muster: Muster, access: Access, encoding: str) -> Row:
 
 
 def _spent(muster: Muster, access: Access) -> float:
-    """Seconds of Muster's processors while the events come."""
+    """Return the seconds of Muster's processors while the events come."""
     line = Line.to(access)
     before = cpu_seconds(muster.process.pid)
     line.want("POST", f"/go?rate={RATE}&seconds={SECONDS}")

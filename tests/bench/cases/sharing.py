@@ -32,7 +32,7 @@ def sharing(bench: Bench) -> Iterator[Row]:
 
 
 def tree_of(queues: int) -> list[str]:
-    """Names whose parts are their way from the root: `q0`, `q0-3`, `q0-3-5`; breadth first."""
+    """Return names whose parts are their path from the root: `q0`, `q0-3`, `q0-3-5`; breadth first."""
     names: list[str] = []
     level = [""]
     while len(names) < queues:
@@ -78,7 +78,7 @@ def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
 
 
 def _collect_as_served() -> None:
-    """Garbage, as the process does that serves once it has read the cluster."""
+    """Collect garbage as the serving process does once it has read the cluster."""
     collect_less_often()
     long_lived(lambda: True)()
 
@@ -90,7 +90,7 @@ def _after_group(world: World, queue: str, number: int) -> float:
 
 
 def _reclaiming(nodes: int, members: int) -> Iterator[Row]:
-    """All nodes are full with gangs of a queue that has borrowed all of it."""
+    """Measure a reclaim: all nodes are full with gangs of a queue that has borrowed all of it."""
     running = nodes * _PODS_ON_NODE
     show(f"sharing: a gang of {members} takes room back among {running} running pods")
     world = World(*(builders.node(f"n{n}", cpu=str(_PODS_ON_NODE)) for n in range(nodes)))

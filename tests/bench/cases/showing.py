@@ -53,7 +53,7 @@ def show_case(bench: Bench) -> Iterator[Row]:
 
 @contextmanager
 def _served(groups: int, changes: int) -> Iterator[str]:
-    """Its address."""
+    """Yield the address of a served dashboard."""
     command = [sys.executable, "-m", "tests.dashboard.sample", str(groups), str(changes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -64,7 +64,7 @@ def _served(groups: int, changes: int) -> Iterator[str]:
 
 
 async def _timed(address: str, path: str) -> Row:
-    """Milliseconds until the first byte, and until the whole page is there."""
+    """Return the milliseconds until the first byte, and until the whole page is there."""
     firsts, wholes = [], []
     url = urlsplit(address)
     for number in range(_TIMES + 1):  # the first compiles its template
@@ -89,7 +89,7 @@ async def _timed(address: str, path: str) -> Row:
 
 @contextmanager
 def _watched(groups: int, changes: int, api: int) -> Iterator[tuple[str, Callable[[], Mark]]]:
-    """Its address, and what has happened there since the last question."""
+    """Yield the address of a watched Muster, and a function for the readings since the last call."""
     command = [sys.executable, "-m", "tests.bench.watched", str(groups), str(changes), str(api)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         ask, reported = process.stdin, process.stdout
@@ -144,7 +144,7 @@ def _spread_of(times: list[float]) -> tuple[float, float, float]:
 
 
 async def _page(session: aiohttp.ClientSession, address: str, number: int, statuses: list[int]) -> None:
-    """Asks as live.js does, with a token of its own."""
+    """Ask for a page as live.js does, with a token of its own."""
     whose, state, again = {"Authorization": f"Bearer viewer-{number}"}, "", _PAUSE
     await asyncio.sleep(number * _PAUSE / _OPEN)
     while True:

@@ -106,7 +106,10 @@ def _ours_alone(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
 def _measured(
     fleet: Fleet, namespace: str, wishes: Iterable[Wish], started: Mapping[str, Muster | KubeScheduler]
 ) -> tuple[float, Row]:
-    """Seconds from the start of the processes until all that waits is bound, and their largest memory."""
+    """Return the seconds from the start of the processes until all waiting pods are bound.
+
+    With them, the largest memory of the processes.
+    """
     waiting = list(wishes)
     create(fleet.access, waiting)
     wanted = sum(resource is PODS for resource, _ in waiting)

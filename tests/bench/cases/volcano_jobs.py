@@ -64,7 +64,7 @@ def _wishes(space: str, count: int) -> Iterator[Wish]:
 
 
 def _end_all(fleet: Fleet, space: str, bound: BoundWatch, count: int) -> None:
-    """Each pod ends once it is bound."""
+    """End each pod once it is bound."""
     ended: set[str] = set()
     deadline = time.monotonic() + 60 + count / 10
     with ThreadPoolExecutor(_CLIENTS) as clients:

@@ -83,7 +83,7 @@ def _urllib3(port: int) -> Callable[[], object]:
 
 @contextmanager
 def _peer() -> Iterator[int]:
-    """Answers whatever comes; a request ends with the body, which is always the same."""
+    """Answer any request; a request ends with the body, which is always the same."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=_answer, args=[listener], daemon=True).start()
         yield listener.getsockname()[1]

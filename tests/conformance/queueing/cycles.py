@@ -21,7 +21,10 @@ _FAMILIES = ("admit_cycle", "admit_cycle_fair", _FIRST)
 
 
 def check_cycle(case: Case) -> Iterator[str]:
-    """One head of each queue takes part. Whoever is not admitted waits: active or parked is the same here."""
+    """Check a cycle with one head of each queue.
+
+    A head that is not admitted waits: active or parked is the same here.
+    """
     built = _world(case)
     if _evicts(case):
         yield from unequal("evicted", expected(case), built.evicted())
@@ -48,7 +51,7 @@ def _made(case: Case, *only: str) -> KueueWorld:
 
 
 def _heads_of_queues(case: Case) -> list[Given]:
-    """Without those whose queue does not exist."""
+    """Return the heads without those whose queue does not exist."""
     names = {queue["name"] for queue in case.input["queues"]}
     return [head for head in _heads(case) if head["queue"] in names]
 
@@ -133,7 +136,7 @@ def _shrinks_in_proportion(case: Case) -> bool:
 
 
 def _surplus(case: Case) -> list[str]:
-    """Heads that start although the case leaves them, where all start that it admits."""
+    """Return heads that start although the case leaves them waiting, if all start that it admits."""
     starting = _world(case).starting()
     return sorted({*starting} - {*_admitted(case)}) if {*_admitted(case)} <= {*starting} else []
 
@@ -226,7 +229,7 @@ def _shares_what_nobody_asks_for(case: Case) -> bool:
 
 
 def _left_waiting(case: Case) -> list[Given]:
-    """Heads that the case does not admit, for whom it evicts others."""
+    """Return heads that the case does not admit, and for which it evicts others."""
     return [each for each in _heads_of_queues(case) if each["id"] not in _admitted(case)]
 
 

@@ -40,7 +40,7 @@ def differing_flavors(pending: Given, expected: list[Given], used: Mapping[str, 
 
 
 def check_first_assignment(case: Case) -> Iterator[str]:
-    """Kueue v0.1. What is borrowed follows from the flavors."""
+    """Check an assignment of Kueue v0.1. The borrowed amounts follow from the flavors."""
     pending = {"id": "w", "queue": "q", "priority": 0, "created": 0, "podsets": case.input["podsets"]}
     given = queue_as_today(case.input)
     built = KueueWorld(given, [pending])

@@ -210,7 +210,11 @@ class KueueWorld:
             )
 
     def _asked_labels(self, flavor: Given) -> dict[str, str]:
-        """Kueue compares only labels that flavors define; whatever else pods ask for, its nodes have."""
+        """Return the labels that pods ask for.
+
+        Kueue compares only labels that flavors define; any other label that pods ask for, its nodes
+        have.
+        """
         compared = self._given.get("compared_labels", set(flavor.get("node_labels", ())))
         asked: dict[str, str] = {}
         for part in (part for each in self._pending for part in each["podsets"]):
@@ -418,5 +422,8 @@ def _written(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def resource_name(name: str) -> str:
-    """Cases have resources whose names the API does not allow; how many pods they count is one, too."""
+    """Return an allowed name for a resource: cases have names that the API does not allow.
+
+    Their number of pods is such a resource, too.
+    """
     return name if counts(name) and name != PODS else f"example.com/{name}"

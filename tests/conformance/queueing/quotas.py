@@ -53,7 +53,7 @@ def _unlike(expected: str, own: str, world: World) -> Iterator[str]:
 
 
 def _quota(given: Given, oversell: float) -> Any:
-    """Kube Queue takes nothing back."""
+    """Return a queue with quota; Kube Queue reclaims nothing."""
     most = {each: f"{n}m" if each == "cpu" else str(n) for each, n in given["max"].items()}
     about: dict[str, Any] = {"parent": given.get("parent") or "", "oversell": str(oversell)}
     return queue(given["name"], capability=most, reclaimable=False, **about)

@@ -120,7 +120,7 @@ class _Script:
 
     @property
     def decided(self) -> Mapping[GroupKey, GroupDecision]:
-        """Next to what was decided before: so events have to wake who waits for them."""
+        """Return the decisions, based on the previous ones, so that events have to wake waiting groups."""
         self._decisions = decide(self._seen(), self._decisions)
         return self._decisions.groups
 
@@ -174,7 +174,11 @@ _ALL = 4  # cpus of a node
 
 
 def check_rule(case: Case) -> Iterator[str]:
-    """Active is who starts, for whom room is being taken back, or who is tried again after some time."""
+    """Check the placement of a head.
+
+    It is active if it starts, if capacity is being reclaimed for it, or if it is tried again after some
+    time.
+    """
     world, reason = _world(case), _reason(case)
     decided = decide(_left(world, reason), None)
     head = decided.groups[_HEAD]
@@ -195,7 +199,7 @@ def _reason(case: Case) -> str:
 
 
 def _world(case: Case) -> World:
-    """One where a head is put back for this reason."""
+    """Return a world in which a head is requeued for this reason."""
     reason, strategy = _reason(case), _STRATEGIES[case.input["strategy"]]
     spec: dict[str, Any] = {"strategy": strategy}
     nodes = [builders.node("n", cpu=str(_ALL), labels={"flavor": "n"})]

@@ -37,7 +37,7 @@ def check_gate(case: Case) -> Iterator[str]:
 
 
 def check_heads(case: Case) -> Iterator[str]:
-    """In one decision, which is the first of each queue that starts? There is room for all."""
+    """Check the first group of each queue that starts in one decision. There is capacity for all."""
     states = {each["name"]: "Open" if each.get("active", True) else "Closed" for each in case.input["queues"]}
     queues = [queue({"name": name, "state": state}) for name, state in states.items()]
     pending = case.input["pending"]

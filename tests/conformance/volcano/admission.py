@@ -189,7 +189,7 @@ def _patch(answer: Json) -> list[Json]:
 
 
 def _patched(thing: Json, patch: list[Json]) -> Json:
-    """Only `add` of a field at any depth, as defaults are."""
+    """Apply a patch that has only `add` of a field at any depth, as defaults are."""
     made: Json = json.loads(json.dumps(thing))
     for operation in patch:
         *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])

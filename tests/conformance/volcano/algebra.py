@@ -38,7 +38,7 @@ def _less_equal(case: Case) -> Iterator[str]:
 
 
 def _less_equal_where_requested(case: Case) -> Iterator[str]:
-    """`left` is what would be held: what is held already and the request together."""
+    """Check `left`, the amount that would be held: held already, and requested."""
     left, limit = whole(case.input["left"]), amounts(case.input["right"])
     request = case.input.get("request")
     asked = left if request is None else whole(request)

@@ -55,7 +55,7 @@ def _capacity(case: Case) -> int:
 
 
 def _filling(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
-    """Nobody else finds room where members stand."""
+    """Return a pod that fills a node with members, so that nobody else finds capacity."""
     there = sum(task.get("node") == name and task["status"] in _HOLDING for task in tasks)
     asked = {CPU: str(size - there)}
     running = {"phase": "Running", "node": name}

@@ -19,7 +19,7 @@ SOMEWHERE = "a-node-not-shown"  # where pods run of which a case does not say wh
 
 
 def objects(given: Given) -> Iterator[Any]:
-    """All objects of a session, in the order in which they would have been created."""
+    """Yield all objects of a session, in the order in which they would have been created."""
     yield from map(priority_class, given.get("priorityClasses") or ())
     yield from map(node, given.get("nodes") or ())
     yield from map(queue, given.get("queues") or ())

@@ -32,7 +32,7 @@ class _Phases(Api):
 
 
 def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
-    """Each group's phase after the decisions of `world` were written."""
+    """Return each group's phase after the decisions of `world` were written."""
     groups = list(groups)
     api = _Phases(groups)
     context = ControllerContext(world.ledger, api, AtOnce(), lambda: True, lambda: world.now)

@@ -36,7 +36,7 @@ def goes_above_its_share(case: Case) -> bool:
 
 
 def _claimants(case: Case) -> Iterator[tuple[str, Given]]:
-    """Pods that wait in queues that lose none."""
+    """Yield the pods that wait in queues that lose none."""
     victims = set(case.expect.get("evicted") or ())
     losers = {queue_of(case, each) for each in case.input["pods"] if key(each) in victims}
     for each in case.input["pods"]:

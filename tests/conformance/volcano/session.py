@@ -70,7 +70,7 @@ def _similar(case: Case) -> Callable[[str], str]:
 
 
 def check_cycles(case: Case) -> Iterator[str]:
-    """Kind `session.multi`: several cycles one after the other, each with what came before it."""
+    """Check kind `session.multi`: several cycles in turn, each with the result of the previous ones."""
     world, pods = World(*objects(case.input)), list[Pod]()
     for number, (cycle, expect) in enumerate(zip(case.input["cycles"], case.expect["cycles"], strict=True)):
         _refuse_what_is_not_performed(cycle.get("actions", ()))

@@ -56,7 +56,7 @@ class Api:
         self._put("DELETED", replace(self.alive[name], version=self._next()))
 
     def pass_by(self) -> None:
-        """Something else than a pod is written."""
+        """Write something else than a pod."""
         self._next()
 
     def by_uid(self, uid: str) -> Pod | None:

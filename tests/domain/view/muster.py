@@ -78,7 +78,7 @@ class Muster:
         return frames
 
     def read(self, connection: Connection) -> bool:
-        """One event from upstream. False: there is none."""
+        """Read one event from the API server; return False if there is none."""
         if connection.initial:
             event = connection.initial.popleft()
         else:

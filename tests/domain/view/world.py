@@ -122,7 +122,10 @@ class World:
             self.connect(self.random.choice((0, 0, 1, 3)), lost=self.random.random() < 0.2)
 
     def connect(self, stale: int, lost: bool) -> None:
-        """`stale`: versions by which a list may be behind; `lost`: the client never gets it."""
+        """Connect the scheduler.
+
+        `stale`: versions by which a list may be behind; `lost`: the client never gets it.
+        """
         if not self.scheduler.must_list:
             self.watch()
             return

@@ -49,7 +49,10 @@ class IssuedUser(User):
 
 
 def issued(client: Client, namespace: str, name: str, until_gone: str = "") -> IssuedUser:
-    """`until_gone`: a Secret of the namespace, without which the token is refused within ten seconds."""
+    """Return a user with an issued token.
+
+    `until_gone`: a Secret of the namespace, without which the token is refused within ten seconds.
+    """
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     bound = (
         {"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": until_gone}} if until_gone else {}
@@ -99,7 +102,7 @@ def write_tokens(path: Path, users: list[User]) -> None:
 
 
 def write_certificate(folder: Path) -> Path:
-    """For the address on which everything listens: `cert.pem`, with its authority, and `key.pem`."""
+    """Write a certificate for the address of all servers: `cert.pem`, with its authority, and `key.pem`."""
     made = make_pair([loopback.host(), "localhost"], 24 * 3600.0, time.time())
     (folder / "cert.pem").write_bytes(made.certificate + made.authority)
     (folder / "key.pem").write_bytes(made.key)
@@ -128,7 +131,7 @@ def write_caller(folder: Path) -> None:
 
 
 def write_kubeconfig(path: Path, user: User, access: Access) -> Path:
-    """JSON is YAML enough for every reader of kubeconfig files."""
+    """Write a kubeconfig as JSON, which every reader of kubeconfig files takes for YAML."""
     cluster = {"server": access.server}
     if access.server.startswith("https"):
         cluster["certificate-authority"] = str(access.authority)

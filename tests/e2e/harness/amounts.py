@@ -33,7 +33,10 @@ def amounts(written: Mapping[str, Any] | None) -> Amounts:
 
 
 def requests(pod: Json) -> Amounts:
-    """Containers and sidecars add up, each init container runs beside the sidecars started before it."""
+    """Return the requests of a pod.
+
+    Containers and sidecars add up; each init container runs beside the sidecars started before it.
+    """
     spec = pod["spec"]
     running = _sum(map(_asked, spec.get("containers", [])))
     sidecars, peak = Amounts(), Amounts()

@@ -65,7 +65,7 @@ def long_names(tenant: Tenant) -> int:
 
 
 def resource_names(tenant: Tenant) -> int:
-    """40,000 in the quick form."""
+    """Create pods with many names of resources: 40,000 in the quick form."""
     pods = range(10 * TIMES)
     limits = ({f"x{pod}.example.com/r{n}": "1" for n in range(MANY_NAMES)} for pod in pods)
     return sum(tenant.pods(f"wide{pod}", 1, limits=names) for pod, names in enumerate(limits))
@@ -94,7 +94,10 @@ def owners_in_a_loop(tenant: Tenant) -> int:
 
 
 def uids_of_others(tenant: Tenant) -> int:
-    """Owners that are somebody else's, records that name his UIDs, and names that come back at once."""
+    """Create objects that refer to somebody else's.
+
+    They are foreign owners, annotations with another's UIDs, and names that come back at once.
+    """
     uid = tenant.victim["metadata"]["uid"]
     recorded = {QUEUE_UID: f"{uid}/{uid}", STOOD_WHOLE_NOTE: f"3/{uid}"}
     made = tenant.groups("noted", 20 * TIMES, min_member=1, annotations=recorded)
@@ -113,7 +116,7 @@ def priorities(tenant: Tenant) -> int:
 
 
 def daemon_sets(tenant: Tenant) -> int:
-    """Their pods, as the controller makes them for nodes, here for those that are not there."""
+    """Create pods as the DaemonSet controller makes them for nodes, here for absent ones."""
     name = "metadata.name"
     for_node = [
         {"matchFields": [{"key": name, "operator": "In", "values": [f"absent{n}"]}]} for n in range(100)
@@ -143,7 +146,7 @@ def _owned(by: Json) -> list[Json]:
 
 
 def _with_owner(name: str, owner: Json) -> Json:
-    """Too large for all nodes."""
+    """Return a pod with an owner; it is too large for all nodes."""
     pod = objects.pod(name, namespace=MALLORY, cpu="1000")
     return {**pod, "metadata": {**pod["metadata"], "ownerReferences": _owned(owner)}}
 

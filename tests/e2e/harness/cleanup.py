@@ -33,7 +33,10 @@ SCHEDULER_LEASES = ("kube-scheduler", "muster-scheduler")  # else the next one w
 
 
 def clean(client: Client, namespace: str) -> None:
-    """Owners before what they own. The empty namespace stays: only a controller could end it."""
+    """Delete owners before their dependents.
+
+    The empty namespace stays: only a controller could end it.
+    """
     for resource in IN_NAMESPACE:
         empty(client, resource, namespace)
     for resource in IN_CLUSTER:
@@ -87,7 +90,7 @@ def _delete(client: Client, resource: Resource, name: str, namespace: str) -> No
 
 
 def _forgiving(action: Callable[[], object]) -> None:
-    """Gone meanwhile is what was wanted."""
+    """Call, and ignore objects that are gone: that was the aim."""
     try:
         action()
     except ApiError as error:

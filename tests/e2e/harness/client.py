@@ -40,7 +40,7 @@ class Client:
         self._pool = self._connections(CONNECTIONS)
 
     def acting_as(self, user: str) -> "Client":
-        """For another user, by impersonation."""
+        """Return a client for another user, by impersonation."""
         other = Client(self._access)
         other._headers |= {"Impersonate-User": user}
         return other
@@ -83,7 +83,10 @@ class Client:
         return self._json("POST", f"{resource.path(_namespace(body))}?dryRun=All", body)
 
     def create_many(self, resource: Resource, bodies: Iterable[Json], parallel: int = 8) -> list[Json]:
-        """In parallel, over as many kept-alive connections; the answers come in the order of the bodies."""
+        """Create in parallel, over as many kept-alive connections.
+
+        Return the answers in the order of the bodies.
+        """
         with ThreadPoolExecutor(parallel) as pool:
             return list(pool.map(lambda body: self.create(resource, body), bodies))
 
@@ -158,7 +161,7 @@ class Client:
         return {**self._headers, "Content-Type": content}
 
     def _connections(self, count: int) -> urllib3.HTTPConnectionPool:
-        """Without retries: a test that does not see a failure cannot judge it."""
+        """Return connections without retries: a test that does not see a failure cannot check it."""
         options: Json = (
             {"ca_certs": str(self._access.authority)} if self._access.server.startswith("https") else {}
         )

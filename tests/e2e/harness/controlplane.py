@@ -99,7 +99,10 @@ class ControlPlane:
 
     @property
     def certificate(self) -> Path:
-        """Its own authority, shown by every server of the tests; the one that is built is for 127.0.0.1."""
+        """Return the certificate that every server of the tests shows, with its own authority.
+
+        The one that is built is for 127.0.0.1.
+        """
         return self._shown / "cert.pem"
 
     @property
@@ -127,7 +130,7 @@ class ControlPlane:
         program: str | Path | None = None,
         host: str | None = None,
     ) -> Process:
-        """One of the built programs, not yet started, with a log of its own."""
+        """Return one of the built programs, not yet started, with a log of its own."""
         command = [str(self.binaries / (program or name)), *arguments]
         return Process(name, command, self.folder / f"{name}.log", host=host)
 
@@ -135,12 +138,15 @@ class ControlPlane:
         wait_for(self._ready, what="kube-apiserver ready")
 
     def restart_apiserver(self, *, hard: bool = True) -> None:
-        """On the same port, with the same data. Hard, because a soft stop waits for what hangs on it."""
+        """Restart on the same port, with the same data.
+
+        Hard, because a soft stop waits for the open watches.
+        """
         self.apiserver.restart(hard=hard)
         self.wait_ready()
 
     def start_controller_manager(self, controllers: Sequence[str] = CONTROLLERS) -> Process:
-        """For Jobs, garbage collection and namespaces; nothing else in the tests needs it."""
+        """Start the controllers for Jobs, garbage collection and namespaces; the tests need no others."""
         (port,) = free_ports(1)
         command = flags.controller_manager(
             self.folder, self.kubeconfig(CONTROLLER_MANAGER), self.signing_key, port, controllers

@@ -51,7 +51,7 @@ class EmbeddedControlPlane:
         self._server.stop()
 
     def kubeconfig(self, user: User, server: str | None = None) -> Path:
-        """Everybody may do everything; another server is a proxy in front of this one."""
+        """Write a kubeconfig; everybody may do everything. Another server is a proxy in front of this one."""
         access = Access(server or self.server, "", self.folder)
         return write_kubeconfig(self.folder / f"kubeconfig-{access.server.rpartition(':')[2]}", user, access)
 

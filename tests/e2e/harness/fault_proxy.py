@@ -69,7 +69,7 @@ class FaultProxy:
 
     @property
     def server(self) -> str:
-        """The API server's address as seen through this proxy."""
+        """Return the API server's address as seen through this proxy."""
         scheme = "https" if self.trust else "http"
         return f"{scheme}://{self.address}"
 
@@ -83,7 +83,7 @@ class FaultProxy:
             self._faults = [each for each in (*self._faults, *faults) if each.times > 0]
 
     def left(self) -> list[Fault]:
-        """Faults that no request has met yet."""
+        """Return the faults that no request has met yet."""
         with self._lock:
             return [fault for fault in self._faults if fault.times > 0]
 
@@ -104,12 +104,12 @@ class FaultProxy:
             self.calls.append(call)
 
     def writes(self) -> list[Call]:
-        """Everything that came by and was not just reading, or asking what may be done."""
+        """Return all calls but reads and access reviews."""
         with self._lock:
             return [call for call in self.calls if call.method != "GET" and ASKING not in call.path]
 
     def bindings(self) -> dict[str, list[str]]:
-        """For every pod the nodes to which it was to be bound, one for each request."""
+        """Return, for every pod, the nodes of its binding requests, one for each request."""
         nodes: dict[str, list[str]] = defaultdict(list)
         for call in self.writes():
             if re.search(BINDING, call.path):
@@ -145,7 +145,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Callers that hang up are what this proxy is for."""
+        """Ignore errors: callers that hang up are the purpose of this proxy."""
 
     def hang_up(self) -> None:
         for request in list(self._open):
@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
         return fault.matches(self.command, self.path, self._body, self._agent)
 
     def hang_up(self) -> None:
-        """Both sides: the thread may wait for either."""
+        """Close both sides: the thread may wait for either."""
         for each in (self.connection, self._upstream.sock):
             with suppress(OSError):
                 each.shutdown(2)
@@ -210,7 +210,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 
     def _do(self, fault: Fault, body: bytes) -> int:
-        """Refused, or forwarded with something before or after it; without an answer the connection ends."""
+        """Refuse a request, or forward it with an action before or after it; return the status.
+
+        Without an answer the connection ends.
+        """
         fault.before()
         if fault.while_awaited and self._hung_up():
             return 0

@@ -53,7 +53,7 @@ class Fault:
 
 
 def answer(status: int, method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
-    """Answered with this status; the API server never hears of it."""
+    """Return a fault that answers with this status; the API server never sees the request."""
     return Fault(method, path, status=status, times=times)
 
 
@@ -98,12 +98,12 @@ def lose_request(
 
 
 def pass_on(method: str = "POST", path: str = BINDING, times: int = 1) -> Fault:
-    """Nothing is done to it; the faults behind are for those that follow."""
+    """Return a fault that does nothing; the faults behind it are for later requests."""
     return Fault(method, path, times=times)
 
 
 def before_request(
     action: Callable[[], object], method: str = "POST", path: str = BINDING, times: int = 1
 ) -> Fault:
-    """Something happens just before it is passed on: a node taken, a pod deleted, a process killed."""
+    """Return a fault that acts just before a request: takes a node, deletes a pod, kills a process."""
     return Fault(method, path, before=action, times=times)

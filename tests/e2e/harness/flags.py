@@ -30,7 +30,10 @@ def etcd(folder: Path, port: int, peer_port: int) -> list[str]:
 def apiserver(
     folder: Path, port: int, etcd_port: int, certificate: Path, key: Path, signing_key: Path
 ) -> list[str]:
-    """Without throttling, and without the plugins that need controllers: default accounts, node taints."""
+    """Return the flags of the API server.
+
+    Without throttling, and without the plugins that need controllers: default accounts, node taints.
+    """
     return [
         f"--etcd-servers=http://{loopback.at(etcd_port)}",
         f"--bind-address={loopback.host()}",

@@ -65,7 +65,7 @@ class Follower(threading.Thread):
         return self._reached >= version
 
     def ask(self) -> None:
-        """Asks for proof that everything up to now has been handed over; `settled` tells when it has."""
+        """Ask for proof that everything up to now has been handed over; `settled` tells when it has."""
         self._asked.set()
 
     def settled(self) -> bool:

@@ -13,7 +13,7 @@ from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
 
 @contextmanager
 def gating_muster(stage: Stage, user: User) -> Iterator[Muster]:
-    """Muster as in the sidecar install, from when its pods are born gated."""
+    """Yield Muster as in the sidecar install, once its pods are born gated."""
     if needed(stage.cluster.kubernetes):
         port = Port()
         with configured(stage.api, port, POD_WEBHOOK):

@@ -51,7 +51,11 @@ class Image:
 
 @contextmanager
 def built() -> Iterator[Image]:
-    """Skips the test where no engine answers or the base image cannot be had. The engine keeps its layers."""
+    """Yield the built image.
+
+    Skips the test where no engine answers or the base image is not available. The engine keeps its
+    layers.
+    """
     engine = _engine()
     if fault := image.lack(engine, image.base()):
         pytest.skip(f"{engine} has no {image.base()}: {fault}")

@@ -72,7 +72,7 @@ class StagedJobs:
         return self._client.get(JOBS, name, self._namespace)
 
     def change(self, name: str, **spec: Any) -> Json:
-        """`change("work", parallelism=3)`."""
+        """Change the spec of a Job: `change("work", parallelism=3)`."""
         return self._client.patch(JOBS, name, {"spec": spec}, self._namespace)
 
     def suspend(self, name: str) -> None:
@@ -101,7 +101,7 @@ class StagedJobs:
         return self.pods(name, phase)
 
     def finish(self, name: str, phase: str = "Succeeded") -> None:
-        """Its pods that run come to their end."""
+        """End the running pods of a Job."""
         self._kubelet.finish(self._namespace, self.pods(name, "Running"), phase)
 
     def condition(self, name: str, type_: str) -> Json:
@@ -111,7 +111,7 @@ class StagedJobs:
         return next((condition for condition in conditions if condition["type"] == type_), {})
 
     def wait_condition(self, name: str, type_: str, status: str = "True", timeout: float = GENEROUS) -> Json:
-        """`wait_condition("work", "Complete")`; also Failed and Suspended."""
+        """Wait for a condition: `wait_condition("work", "Complete")`; also Failed and Suspended."""
         what = f"Job {name}: {type_}={status}"
         wait_for(lambda: self.condition(name, type_).get("status") == status, timeout, what)
         return self.condition(name, type_)

@@ -27,7 +27,10 @@ CRD = "jobsets.jobset.x-k8s.io"
 
 
 def program() -> Path:
-    """Built first when it is not there: a minute or two, so not inside a test."""
+    """Return the program, built first when it is not there.
+
+    That takes a minute or two, so it is not done inside a test.
+    """
     return build.tool(MODULE, RELEASE)
 
 
@@ -41,7 +44,10 @@ def job_set(
     annotations: dict[str, str] | None = None,
     **pod: Any,
 ) -> Json:
-    """`replicas` Jobs named `<name>-workers-<n>` of so many pods each, as `objects.pod` takes them."""
+    """Return a JobSet with `replicas` Jobs named `<name>-workers-<n>`.
+
+    Each has so many pods, as `objects.pod` takes them.
+    """
     template = job("", namespace=namespace, parallelism=parallelism, completions=parallelism, **pod)
     replicated = {"name": "workers", "replicas": replicas, "template": {"spec": template["spec"]}}
     return {
@@ -117,7 +123,7 @@ def _certificates(cluster: ControlPlane) -> Path:
 
 
 def _configuration(certificates: Path, port: int, health: int) -> Json:
-    """Without it the program listens on all addresses of the machine."""
+    """Return a configuration, without which the program listens on all addresses of the machine."""
     return {
         "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
         "kind": "Configuration",

@@ -214,7 +214,7 @@ class Review:
             self._gangs[gang.name] = Gang(gang.name)
 
     def _judge_node(self, event: PodSeen) -> None:
-        """Only what the newcomer asks for: what went over without it is no fault of its scheduler."""
+        """Check a node in the newcomer's resources only: others are no fault of its scheduler."""
         capacity = self._nodes.get(event.node)
         since = self._calm(event.at) - self._sight
         if capacity is None or self._unseen(event, since):

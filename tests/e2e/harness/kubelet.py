@@ -54,7 +54,7 @@ class Kubelet:
             thread.join()
 
     def off(self) -> None:
-        """Bound pods stay Pending, deleted ones stay terminating."""
+        """Turn the kubelets off: bound pods stay Pending, deleted ones stay terminating."""
         self._on.clear()
 
     def on(self) -> None:
@@ -67,7 +67,7 @@ class Kubelet:
         )
 
     def relent(self) -> None:
-        """Nothing is refused from here on."""
+        """Reject nothing from here on."""
         self._refused.clear()
 
     def pull(self, *names: str) -> None:

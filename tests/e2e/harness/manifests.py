@@ -28,7 +28,7 @@ CONFLICT = 409
 
 
 def documents(*patterns: str) -> Iterator[Json]:
-    """Every object of the files under manifests/ that match: `documents("crds/*.yaml", "rbac.yaml")`."""
+    """Yield every object of the matching files under manifests/: `documents("crds/*.yaml", "rbac.yaml")`."""
     for pattern in patterns:
         for document in read(sorted(MANIFESTS.glob(pattern))):
             yield from _objects(document)
@@ -88,7 +88,7 @@ def remove(client: Client, written: Iterable[Json]) -> None:
 
 @contextmanager
 def applied(client: Client, *patterns: str) -> Iterator[None]:
-    """While it is entered, what the files say is there."""
+    """Apply the files while entered."""
     written = apply(client, *patterns)
     try:
         yield

@@ -86,13 +86,13 @@ class Muster:
             self.process.kill()
 
     def start(self, *, wait: bool = True) -> None:
-        """Without waiting for tests whose API server is away."""
+        """Start; without `wait` for tests whose API server is away."""
         self.process.start()
         if wait:
             self.wait_ready()
 
     def stop(self) -> int:
-        """SIGTERM. It promises to be gone within 5 s; twice that on a busy machine."""
+        """Stop by SIGTERM. It promises to be gone within 5 s; twice that on a busy machine."""
         return self.process.stop(2 * LONGEST_STOP)
 
     def kill(self) -> None:
@@ -149,7 +149,7 @@ class Muster:
         return next((each for each in page if each["podGroup"] == f"{namespace}/{group}"), {})
 
     def wait_decision(self, namespace: str, group: str, **wanted: Any) -> dict[str, Any]:
-        """`wait_decision(stage.namespace, "a", reason="NoRoom")`."""
+        """Wait for a decision: `wait_decision(stage.namespace, "a", reason="NoRoom")`."""
 
         def decided() -> dict[str, Any] | None:
             found = self.decision(namespace, group)

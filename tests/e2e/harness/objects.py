@@ -48,7 +48,10 @@ def pod(
     ports: list[int] | None = None,
     **spec: Any,
 ) -> Json:
-    """One pause container. Other keywords go into the spec as they are: `nodeSelector={...}`."""
+    """Return a pod with one pause container.
+
+    Other keywords go into the spec as they are: `nodeSelector={...}`.
+    """
     names = {GROUP_NAME: group, QUEUE_NAME: queue, "volcano.sh/task-spec": task}
     given = {key: value for key, value in names.items() if value is not None}
     return {
@@ -91,7 +94,10 @@ def pod_group(
     labels: dict[str, str] | None = None,
     **spec: Any,
 ) -> Json:
-    """Other keywords go into the spec as they are: `minTaskMember={...}`, `priorityClassName="high"`."""
+    """Return a PodGroup.
+
+    Other keywords go into the spec as they are: `minTaskMember={...}`, `priorityClassName="high"`.
+    """
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -109,7 +115,7 @@ AT_ONCE = {"withinQueue": "LowerPriority", "after": "0s", "atMost": "0s"}
 
 
 def queue(name: str, *, weight: int = 1, **spec: Any) -> Json:
-    """Unless `preemption` says otherwise, room is taken back at once, also inside the queue."""
+    """Return a queue; unless `preemption` differs, capacity is reclaimed at once, also inside the queue."""
     spec["preemption"] = {**AT_ONCE, **spec.get("preemption", {})}
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -134,7 +140,7 @@ def namespace(name: str, annotations: dict[str, str] | None = None) -> Json:
 
 
 def binding(role: str, user: str, *, namespace: str = "", of: str = "ClusterRole") -> Json:
-    """For the whole cluster, unless a namespace is named. It is called as the user."""
+    """Return a binding for the whole cluster, unless a namespace is named. Its name is that of the user."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",

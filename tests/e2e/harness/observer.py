@@ -38,7 +38,10 @@ class Observer(Following):
         calm: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
-        """`sight`, `calm` and `restarts` are the judge's; the seconds are those of `time.monotonic`."""
+        """Observe a cluster.
+
+        `sight`, `calm` and `restarts` are the judge's; the seconds are those of `time.monotonic`.
+        """
         self.deadline = deadline
         self._client = client
         self._sight = sight
@@ -94,9 +97,10 @@ class Observer(Following):
         return [gap for follower in self._followers for gap in follower.gaps]
 
     def assert_clean(self, *, gaps_allowed: bool = False, namespace: str = "") -> None:
-        """Gaps are errors, except where the API server restarts: it forgets what is older than itself.
+        """Fail if there are violations, or gaps.
 
-        `namespace`: of a test that is over, so that something may be created there.
+        Gaps are errors, except where the API server restarts: it forgets events older than itself.
+        `namespace`: of a test that is over, so that objects may be created there.
         """
         self._catch_up(namespace) if namespace else self._settle()
         wrong = _once(self._evaluated().found)
@@ -104,7 +108,10 @@ class Observer(Following):
         assert not wrong, "the observer saw:\n  " + "\n  ".join(wrong)
 
     def _settled(self) -> bool:
-        """Every follower is asked each time, for they settle beside each other."""
+        """Return whether all followers have settled.
+
+        Each is asked every time, since they settle in parallel.
+        """
         return False not in [follower.settled() for follower in self._followers]
 
     def _recorder(self, read: Reading) -> Callable[[str, Json, int], None]:
@@ -114,7 +121,7 @@ class Observer(Following):
         return record
 
     def _record(self, uid: str, seen: Seen) -> None:
-        """Heartbeats and conditions change nothing that is judged, so they are not kept."""
+        """Keep an object unless it is unchanged: heartbeats and conditions change nothing that is checked."""
         facts = [getattr(seen, name) for name in type(seen).__slots__]
         with self._lock:
             if self._last.get(uid) != facts:
@@ -127,7 +134,7 @@ def _once(found: Sequence[Violation]) -> list[str]:
 
 
 def _of_each_kind(namespace: str) -> list[tuple[Resource, Json]]:
-    """In the order of the followers."""
+    """Return an object of each kind, in the order of the followers."""
     return [
         (NODES, objects.node("seen-last")),
         (POD_GROUPS, objects.pod_group("seen-last", namespace=namespace, min_member=1)),
@@ -160,7 +167,7 @@ def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:
 
 
 def read_gang(kind: str, item: Json, version: int, at: float) -> GangSeen:
-    """Without minMember a group asks for one member, as everywhere in this API."""
+    """Return a gang; without minMember a group asks for one member, as everywhere in this API."""
     least = int(item.get("spec", {}).get("minMember", 1))
     return GangSeen(version, at, _key(item["metadata"]), None if kind == "DELETED" else least)
 

@@ -48,14 +48,14 @@ class Operator:
         return [each["metadata"]["name"] for each in self._objects if each["kind"] == kind]
 
     def create(self, kind: str, *names: str) -> list[str]:
-        """All of a kind, or those of these names. Returns the names."""
+        """Create all objects of a kind, or those of these names; return the names."""
         chosen = [self._filled(kind, name) for name in names or self.names(kind)]
         for each in chosen:
             self._record(self._stage.api.create(self._resource(each), each))
         return list(names or self.names(kind))
 
     def apply(self, kind: str, manager: str) -> None:
-        """Server-side, with force."""
+        """Apply all objects of a kind server-side, with force."""
         for name in self.names(kind):
             body = self._filled(kind, name)
             path = self._resource(body).path(self._stage.namespace, name)
@@ -81,7 +81,7 @@ class Operator:
         wait_for(written, what=f"PodGroup {name} updated")
 
     def delete(self, kind: str) -> None:
-        """All of a kind; what they own is left to the garbage collector."""
+        """Delete all objects of a kind; their dependents are left to the garbage collector."""
         for name in self.names(kind):
             self._stage.api.delete(self._resource(self._made[f"{kind}/{name}"]), name, self._stage.namespace)
 

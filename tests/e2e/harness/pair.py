@@ -43,7 +43,10 @@ class Pair:
         self.muster.stop()
 
     def forget_webhooks(self) -> None:
-        """Helm makes those anew that are gone; of those that call loopback it would make nonsense."""
+        """Delete the webhook configurations.
+
+        Helm recreates absent ones; those that call loopback it would make invalid.
+        """
         for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
             self._stage.api.delete_all(resource)
 

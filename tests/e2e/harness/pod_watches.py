@@ -39,7 +39,7 @@ def is_refused_as_too_old(agent: str, before: Callable[[], object]) -> Fault:
 
 
 def stands_still(agent: str, passing: threading.Event) -> Fault:
-    """Nothing passes while the event is not set."""
+    """Return a fault that passes nothing while the event is not set."""
 
     def passed(pieces: Pieces) -> Pieces:
         for piece in pieces:
@@ -50,7 +50,7 @@ def stands_still(agent: str, passing: threading.Event) -> Fault:
 
 
 def is_late(agent: str, seconds: float) -> Fault:
-    """Everything passes, so much later."""
+    """Return a fault that passes everything, so much later."""
 
     def passed(pieces: Pieces) -> Pieces:
         on_the_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()

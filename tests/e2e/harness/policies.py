@@ -16,7 +16,10 @@ REFUSED = 422
 
 @contextmanager
 def in_force(client: Client, namespace: str) -> Iterator[None]:
-    """All of them: the API server takes up new policies once a second, maybe in the middle of a file."""
+    """Apply all policies and wait until they are in force.
+
+    The API server takes up new policies once a second, maybe in the middle of a file.
+    """
     both = {"highestTierAllowed": 1, "highestTierName": "rack"}
     refused = (
         (QUEUES, objects.queue("q", parent="q")),

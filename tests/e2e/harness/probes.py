@@ -13,7 +13,7 @@ QUICK, PATIENT = urllib3.Timeout(5), urllib3.Timeout(30)
 def fetch(
     url: str, authority: Path | None = None, timeout: urllib3.Timeout = PATIENT
 ) -> urllib3.BaseHTTPResponse:
-    """One request on a connection of its own; no proxy of the environment is asked."""
+    """Send one request on a connection of its own; no proxy of the environment is used."""
     options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {}
     with urllib3.PoolManager(retries=False, timeout=timeout, **options) as pool:
         return pool.request("GET", url)
@@ -28,7 +28,7 @@ def answers(url: str, authority: Path | None = None) -> bool:
 
 
 def samples(text: str) -> dict[str, float]:
-    """Prometheus text as a dict: `name{label="value"}` as written, to its value."""
+    """Return Prometheus text as a dict: `name{label="value"}` as written, to its value."""
     found = map(SAMPLE.match, text.splitlines())
     return {match[1]: float(match[2]) for match in found if match}
 

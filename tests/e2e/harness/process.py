@@ -52,7 +52,10 @@ class Process:
         return self._child.pid
 
     def start(self, within: Sequence[str] = ()) -> None:
-        """`within`: a program that sets something up and is replaced by this one, this once."""
+        """Start the program.
+
+        `within`: a program that sets something up and is replaced by this one, this once.
+        """
         assert not self.alive(), f"{self.name} runs already"
         self.within = within
         leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid())]
@@ -71,7 +74,10 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def stop(self, timeout: float = LONGEST_STOP) -> int:
-        """SIGTERM, and the exit code. Who does not go in time is killed, and that is an error."""
+        """Stop by SIGTERM and return the exit code.
+
+        A program that does not end in time is killed, and that is an error.
+        """
         self.send(signal.SIGTERM)
         try:
             return self._wait(timeout)
@@ -80,7 +86,7 @@ class Process:
             raise AssertionError(f"{self.name} did not stop within {timeout:g} s of SIGTERM") from None
 
     def kill(self) -> None:
-        """SIGKILL to it and its children: nothing is flushed, closed or said to anybody."""
+        """Kill it and its children by SIGKILL: nothing is flushed, closed or reported to anybody."""
         self._signal_all(signal.SIGKILL)
         self._wait(LONGEST_STOP)
 
@@ -96,7 +102,7 @@ class Process:
             os.kill(self.pid, number)
 
     def freeze(self) -> None:
-        """SIGSTOP: alive but silent, as a machine that hangs."""
+        """Stop it by SIGSTOP: alive but silent, as a machine that hangs."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -12,6 +12,6 @@ def rows(printed: str) -> list[Row]:
 
 
 def _row(line: str) -> Row:
-    """State and parent may be empty."""
+    """Return a row; state and parent may be empty."""
     cells = [line[at : at + _CELL].strip() for at in range(_NAME, len(line), _CELL)]
     return dict(zip(HEAD, [line[:_NAME].strip(), *cells], strict=False))

@@ -40,7 +40,7 @@ class Replica:
         )
 
     def leads(self) -> bool:
-        """At this moment: the metric says how it was at the last look at the Lease."""
+        """Return whether it leads now; the metric has the state of the last look at the Lease."""
         return bool(self.muster.debug("/debug/leadership")["leads"])
 
     def kill(self) -> None:

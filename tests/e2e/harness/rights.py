@@ -38,7 +38,7 @@ class Right(NamedTuple):
 
     @property
     def _qualified(self) -> str:
-        """Three kinds are called podgroups."""
+        """Return the resource, with its group if ambiguous: three kinds are called podgroups."""
         others = self.resource == "podgroups" and self.group != "scheduling.volcano.sh"
         return f"{self.resource}.{self.group}" if others else self.resource
 
@@ -62,7 +62,7 @@ def granted(file: str) -> list[Right]:
 
 
 def is_served(client: Client, right: Right) -> bool:
-    """Kubernetes' own PodGroups, for one, are alpha and off by default."""
+    """Return whether the kind is served: Kubernetes' own PodGroups, for one, are alpha and off by default."""
     if not right.group:
         return True
     groups = client.request("GET", "/apis")["groups"]

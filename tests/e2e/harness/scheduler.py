@@ -93,7 +93,7 @@ class KubeScheduler:
             self.process.kill()
 
     def start(self, *, wait: bool = True) -> None:
-        """Without waiting for one that stands by. As in a pod, Muster is up before."""
+        """Start; without `wait` for one that stands by. As in a pod, Muster is up before."""
         wait_for(self._kubeconfig.exists, what=f"{self._kubeconfig} is there")
         self.process.start()
         if wait:
@@ -110,7 +110,7 @@ class KubeScheduler:
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Ready means that its informers have synced; one that waits for its lease is not."""
+        """Wait until its informers have synced; one that waits for its lease is not ready."""
         wait_for(self._ready, what="kube-scheduler ready")
 
     def metrics(self) -> dict[str, float]:

@@ -52,7 +52,10 @@ class Stage:
     def start_scheduler(
         self, config: str | Json = PLAIN, *, wait: bool = True, **options: Any
     ) -> KubeScheduler:
-        """`start_scheduler("sidecar-gates.yaml", muster=muster.address)`; the stock one alone by default."""
+        """Start a scheduler: `start_scheduler("sidecar-gates.yaml", muster=muster.address)`.
+
+        The stock one alone by default.
+        """
         scheduler = KubeScheduler(self.cluster, config, **options)
         self.started.push(scheduler)  # before its start: one that never becomes ready is ended, too
         scheduler.start(wait=wait)
@@ -82,7 +85,10 @@ class Stage:
         return muster
 
     def policy(self, file: str) -> AbstractContextManager[None]:
-        """`with stage.policy("gates/admission-policy.yaml"): ...`: pods are born with gates (and marks)."""
+        """Apply a policy: `with stage.policy("gates/admission-policy.yaml"): ...`.
+
+        Pods are born with gates (and marks).
+        """
         if self.cluster.kubernetes in WITHOUT_POLICIES:
             pytest.skip(
                 f"Kubernetes {self.cluster.kubernetes} has no MutatingAdmissionPolicy unless asked to"
@@ -90,7 +96,7 @@ class Stage:
         return in_force(self.api, self.namespace, file)
 
     def start_controller_manager(self) -> None:
-        """Jobs get their pods, and what lost its owner goes."""
+        """Start the controllers, so that Jobs get their pods, and objects without their owner are deleted."""
         process = self.cluster.start_controller_manager()
         self.started.callback(process.kill)
 
@@ -119,7 +125,7 @@ class Stage:
         return self.started.enter_context(TcpProxy(int((server or self.cluster.server).rpartition(":")[2])))
 
     def start_verbs_proxy(self, muster: Muster) -> FaultProxy:
-        """Between a scheduler and this Muster's verbs."""
+        """Start a proxy between a scheduler and this Muster's verbs."""
         return self.started.enter_context(FaultProxy(f"http://{muster.address}"))
 
     def start_fault_proxy(self, remember: int | None = None) -> FaultProxy:
@@ -128,7 +134,7 @@ class Stage:
         return self.started.enter_context(proxy)
 
     def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> list[str]:
-        """`nodes(3, cpu="4")` makes n0, n1, n2."""
+        """Create nodes: `nodes(3, cpu="4")` makes n0, n1, n2."""
         made = [objects.node(f"{prefix}{number}", **options) for number in range(count)]
         return _names(self.api.create_many(NODES, made))
 
@@ -194,7 +200,7 @@ class Stage:
         self.api.patch(RESOURCE_QUOTAS, "limit", {"status": status}, self.namespace, "status")
 
     def pods(self, name: str, count: int, *, first: int = 0, **options: Any) -> list[str]:
-        """Pods `name-0`, `name-1`, ...; as `objects.pod` takes them."""
+        """Create pods `name-0`, `name-1`, ...; options as `objects.pod` takes them."""
         numbers = range(first, first + count)
         made = [objects.pod(f"{name}-{number}", namespace=self.namespace, **options) for number in numbers]
         return _names(self.api.create_many(PODS, made))

@@ -41,7 +41,7 @@ class TcpProxy:
 
     @property
     def server(self) -> str:
-        """The API server's address as seen through this wire."""
+        """Return the API server's address as seen through this proxy."""
         return f"https://{loopback.at(self.port)}"
 
     def cut(self) -> int:
@@ -63,7 +63,7 @@ class TcpProxy:
             return len(self._open)
 
     def refuse(self) -> None:
-        """From now on new connections are closed at once, and those that exist are cut."""
+        """Close new connections at once from now on, and cut existing ones."""
         self._refusing.set()
         self.cut()
 
@@ -121,11 +121,11 @@ class _Pair:
             threading.Thread(target=pump, name="tcp-proxy-pump", daemon=True).start()
 
     def allow(self, count: int) -> None:
-        """So many more bytes for the caller."""
+        """Allow so many more bytes for the caller."""
         self._left = count
 
     def hang_up(self) -> None:
-        """Wakes the threads that read; they close the sockets."""
+        """Wake the threads that read; they close the sockets."""
         for each in (self._caller, self._target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -77,7 +77,7 @@ def remove_kind(client: Client, name: str) -> None:
 
 
 def training_run(name: str, *, namespace: str, replicas: int, queue: str = "default", **pod: Any) -> Json:
-    """One that is suspended; other keywords are those of `objects.pod`."""
+    """Return a suspended run; other keywords are those of `objects.pod`."""
     made = objects.pod("", namespace=namespace, **pod)
     return {
         "apiVersion": f"{GROUP}/{VERSION}",

@@ -23,7 +23,10 @@ class ViewClient:
     def ask(
         self, method: str, path: str, body: Json | None = None, *, server: str = "", **headers: str
     ) -> tuple[int, bytes]:
-        """Status and body. Another `server` is for those who do not know the secret."""
+        """Return the status and body of an answer.
+
+        Another `server` is for callers that do not know the secret.
+        """
         connection = http.client.HTTPConnection(self.proxy, timeout=PATIENCE)
         content = None if body is None else json.dumps(body).encode()
         try:

@@ -45,7 +45,7 @@ def programs() -> dict[str, Path]:
 
 
 def users() -> list[User]:
-    """For the token file of the cluster that it is installed on."""
+    """Return the users for the token file of the cluster that Volcano is installed on."""
     return [service_account(SYSTEM, name) for name in ACCOUNTS]
 
 

@@ -40,7 +40,10 @@ def volcano_at_work(client: Client) -> Iterator[None]:
 
 
 def task(name: str = "work", replicas: int = 2, **more: Any) -> Json:
-    """`task("ps", 1, policies=[...], dependsOn={...})`; `cpu`, `restartPolicy` and the like are its pods'."""
+    """Return a task: `task("ps", 1, policies=[...], dependsOn={...})`.
+
+    `cpu`, `restartPolicy` and the like are its pods'.
+    """
     fields = ("minAvailable", "policies", "dependsOn", "maxRetry", "partitionPolicy")
     own = {field: more.pop(field) for field in fields if field in more}
     pod = objects.pod("", namespace="", scheduler="volcano", **{"restartPolicy": "Never", **more})
@@ -49,7 +52,7 @@ def task(name: str = "work", replicas: int = 2, **more: Any) -> Json:
 
 
 def policy(event: str | int, action: str, **more: Any) -> Json:
-    """`policy("PodFailed", "RestartJob")`, `policy(3, "CompleteJob")` for an exit code."""
+    """Return a policy: `policy("PodFailed", "RestartJob")`, `policy(3, "CompleteJob")` for an exit code."""
     return {"exitCode" if isinstance(event, int) else "event": event, "action": action, **more}
 
 
@@ -206,7 +209,7 @@ class VolcanoJobs:
         return self.status(name)
 
     def finish(self, name: str, *pods: str, phase: str = "Succeeded", code: int | None = None) -> None:
-        """Its pods that run come to their end, or these."""
+        """End the running pods of a job, or these."""
         self._kubelet.finish(self.namespace, pods or self.pods(name, "Running"), phase, code)
 
 

@@ -79,7 +79,7 @@ class Provisioner:
         self._stage.started.callback(self._remove, resource, body["metadata"]["name"])
 
     def _remove(self, resource: Resource, name: str) -> None:
-        """No controller runs that would take the finalizer off."""
+        """Remove the finalizer and delete: no controller runs that would do so."""
         self._stage.api.patch(resource, name, {"metadata": {"finalizers": None}})
         self._stage.api.delete(resource, name)
 

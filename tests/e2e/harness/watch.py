@@ -27,7 +27,7 @@ class Watch:
         self._answer = pool.request("GET", path, headers=headers, timeout=timeout, preload_content=False)
 
     def __iter__(self) -> Iterator[tuple[str, Json]]:
-        """Pairs of type and object; an ERROR event is raised as the ApiError that it carries."""
+        """Yield pairs of type and object; raise an ERROR event as the ApiError that it carries."""
         with self._opened():
             yield from map(_event, self._lines())
 
@@ -37,7 +37,7 @@ class Watch:
             yield from self._stream()
 
     def close(self) -> None:
-        """From any thread: the reader sees the end of the stream."""
+        """Close from any thread: the reader sees the end of the stream."""
         with suppress(ValueError, OSError):  # it ended by itself a moment ago
             self._answer.shutdown()
 

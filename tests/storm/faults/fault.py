@@ -44,7 +44,7 @@ class Field:
         return self.one(starting if starting and self.luck.random() < 0.67 else gangs)
 
     def starting(self) -> set[str]:
-        """Gangs with members at the barrier."""
+        """Return the gangs with members at the barrier."""
         return {name.rpartition("-")[0] for name in self._held()}
 
     def _held(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ Inflict = Callable[[Field], Broken]
 
 
 def takes_down(field: Field, part: str) -> None:
-    """One fault at a time for each part."""
+    """Mark a part as down: one fault at a time for each part."""
     if part in field.arena.down:
         raise NoVictim
     field.arena.down.add(part)

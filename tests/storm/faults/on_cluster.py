@@ -32,7 +32,7 @@ def _kind_gone(field: Field) -> Broken:
 
 
 def _kind_back(arena: Arena, crowd: Crowd, file: str) -> bool:
-    """Made again before it has gone, it would go, too."""
+    """Recreate a kind once it has gone: made again before that, it would go, too."""
     (crd,) = manifests.documents(f"crds/{file}.yaml")
     found = arena.api.find(CRDS, crd["metadata"]["name"])
     if found is not None and "deletionTimestamp" in found["metadata"]:

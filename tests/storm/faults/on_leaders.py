@@ -15,7 +15,7 @@ SOMEBODY = "somebody-else"
 
 
 def _lose_leader(field: Field) -> Broken:
-    """Its whole machine fails, and comes back when the other pair leads."""
+    """Kill the leader with its whole machine, which comes back when the other pair leads."""
     lost, parts = _take_down(field)
     for part in parts:
         field.arena.processes()[part].kill()
@@ -36,7 +36,7 @@ def _machine_back(arena: Arena, lost: Sidecar) -> bool:
 
 
 def _freeze_leader(field: Field) -> Broken:
-    """Its whole machine hangs until after the end of its Lease, and goes on in the middle of what it did."""
+    """Freeze the leader's whole machine until after the end of its Lease; then it goes on where it was."""
     lost, parts = _take_down(field)
     processes = [field.arena.processes()[part] for part in parts]
     for process in processes:
@@ -50,7 +50,7 @@ def _freeze_leader(field: Field) -> Broken:
 
 
 def _thawed(arena: Arena, lost: Sidecar, at: float) -> bool:
-    """Its scheduler has ended itself, or leads again."""
+    """Return whether it is over: its scheduler has ended itself, or leads again."""
     if time.monotonic() < at or not (arena.is_led and lost.muster.ready()):
         return False
     arena.give_back(_parts(lost))
@@ -58,7 +58,7 @@ def _thawed(arena: Arena, lost: Sidecar, at: float) -> bool:
 
 
 def _lose_lease(field: Field) -> Broken:
-    """Somebody has it who does not renew it. What leads goes on until it notices."""
+    """Give the Lease to somebody who does not renew it. The leader goes on until it notices."""
     arena = field.arena
     if len(arena.sidecars) < 2:
         raise NoVictim
@@ -81,7 +81,7 @@ def _lease_back(arena: Arena) -> bool:
 
 
 def _take_down(field: Field) -> tuple[Sidecar, list[str]]:
-    """Both of the leading pair."""
+    """Take down both of the leading pair."""
     arena, lost = field.arena, field.arena.leading
     if len(arena.sidecars) < 2:
         raise NoVictim

@@ -20,7 +20,7 @@ FULL = 'mount -t tmpfs -o size=4k none "$0"; head -c 4096 /dev/zero > "$0/full";
 
 
 def _clock_steps(field: Field) -> Broken:
-    """And back again: both are steps."""
+    """Step the clock, and back again: both are steps."""
     clock = field.arena.clock
     if not clock.can_step:
         raise NoVictim

@@ -42,7 +42,7 @@ def _delete_pod(field: Field) -> Broken:
 
 
 def _delete_gang(field: Field) -> Broken:
-    """Its owner has changed his mind: all at once."""
+    """Delete a gang with everything at once, as its owner does."""
     gang = field.gang()
     gang.leaving = True
     gang.to_create.clear()
@@ -68,7 +68,7 @@ def _finish_member(field: Field) -> Broken:
 
 
 def _delete_node(field: Field) -> Broken:
-    """Its pods are deleted with it, as the cluster's garbage collector would do a little later."""
+    """Delete a node with its pods, as the cluster's garbage collector would do a little later."""
     name = field.node()["metadata"]["name"]
     takes_down(field, name)
     field.arena.api.delete(NODES, name)
@@ -76,7 +76,7 @@ def _delete_node(field: Field) -> Broken:
 
 
 def _node_back(arena: Arena, name: str) -> bool:
-    """Only when nothing is left on it."""
+    """Recreate a node once nothing is left on it."""
     left = [pod for pod in arena.view.pods() if pod["spec"].get("nodeName") == name]
     for each in left:
         _tolerantly(arena.api.delete, PODS, each["metadata"]["name"], arena.namespace, 0)
@@ -101,7 +101,10 @@ def _restore_node(arena: Arena, name: str, back: Json, sub: str) -> None:
 
 
 def _lose_gpus(field: Field) -> Broken:
-    """Below pods that use them: a node that is over in one resource still has room in others."""
+    """Remove GPUs below pods that use them.
+
+    A node that is overcommitted in one resource still has capacity in others.
+    """
     name = field.node(having="example.com/gpu")["metadata"]["name"]
     takes_down(field, name)
     field.arena.api.patch(NODES, name, _allocatable("example.com/gpu", "0"), sub="status")
@@ -128,7 +131,7 @@ def _restore_queue(arena: Arena, name: str) -> None:
 
 
 def _foreign_pods(field: Field) -> Broken:
-    """Another scheduler binds a few pods where it sees room; it sees bound pods only."""
+    """Bind a few pods as another scheduler that sees bound pods only."""
     node = field.node()
     name, number = node["metadata"]["name"], field.luck.randint(1, 3)
     made = [f"foreign-{field.luck.getrandbits(32):x}" for _ in range(number)]

@@ -56,7 +56,7 @@ def revive(arena: Arena, part: str) -> bool:
 
 
 def _is_back(arena: Arena, part: str) -> bool:
-    """Ready, or dead again by itself: that is for the watch over the processes to say."""
+    """Return whether the part is ready, or dead again by itself, which the watch over processes reports."""
     if arena.processes()[part].alive() and not arena.is_ready(part):
         return False
     arena.give_back([part])

@@ -68,7 +68,7 @@ def _bindings_lost(field: Field) -> Broken:
 
 
 def _bindings_hang(field: Field) -> Broken:
-    """Before or after they took effect: the caller cannot know."""
+    """Hang bindings before or after they took effect: the caller cannot know."""
     released, times = threading.Event(), field.luck.randint(1, FEW)
     wait = partial(released.wait, 60)
     fault = Fault("POST", BINDING, times=times, while_awaited=True)
@@ -131,7 +131,7 @@ def _reads_slow(field: Field) -> Broken:
 
 
 def _everything_meets(status: int | None, field: Field) -> Broken:
-    """Every request of Muster's but its watches; without a status it hangs."""
+    """Let every request of Muster's meet a status, but its watches; without a status it hangs."""
     takes_down(field, "api-down-for-muster")
     field.arena.calm.begin("api-down-for-muster")
     released = threading.Event()

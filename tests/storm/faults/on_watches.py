@@ -87,7 +87,7 @@ def _listen(field: Field) -> tuple[list[Echo], list[Fault]]:
 
 
 def _retell(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> bool:
-    """Over when the pods have been."""
+    """Repeat the events of all kinds; return whether those of pods have been repeated."""
     begun_anew = faults[KINDS.index("pods")].hit
     if not echoes[0].retells:
         begun_anew.clear()

@@ -16,14 +16,14 @@ def _cut(which: Callable[[Arena], TcpProxy], what: str, field: Field) -> Broken:
 
 
 def _cut_view(field: Field) -> Broken:
-    """At any byte of what comes next."""
+    """Cut the view at a random byte of its next events."""
     count = field.luck.randrange(A_FEW_EVENTS)
     cut = field.arena.leading.scheduler_wire.cut_after(count)
     return Broken(f"{cut} connections of scheduler to Muster's view end after {count} more bytes")
 
 
 def _offline(which: Callable[[Arena], TcpProxy], part: str, field: Field) -> Broken:
-    """Nothing gets through; the other end does not look dead, it refuses."""
+    """Refuse all connections: the other end does not look dead."""
     takes_down(field, part)
     field.arena.calm.begin(part)
     wire = which(field.arena)
