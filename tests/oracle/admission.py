@@ -77,7 +77,7 @@ class Shares:
     def limit(self, name: str, it: str) -> Fraction | float:
         """Return the ceiling of a queue.
 
-        Where that is the whole capacity, it is the queue's own limit: the rest is a question of free capacity.
+        Where that is the whole capacity, it is the queue's own limit: the rest depends on free capacity.
         """
         if name == ROOT:
             is_any_kept = self.filled_at(ROOT, it) > self.held_at(ROOT, it)
