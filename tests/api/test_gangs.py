@@ -1,4 +1,4 @@
-"""How many pods of a job start together, by its kind and by annotations."""
+"""Number of pods of a job that start together, by its kind and by annotations."""
 
 from typing import Any
 

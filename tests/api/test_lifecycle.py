@@ -1,4 +1,4 @@
-"""What jobs of each kind say of themselves: suspended, succeeded, failed."""
+"""States that jobs of each kind report: suspended, succeeded, failed."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where annotations for pods can be written into a job, so that its controller hands them on."""
+"""Places in a job for annotations of its pods, so that its controller hands them on."""
 
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from tests.api.job_files import NAMES, put, row_of, waiting

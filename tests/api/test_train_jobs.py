@@ -1,6 +1,7 @@
-"""The pods-to-be of TrainJobs, as the controller of Kubeflow Trainer makes them of a runtime: by
-pkg/runtime/core/trainingruntime.go and pkg/runtime/framework/plugins (jobset, plainml, torch, mpi, volcano
-and coscheduling) of kubeflow/trainer v2.1.0, and v2.3.0 where it says so.
+"""Pods-to-be of TrainJobs, as the controller of Kubeflow Trainer makes them of a runtime.
+
+Sources: pkg/runtime/core/trainingruntime.go and pkg/runtime/framework/plugins (jobset, plainml, torch, mpi,
+volcano and coscheduling) of kubeflow/trainer v2.1.0, and v2.3.0 where it says so.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Where slices of the CPU can be made, and what is said where not."""
+"""Slices of the CPU: where they can be made, and the messages where they cannot."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def test_a_limit_of_memory_is_told_in_the_words_of_its_version(
 
 
 def test_a_process_that_takes_more_memory_than_there_is_gets_killed() -> None:
-    """By the kernel, where the machine lets us ask it for that."""
+    """Have the kernel kill the process, where the machine allows memory groups."""
     asks = "import sys; sys.stdin.read(1); more = b'x' * (64 << 20); print(len(more))"
     try:
         group = slices.MemoryGroup(f"muster-test-{os.getpid()}")

@@ -1,5 +1,7 @@
-"""The pictures of README and docs. `make browser PICTURES=1` makes them anew; otherwise they are made and
-thrown away, so that what they show is still there.
+"""Pictures of README and docs.
+
+`make browser PICTURES=1` writes them; otherwise they are made and thrown away, which checks that their
+subjects still exist.
 """
 
 import os

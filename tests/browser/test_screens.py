@@ -38,7 +38,7 @@ SCREENS = {
 
 
 def faults(page: Page) -> list[str]:
-    """What axe finds wrong for those who see little, use a keyboard, or listen."""
+    """Return the faults that axe finds for users with low vision, of keyboards or of screen readers."""
     page.evaluate(AXE)
     found = page.evaluate("axe.run().then(it => it.violations)")
     return [f"{it['id']}: {it['help']}: {node['html'][:300]}" for it in found for node in it["nodes"]]

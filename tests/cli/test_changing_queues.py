@@ -46,7 +46,10 @@ def spec(desk: Desk, name: str) -> Any:
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """What happens, one after the other, while a command waits; a pause is a minute, and takes no time."""
+    """Return a function that takes the steps to be run, one after the other, while a command waits.
+
+    A pause is a minute, and takes no time.
+    """
     steps: list[Callable[[], object]] = []
     now = [0.0]
 

@@ -69,7 +69,7 @@ def _register(site: Installation, bundle: str) -> None:
 
 @pytest.fixture
 def check(site: Installation, tmp_path: Path) -> Callable[..., Findings]:
-    """Runs the command and takes its JSON apart; the status must fit what it found."""
+    """Run the command and parse its JSON; the exit status must fit the findings."""
     kubeconfig = str(write_kubeconfig(tmp_path, site.url))
 
     def run(*flags: str) -> Findings:
@@ -87,7 +87,7 @@ def check(site: Installation, tmp_path: Path) -> Callable[..., Findings]:
 
 
 def faults(found: Findings) -> dict[str, str]:
-    """What is not ok, by subject."""
+    """Return the findings that are not ok, by subject."""
     return {name: message for name, each in found.items() for state, message, _ in each if state != "ok"}
 
 
@@ -146,14 +146,14 @@ def extending() -> Iterator[Installation]:
 
 
 def called() -> str:
-    """The host that the scheduler's configuration names."""
+    """Return the host that the scheduler's configuration names."""
     path = MANIFESTS.parent / "scheduler-config" / "default-scheduler.yaml"
     (host,) = {urlsplit(each["urlPrefix"]).hostname for each in yaml.safe_load(path.read_text())["extenders"]}
     return str(host)
 
 
 def mutual(site: Installation, days: float = 3650.5, host: str = "") -> Json:
-    """As `muster certificates` makes it and docs/how-to/install.md puts it into the Secret."""
+    """Return the Secret that `muster certificates` makes, as docs/how-to/install.md creates it."""
     host = host or called()
     server, _ = make_mutual([host], days * DAY, time.time())
     data = {"tls.crt": server.certificate, "tls.key": server.key, "ca.crt": server.authority}
@@ -194,7 +194,7 @@ def with_another_key(site: Installation) -> None:
 
 
 def of_the_scheduler(site: Installation) -> None:
-    """The folders of the two sides are mixed up."""
+    """Mix up the folders of the two sides."""
     _, client = make_mutual(["127.0.0.1"], DAY * 90, time.time())
     data = mutual(site)["data"]
     data["tls.crt"], data["tls.key"] = (
@@ -371,7 +371,7 @@ def volcano_at_work(site: Installation) -> None:
 
 
 def volcanos_pod(site: Installation, namespace: str = "volcano-system") -> None:
-    """As it is installed, it holds no Lease."""
+    """Add the pods of Volcano's scheduler; as installed, it holds no Lease."""
     meta = {"name": "volcano-scheduler-1", "namespace": namespace, "labels": {"app": "volcano-scheduler"}}
     ended = {**meta, "name": "volcano-scheduler-0"}
     pods = [
@@ -502,7 +502,7 @@ def local_queue_of_nobody(site: Installation) -> None:
 
 
 def test_jobs_of_kueue_are_said_to_be_left_to_it(site: Installation, check: Callable[..., Findings]) -> None:
-    """Those that Muster's scheduler would place; not those that Muster's own label leads, or that run."""
+    """Report jobs that Muster's scheduler would place; omit jobs with Muster's own label and running jobs."""
     with_kueue(site, "door")
     site.objects[OURS] = [named("own")]
     kueues_job(site, "x", "door")
@@ -568,7 +568,7 @@ def test_jobs_that_are_not_managed_need_no_rights(site: Installation, check: Cal
 
 
 def native_groups(*versions: str) -> Callable[[Installation], None]:
-    """Served in these versions; v1 has none."""
+    """Return a function that serves the native groups in these versions; v1 has none."""
 
     def serve(site: Installation) -> None:
         group = "/apis/scheduling.k8s.io"
@@ -610,7 +610,7 @@ def tree(site: Installation, *leaves: str, namespace: str = "kube-system") -> Js
 
 
 def quota_queue(site: Installation, name: str, source: str = "quotas", **notes: str) -> Json:
-    """As Muster makes it of the tree."""
+    """Add a queue as Muster makes it of the tree."""
     is_leaf = name != "root-quota"
     parent, amount = ("root-quota", 4) if is_leaf else ("root", 8)
     tree = f"ElasticQuotaTree/kube-system/{source}"
@@ -666,7 +666,7 @@ def test_queues_that_are_as_quotas_say_are_in_order(
 def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
     site: Installation, check: Callable[..., Findings]
 ) -> None:
-    """By default, those of Kubernetes."""
+    """Ignore quotas of Kubernetes by default."""
     quota = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {"cpu": "many"}}}
     site.objects["/api/v1/resourcequotas"] = [quota]
     assert check()["quotas"] == [("ok", "there are none from which queues would be made", "")]
@@ -867,7 +867,7 @@ def test_a_certificate_for_another_host(site: Installation, check: Callable[...,
 
 
 def in_files(site: Installation, *, mounted: bool = True) -> None:
-    """The certificate is in files, of a Secret of somebody else's."""
+    """Put the certificate into files, mounted from a Secret that is not Muster's."""
     (secret,) = site.of("secrets")
     secret["metadata"]["name"] = "of-cert-manager"
     pod = site.of("deployments")[0]["spec"]["template"]["spec"]

@@ -55,7 +55,7 @@ def scheduler(site: Installation) -> Any:
 
 
 def muster(site: Installation) -> Any:
-    """Of the workload; `run` has given it to the pod as well."""
+    """Return the container `muster` of the workload; `run` has given it to the pod as well."""
     (workload,) = site.of("deployments")
     return workload["spec"]["template"]["spec"]["initContainers"][0]
 
@@ -72,7 +72,6 @@ def test_one_that_is_in_order(site: Installation, tmp_path: Path) -> None:
 
 
 def test_without_the_view_there_is_no_such_line(gated: Installation, tmp_path: Path) -> None:
-    """As before there was one."""
     assert found(gated, tmp_path) == []
 
 

@@ -26,7 +26,7 @@ HEAD = "apiVersion: config.kube-muster.io/v1alpha1\nkind: MusterConfiguration\n"
 def configured(
     monkeypatch: pytest.MonkeyPatch, *arguments: str, environment: dict[str, str] | None = None
 ) -> Configuration:
-    """What `muster serve` would be started with."""
+    """Return the configuration that `muster serve` would be started with."""
     for name, value in (environment or {}).items():
         monkeypatch.setenv(name, value)
     with settings.serve.make_context("serve", list(arguments)) as context:
@@ -35,7 +35,7 @@ def configured(
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
-    """The words with which `muster serve` refuses to start."""
+    """Return the message with which `muster serve` refuses to start."""
     result: Result = CliRunner().invoke(main, ["serve", *arguments], env=environment)
     assert result.exit_code == 2
     return result.stderr
@@ -230,7 +230,7 @@ def test_flags_and_variables_follow_from_the_keys_as_the_document_says() -> None
 
 
 def test_the_ports_are_open_before_what_takes_long_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who calls meanwhile waits: refused, the scheduler's watches would rest for seconds."""
+    """Let early callers wait: if they were refused, the scheduler's watches would back off for seconds."""
     flags = ("--listen", "--health-listen", "--debug-listen", "--view-listen")
     numbers = free_ports(len(flags))
     given = [f"{flag}=127.0.0.1:{number}" for flag, number in zip(flags, numbers, strict=True)]

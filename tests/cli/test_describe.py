@@ -39,7 +39,7 @@ def event(desk: Desk, name: str, kind: str, of: str, namespace: str, **rest: obj
 
 
 def part(text: str, heading: str) -> list[str]:
-    """The lines below a heading."""
+    """Return the lines below a heading."""
     (found,) = [each for each in text.split("\n\n") if each.startswith(heading)]
     return found.splitlines()[1:]
 

@@ -53,7 +53,7 @@ def job(
 def queued(
     desk: Desk, name: str, notes: Json | None = None, job_notes: Json | None = None, **rest: Any
 ) -> None:
-    """A job with its PodGroup."""
+    """Add a job with its PodGroup."""
     status = {key: rest.pop(key) for key in ("phase", "reason", "message", "more") if key in rest}
     owner = job(desk, name, notes=job_notes, **rest)
     meta = {"ownerReferences": [owner], "annotations": notes or {}}
@@ -508,7 +508,7 @@ def test_a_kind_that_muster_may_not_change_is_named_to_whoever_may_know_that(
 def test_a_job_of_kueue_is_left_to_it_where_the_cluster_has_it(
     desk: Desk, front: Front, has_kueue: bool
 ) -> None:
-    """Whatever queue it names besides."""
+    """Leave the job to Kueue, whatever other queue applies to it."""
     desk.namespace("team", "research")
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
     spec = {"suspend": True, "template": template}
@@ -564,7 +564,7 @@ def training_run(desk: Desk, front: Front, tmp_path: Path) -> str:
 def test_kinds_of_the_configuration_file_are_known(
     desk: Desk, training_run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the flag, before and behind the name, and by the variable."""
+    """Take kinds from the flag, before and behind the name, and from the variable."""
     found = json.loads(desk.output("why", "trainingrun/train", training_run, "-o", "json"))
     assert (found["kind"], found["verdict"], found["reason"]) == ("TrainingRun", "Waiting", "NoRoom")
     assert "its 4 pods will be made when it starts" in found["sentence"]

@@ -25,7 +25,7 @@ def with_node(desk: Desk, name: str) -> None:
 
 
 def since() -> Json:
-    """The status of a pod that has run for an hour."""
+    """Return the status of a pod that has run for an hour."""
     return {"startTime": ago(hours=1)}
 
 
@@ -58,7 +58,7 @@ def job(name: str, pods: int, cpu: str, queue: str = "q", **more: str) -> Json:
 
 
 def pods(name: str, count: int, queue: str, priority: str = "") -> list[Json]:
-    """A gang with its PodGroup, of two cores each."""
+    """Return a gang with its PodGroup, of two cores for each pod."""
     ranked = {"priorityClassName": priority} if priority else {}
     container = {"name": "m", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}}
@@ -80,7 +80,7 @@ def write(tmp_path: Path) -> Any:
 
 
 def starts(town: Desk, path: str, status: int = 0) -> dict[str, Json]:
-    """By name."""
+    """Return the starts by name."""
     result = town.muster("plan", path, "-o", "json")
     assert (result.exit_code, result.stderr) == (status, "")
     return {each["name"]: each for each in json.loads(result.stdout)["starts"]}
@@ -200,7 +200,7 @@ def test_what_stands_in_its_own_way(town: Desk, write: Any, made: Json, reason: 
 
 
 def test_who_would_wait_for_it(town: Desk, write: Any) -> None:
-    """What is in the cluster and starts at this moment is overtaken by what has a higher class."""
+    """Overtake a group of the cluster that would start now, for a group of a higher class."""
     classes = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     town.store.put(PRIORITY_CLASSES, {**classes, "metadata": {"name": "high", "uid": "high"}, "value": 9})
     town.gang("next", 4, queue="q")
@@ -252,7 +252,7 @@ def test_who_may_not_read_the_whole_cluster_is_told_what_it_takes(town: Desk, wr
 
 @pytest.mark.parametrize("seed", range(3))
 def test_starts_are_those_of_a_simulation(desk: Desk, write: Any, seed: int) -> None:
-    """Of the same gangs, on the same nodes, which run as long as they declare."""
+    """Start the same gangs at the same times: same nodes, and run times as declared."""
     dice = random.Random(seed)
     head = {"apiVersion": "v1", "kind": "Node"}
     objects: list[Json] = [{**head, **node(f"n{number}", "4", "64Gi")} for number in range(3)]

@@ -281,7 +281,7 @@ def test_forbidden_lists_in_a_namespace_have_the_words_of_the_server(desk: Desk)
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Iterator[tuple[Server, list[str]]]:
-    """A server that answers as it is told, and the flags to find it."""
+    """Yield a server with preset answers, and the flags to find it."""
     with Server() as server:
         yield server, ["--kubeconfig", str(write_kubeconfig(tmp_path, server.url))]
 

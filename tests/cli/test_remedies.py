@@ -1,4 +1,4 @@
-"""What helps: for each reason the commands that fit it, and whether the user may run them."""
+"""Remedies: for each reason the commands that fit it, and whether the user may run them."""
 
 import json
 

@@ -70,7 +70,7 @@ items:
 
 
 def written(folder: Path, *names: str, seconds: int | None = None) -> Path:
-    """A file of gangs of three, which run for `seconds`, or without end."""
+    """Write a file of gangs of three, which run for `seconds`, or without end."""
     more = f', sim.kube-muster.io/run-seconds: "{seconds}"' if seconds else ""
     path = folder / "gangs.yaml"
     documents = [
@@ -171,7 +171,10 @@ def test_where_nothing_is_for_muster_to_start_it_says_so(tmp_path: Path) -> None
 
 @pytest.fixture
 def terminal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Terminal"]:
-    """A run on a terminal of 100 columns, whose pods run without end; parametrized: with further flags."""
+    """Yield a run on a terminal of 100 columns, whose pods run without end.
+
+    Parametrized: with further flags.
+    """
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, 100))
     command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a")), *getattr(request, "param", ())]
@@ -237,7 +240,7 @@ def test_hung_up_while_a_gang_has_not_started_it_has_not_ended_well(terminal: Te
 
 
 def refused(*arguments: str) -> str:
-    """What it says of a mistake, before there is a cluster."""
+    """Return the message about a mistake, before there is a cluster."""
     result = CliRunner().invoke(main, ["run", *arguments])
     assert result.exit_code == 2, result.output
     return result.stderr
@@ -288,7 +291,7 @@ def test_a_port_in_use_is_named_with_its_flag() -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A run that would go on for an hour, with its gang at work."""
+    """Yield a run that would go on for an hour, with its gang at work."""
     command = [str(PROGRAM), "run", "-f", str(written(tmp_path, "a", seconds=14400))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
@@ -301,7 +304,7 @@ def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
 def test_a_signal_ends_it_with_its_last_words_and_no_process_is_left(
     running: "subprocess.Popen[str]",
 ) -> None:
-    """As Ctrl-C does on a terminal."""
+    """End as after Ctrl-C on a terminal."""
     family = descendants(running.pid)
     assert len(family) >= 2
     running.terminate()
@@ -328,7 +331,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """The dead who wait for their parent's notice are not alive."""
+    """Return whether the process runs; zombies do not count."""
     shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return bool(shown.stdout.strip()) and not shown.stdout.startswith("Z")
 
@@ -352,8 +355,9 @@ spec:
 
 
 def test_jobs_through_a_pipe_start_whole_or_not_at_all_on_the_nodes_of_the_files(tmp_path: Path) -> None:
-    """The owner says how many, as in a real cluster: its pods make a group of three. Notes do not mix
-    with the outcome.
+    """Take the number of members from the owner, as in a real cluster: its pods make a group of three.
+
+    Notes do not mix with the outcome.
     """
     nodes = tmp_path / "nodes.yaml"
     amounts = "status: {allocatable: {cpu: 6, memory: 1Gi, pods: 9}}"

@@ -13,7 +13,7 @@ KIND = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
 
 
 def queued(desk: Desk, name: str, phase: str = "", record: str | None = None, group: bool = True) -> None:
-    """With its PodGroup; `phase`: of the job."""
+    """Add a job with its PodGroup; `phase`: of the job."""
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
     task = {"name": "worker", "replicas": 4, "template": {"spec": {"containers": [container]}}}
     meta = {"name": name, "namespace": "team", "annotations": {} if record is None else {STARTED: record}}

@@ -26,7 +26,10 @@ def with_node(desk: Desk, name: str, cpu: str = "8") -> None:
 
 @pytest.fixture
 def town(desk: Desk) -> Desk:
-    """Of the eight cores of n0, fit has four, and block has all of n1; sweep wants 8, job/train 16."""
+    """Set up two nodes: fit has four of the eight cores of n0, and block has all of n1.
+
+    Sweep wants 8 cores, job/train 16.
+    """
     with_node(settle(desk), "n0")
     with_node(desk, "n1")
     desk.gang("block", 4, node="n1", phase="Running", reason="Running", queue="reports")

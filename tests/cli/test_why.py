@@ -26,12 +26,12 @@ def town(desk: Desk) -> Desk:
 
 
 def verdict(answer: str) -> str:
-    """The second paragraph, unfolded."""
+    """Return the second paragraph, unfolded."""
     return " ".join(answer.split("\n\n")[1].split())
 
 
 def paragraph(answer: str, heading: str) -> list[str]:
-    """The lines of the paragraph that begins so."""
+    """Return the lines of the paragraph that begins with this heading."""
     found = [part for part in answer.split("\n\n") if part.startswith(heading)]
     return found[0].splitlines()[1:] if found else []
 
@@ -103,7 +103,7 @@ def test_nothing_is_promised_that_its_message_denies(town: Desk, reserved: str) 
 
 @pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown", "Pending"])
 def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(desk: Desk, phase: str) -> None:
-    """Until its start it goes where it is sent, although its note is still that of another queue."""
+    """Send the group to its new queue until its start, although its note still names another queue."""
     desk.queue("a")
     desk.queue("b")
     record = {"annotations": {QUEUE_UID: "uid-a/uid-g"}}
@@ -781,7 +781,7 @@ def test_remedies_are_those_of_the_page() -> None:
 
 
 def foretold(desk: Desk, estimate: Json) -> tuple[str, str]:
-    """What why says of a group, and its ESTIMATE in the wide table."""
+    """Return the text of `muster why` about a group, and its ESTIMATE in the wide table."""
     desk.queue("research", state="Open")
     desk.group("late", "Pending", "NoRoom", queue="research", more={"waiting": {"estimate": estimate}})
     answer = json.loads(desk.output("why", "podgroup/late", "-o", "json"))

@@ -45,12 +45,12 @@ def _first_of_each_place(kind: str) -> Iterator[tuple[Case, Place]]:
 
 
 def _similar(place: Place) -> Place:
-    """The same for all elements of a list."""
+    """Return the same place for all elements of a list."""
     return tuple("*" if isinstance(step, int) else step for step in place)
 
 
 def _optional(family: str) -> set[Place]:
-    """What some case of a family leaves out although others have it, and what has a default."""
+    """Return places that some case of a family leaves out and others have, and places with a default."""
     times: defaultdict[Place, int] = defaultdict(int)
     for case in CASES:
         for place in _places(case.input) if case.kind == family else ():
@@ -64,7 +64,7 @@ def _optional(family: str) -> set[Place]:
 
 
 def _judged_without(case: Case, place: Place, file: Path) -> tuple[str, ...]:
-    """With null it is the same case, which is not judged again."""
+    """Compare the case without a place to the case with null there, which is not run twice."""
     given = deepcopy(case.input)
     at: Any = given
     for step in place[:-1]:

@@ -29,7 +29,7 @@ def file_of(folder: Path, *cases: dict[str, Any]) -> str:
 
 
 def backoff(name: str, expected: float, **more: object) -> dict[str, Any]:
-    """As queueing.json has it."""
+    """Return the input of a backoff case, as in queueing.json."""
     given = {"initial_s": 1, "max_s": 20, "attempts": 3, **more}
     return {
         "id": name,
@@ -48,7 +48,7 @@ def families_file(path: Path, *cases: dict[str, Any]) -> str:
 def test_all_is_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of both files, some cases of each: test_cases.py has them all."""
+    """Run some cases of both files; test_cases.py has all of them."""
     for file in DATA.glob("*.json"):
         given = json.loads(file.read_text())
         (tmp_path / file.name).write_text(json.dumps(given | {"cases": given["cases"][::20]}))

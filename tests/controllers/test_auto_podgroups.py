@@ -48,24 +48,24 @@ class Desk(Bench):
         return self
 
     def go(self, name: str) -> None:
-        """A pod ends."""
+        """End a pod."""
         record = self.ledger.pods.get(Uid(f"uid-{name}"))
         assert record is not None
         self.delete(name)
         self.grouper.forget_pod(record)
 
     def lose(self, name: str) -> None:
-        """A PodGroup is deleted."""
+        """Delete a PodGroup."""
         self.ledger.intake.drop_group(key(name))
         self.grouper.notice(key(name), gone=True)
 
     def name_queue(self, queue: str) -> None:
-        """The namespace names a queue for its pods."""
+        """Set the queue that the namespace names for its pods."""
         named = Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: queue}))
         self.ledger.intake.set_namespace(named)
 
     def look(self) -> list[tuple[str, str]]:
-        """The requests of one look: verbs and names."""
+        """Return the requests of one reconciliation: verbs and names."""
         self.api.calls = []
         self.grouper.look(self.settle().decisions)
         self.flush()
@@ -265,7 +265,7 @@ def bound(name: str = "a", **more: Any) -> Pod:
 
 
 def looks(bench: Desk, *seconds: float) -> list[tuple[str, str]]:
-    """What is asked for after each of so many seconds."""
+    """Return the requests after each of so many seconds."""
     asked = bench.look()
     for each in seconds:
         bench.advance(each)

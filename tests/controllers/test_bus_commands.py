@@ -1,5 +1,6 @@
-"""Commands are executed once, in order, and removed once they took effect; invalid ones are refused and
-removed.
+"""Bus commands: executed once, in order, and removed once they took effect.
+
+Invalid ones are refused and removed.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ class Desk(QueueDesk):
         self.begin()
 
     def begin(self) -> None:
-        """A new process, which reads what exists."""
+        """Start a new process, which reads the existing objects."""
         self.commander = BusCommandsController(self.means(self.store), self.recorder)
         for each in self.store.commands.values():
             self.commander.upsert(each)

@@ -1,5 +1,6 @@
-"""What all controllers share: a guarded turn for each key, another one after a failure, and only while
-leading.
+"""Common rules of all controllers: one guarded reconciliation for each key.
+
+Failures are retried, and only the leader reconciles.
 """
 
 from collections.abc import Iterable
@@ -63,7 +64,7 @@ def faults() -> float:
 
 
 def looked(bench: Bench, keeper: Keeper, *objects: str, seconds: float = 0.0) -> list[str]:
-    """The keys that one look reconciled."""
+    """Return the keys that one look reconciled."""
     keeper.objects, keeper.reconciled = list(objects), []
     bench.now += seconds
     keeper.look(bench.decisions)

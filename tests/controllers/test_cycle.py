@@ -62,7 +62,7 @@ class Wheel:
 
 
 def settled(wheel: Wheel) -> Decisions:
-    """Publishing a plan is a change too; after that there is none."""
+    """Return the decisions after the cycle that follows the publishing of a plan, which is a change too."""
     wheel.once()
     return wheel.once()
 

@@ -98,7 +98,7 @@ def test_its_groups_are_deleted_once_the_api_server_has_confirmed(bereft: Desk) 
 
 
 def test_a_queue_that_only_the_watch_has_not_shown_yet_loses_nothing(desk: Desk) -> None:
-    """As after a restart, when groups were listed later than the queues."""
+    """Keep a queue's groups that were listed later than the queues, as after a restart."""
     desk.keep(queue("root"), queue("default"))
     desk.store.put(queue("q"))
     desk.add(group("g", 1, "q", queue_uid="uid-q"))

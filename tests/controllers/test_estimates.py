@@ -1,4 +1,4 @@
-"""What is told of when groups start: worked out in little time, written once, compared with what comes."""
+"""Estimated starts of groups: computed quickly, written once, compared with the actual starts."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,6 @@
-"""Whatever fails on the way, in the end every PodGroup has the status that was decided: nothing is
-forgotten, and nothing waits indefinitely.
+"""Statuses after failures: each PodGroup gets the decided status in the end.
+
+Nothing is forgotten, and nothing waits indefinitely.
 """
 
 from typing import Any
@@ -77,7 +78,7 @@ class Course(Desk):
             self.look()
 
     def unsaid(self) -> list[str]:
-        """Groups whose copy at the API server differs from what was decided."""
+        """Return groups whose copy at the API server differs from the decision."""
         return [
             name
             for name, copy in self.copies.items()

@@ -49,7 +49,7 @@ def test_a_victim_is_evicted_and_told_why() -> None:
 
 
 def test_what_a_queue_takes_is_written_before_anybody_goes_for_it() -> None:
-    """Also if Muster is killed right after the first eviction, the next one knows for whom that was."""
+    """Tell a new process for whom the eviction was, even if Muster is killed right after the first one."""
     bench = Reclaiming()
     with bench.writing():
         calls = [call for call in bench.look() if call[0] in ("queue-status", "evict")]
@@ -150,7 +150,7 @@ def test_a_pod_that_takes_too_long_to_go_is_hurried() -> None:
 
 
 def test_an_eviction_that_is_under_way_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where cycles follow each other faster than the API server answers (KAI-Scheduler#1620)."""
+    """Send an eviction once, even if cycles are faster than the API server's answers (KAI-Scheduler#1620)."""
     bench = Reclaiming()
     evict = bench.api.evict
 

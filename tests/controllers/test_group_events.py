@@ -144,9 +144,7 @@ def test_what_goes_to_and_fro_is_not_told() -> None:
 
 
 def test_a_follower_tells_nothing_and_goes_on_where_the_leader_was() -> None:
-    """The condition shows what was recorded before; later changes are recorded by the replica that leads
-    then.
-    """
+    """Keep the recorded condition; the replica that leads records later changes."""
     with announcing(nodes("a", cpu="1"), gang("old", 5)) as bench:
         bench.leading = False
         assert bench.look(after=LASTING) == []

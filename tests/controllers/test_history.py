@@ -46,7 +46,7 @@ class Office:
         return EPOCH + self.world.now + self.world.wall_steps
 
     def look(self) -> "Office":
-        """As the cycle and the thread do: the first look is too early where the file has to be read."""
+        """Look twice, as the cycle and the thread do: at first the file may not have been read yet."""
         for _ in range(2):
             self.history.look(self.world.settle().decisions)
             self.history.write()
@@ -68,7 +68,7 @@ class Office:
         return self.history.report(Period(By.QUEUE, 0.0, self.now)).total.starts
 
     def killed(self) -> "Office":
-        """As kill -9 does: what is not committed is lost, and the system gives the lock back."""
+        """Kill the process as with SIGKILL: it loses uncommitted data, and the system releases the lock."""
         if self.history._file is not None and self.history._file._opened is not None:
             self.history._file._opened.close()
         self.history = self.another()

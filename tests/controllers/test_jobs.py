@@ -1,4 +1,4 @@
-"""What is written for jobs: each step once, and as little as possible is read for it."""
+"""Writes for jobs: each step once, with as few reads as possible."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,7 +65,7 @@ class Desk(Bench):
         return self
 
     def look(self) -> list[tuple[str, str]]:
-        """The requests of one look, without events: verbs and names."""
+        """Return the requests of one look, without events: verbs and names."""
         self.api.calls = []
         self.starter.look(self.settle().decisions)
         self.flush()
@@ -314,8 +314,9 @@ def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> Non
 
 @contextmanager
 def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
-    """A job of four pods that has to be suspended for others, and is not. And what looks for pods to be
-    evicted after so many seconds: it tells how many have been.
+    """Yield a job of four pods that should be suspended for others but is not, and a look for pods to evict.
+
+    The look takes a number of seconds and returns the number of pods evicted so far.
     """
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
@@ -432,7 +433,7 @@ def failed_create(
 
 @contextmanager
 def started(*events: Event) -> Iterator[Desk]:
-    """A job of two pods was let go, and none of them came within a moment."""
+    """Yield an admitted job of two pods, none of which came within a moment."""
     with desk(node("n0", cpu="4")) as bench:
         ran = job("train", 2, suspended=False, annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
@@ -493,7 +494,7 @@ def test_one_that_may_not_read_events_asks_as_rarely() -> None:
 
 
 def test_of_many_jobs_without_pods_a_few_are_asked_about_each_second() -> None:
-    """Where pods are only slow to come, looking for refusals would keep them away longer."""
+    """Limit the look-ups: where pods are only slow to come, looking for refusals delays them."""
     with desk(node("n0", cpu="100")) as bench:
         for name in (f"job-{number}" for number in range(20)):
             ran = job(name, 2, suspended=False, annotations={keys.STARTED: STARTED})
@@ -506,7 +507,7 @@ def test_of_many_jobs_without_pods_a_few_are_asked_about_each_second() -> None:
 
 
 def test_what_a_job_makes_says_why_its_pods_do_not_come() -> None:
-    """Of the Jobs of a JobSet, and of no other that is called like them."""
+    """Read the Jobs of a JobSet, and no other Job with a similar name."""
     template = {"spec": job("a").spec["template"]["spec"]}
     spec = {"parallelism": 1, "template": template}
     sets = [

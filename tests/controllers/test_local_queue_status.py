@@ -1,5 +1,6 @@
-"""Statuses of LocalQueues: conditions at once, numbers within a budget, only of those that changed, and only
-while this replica leads.
+"""Statuses of LocalQueues: conditions at once, numbers within a budget.
+
+Only changed statuses are written, and only while this replica leads.
 """
 
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ class Desk(Bench):
         self.reporter = LocalQueueStatusController(self.means(self.store), self.copies)
 
     def keep(self, name: str = "lq", to: str = "q", policy: str = "") -> None:
-        """The API server has this, and the watch shows it."""
+        """Store a LocalQueue at the API server and show it in the watch."""
         meta = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}
         status = self.store.stored.get(name, {}).get("status", {})
         self.store.put({"metadata": meta, "spec": {"queue": to, "stopPolicy": policy}, "status": status})
@@ -77,7 +78,7 @@ class Desk(Bench):
         self.copies.put(f"{NAMESPACE}/{name}", local)
 
     def look(self, seconds: float = 2.0) -> list[str]:
-        """The LocalQueues that one look writes, after that much time."""
+        """Return the LocalQueues that one look writes, after that much time."""
         self.now += seconds
         self.store.calls = []
         self.reporter.look(self.settle().decisions)

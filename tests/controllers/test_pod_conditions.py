@@ -49,7 +49,7 @@ class Conditions(Bench):
         self.controller = PodConditionsController(self.means(), self.policy, self.asking, lambda: MOMENT)
 
     def look(self) -> list[Call]:
-        """The writes of one look: the pod's name and its condition."""
+        """Return the writes of one look: the pod's name and its condition."""
         before = len(self.api.calls)
         self.controller.look(self.decisions)
         self.flush()
@@ -63,7 +63,7 @@ class Conditions(Bench):
         return self.look()
 
     def reasons(self, seconds: float = LASTING) -> dict[str, str]:
-        """The reasons that are written once a look was followed by so many seconds."""
+        """Return the reasons written by a look and a second look so many seconds later."""
         self.settle()
         self.look()
         return {name: condition["reason"] for name, condition in self.after(seconds)}
@@ -128,7 +128,7 @@ def test_each_turn_of_the_reason_is_written() -> None:
 
 
 def test_where_nodes_are_asked_for_by_requests_no_pod_asks_for_them() -> None:
-    """Also once it has done so: no node is to be added twice."""
+    """Request no node for the same pod twice, also after a request was made."""
     waits = gang("g", 2, queue="q", gated=False)
     with conditions(full(queue("q"), waits)) as bench:
         assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
@@ -227,12 +227,12 @@ def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
 
 
 def elastic() -> list[Any]:
-    """A running group with room for one of its further members: that one, and two that wait."""
+    """Return a running group with room for one of its further members, and two members that wait."""
     return [node("a", cpu="2"), gang("g", 4, 1, gated=False)]
 
 
 def hold(bench: Bench, name: str) -> None:
-    """The scheduler binds a pod whose binding is not posted yet: it is in no plan any more."""
+    """Bind a pod by the scheduler whose binding is not posted yet: it is in no plan any more."""
     bench.answer(name)
     assert bench.hold(name, "a") is None
     bench.settle()

@@ -66,7 +66,7 @@ def desk(*objects: Any, unexplained: bool = True) -> Iterator[Desk]:
 
 
 def status_of(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
-    """The phase, and the status and reason of each condition."""
+    """Return the phase, and the status and reason of each condition."""
     conditions = {each["type"]: (each["status"], each["reason"]) for each in patch["status"]["conditions"]}
     return patch["status"]["phase"], conditions
 
@@ -119,7 +119,7 @@ def test_a_job_that_waited_is_not_told_of_a_start_in_passing() -> None:
 
 
 def told_from_the_beginning(name: str, queue_name: str) -> PodGroup:
-    """As Muster makes a PodGroup for what waits for a queue of 1 cpu."""
+    """Return a PodGroup as Muster makes it for pods that wait for a queue of 1 cpu."""
     waits = World(node("n0"), queue(queue_name, capability={"cpu": "1"}), gang(name, 2, queue=queue_name))
     status = first_status(waits.settle().decision(name))
     return replace(builders.group(name, 2, queue_name), status=msgspec.convert(status, PodGroupStatus))
@@ -345,7 +345,7 @@ def test_what_somebody_else_overwrote_is_written_again() -> None:
 
 
 def waiting_for_room() -> list[Any]:
-    """A gang that lacks room, with numbers that change with what foreign pods take."""
+    """Return a gang that lacks room; its numbers change with the usage of foreign pods."""
     return [node("a"), gang("g", 4), stranger("s", on="a", cpu="500m")]
 
 
@@ -418,7 +418,7 @@ def test_a_detail_waits_its_turn() -> None:
 
 
 def test_what_would_start_a_group_is_said_in_its_turn() -> None:
-    """With the numbers, never with a change of course."""
+    """Write the numbers of the remedy in its turn, never with a change of the reason."""
     with desk(*waiting_for_room(), unexplained=False) as bench:
         (first,) = bench.look()
         assert first["status"]["conditions"][0]["message"] == message_of(bench.decision("g"))
@@ -692,7 +692,7 @@ def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> No
     members = [builders.pod(name, "g") for name in names("g", 2)]
 
     def recorded(notes: dict[str, str | None]) -> list[Any]:
-        """The notes written since the last call; from then on, the API has `notes`."""
+        """Return the notes written since the last call; from then on, the API has `notes`."""
         assert bench.look() == []
         written, bench.api.calls = bench.api.done("note on group"), []
         there = {name: value for name, value in notes.items() if value}
@@ -711,7 +711,7 @@ def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> No
 
 
 def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> None:
-    """As its API asks: Scheduled is never taken back, and whatever its scheduler said meanwhile stands."""
+    """Keep Scheduled, which the native API never takes back, and messages of its scheduler."""
     meta = Meta(name="g", namespace=NAMESPACE, uid="other")
     theirs = NativePodGroup(meta, NativePodGroupSpec(SchedulingPolicy(GangPolicy(2))))
     members = [builders.pod(name, "g") for name in names("g", 2)]

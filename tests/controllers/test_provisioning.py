@@ -59,7 +59,7 @@ class Desk(Bench):
         return self
 
     def look(self, after: float = 0.0) -> list[tuple[str, str]]:
-        """The requests of one look: verbs and names."""
+        """Return the requests of one look: verbs and names."""
         self.api.calls = []
         self.advance(after).settle()
         self.controller.look(self.decisions)
@@ -73,11 +73,11 @@ class Desk(Bench):
         return [(verb, name) for verb, name in calls]
 
     def lasting(self) -> list[tuple[str, str]]:
-        """What is written once the present state has lasted."""
+        """Return the writes once the present state has lasted."""
         return [*self.look(), *self.look(LASTING)]
 
     def show(self, body: Json, *conditions: Condition) -> None:
-        """The watch brings a request."""
+        """Show a request in the watch."""
         meta = body["metadata"]
         (owner,) = meta["ownerReferences"]
         of = OwnerReference(owner["apiVersion"], owner["kind"], owner["name"], owner["uid"], True)
@@ -85,7 +85,7 @@ class Desk(Bench):
         self.requests.upsert(ProvisioningRequest(shown, ProvisioningRequestStatus(list(conditions))))
 
     def asked(self) -> Json:
-        """The request that was made last."""
+        """Return the last request."""
         body: Json = self.api.done("request nodes")[-1][1]
         return body
 

@@ -1,4 +1,4 @@
-"""What a queue's status says of its reservation, and of the room that it took from others."""
+"""Reservation in the status of a queue, and the capacity that it reclaimed from others."""
 
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueReclaimed, QueueReservation, QueueStatus

@@ -28,7 +28,7 @@ class Desk(QueueDesk):
         self.copies.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
 
     def look(self, seconds: float = 2.0) -> list[Any]:
-        """The calls of one look, after that much time. The watch shows what they changed."""
+        """Return the calls of one look, after that much time; the watch shows their changes."""
         self.now += seconds
         self.store.calls = []
         self.reporter.look(self.settle().decisions)
@@ -351,7 +351,7 @@ class ShownOnChange(Desk):
 
 
 def test_numbers_that_change_all_the_time_keep_no_others_from_being_told() -> None:
-    """What three queues have held lately changes at each look; another has new numbers once."""
+    """Report the new numbers of one queue while the past usage of three others changes at each look."""
     held, limits = ("x", "y", "z"), replace(LIMITS, usage_half_life=100.0)
     made = ShownOnChange(*(gang(name, 1, queue=name) for name in held), limits=limits)
     with made.writing():

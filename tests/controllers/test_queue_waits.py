@@ -11,7 +11,7 @@ from tests.domain.world import gang
 
 
 def waited(queue: str) -> tuple[float, float]:
-    """How many groups of a queue started after a wait, and how long all of them waited."""
+    """Return the number of groups of a queue that started after a wait, and the total of their waits."""
     count, total = (
         REGISTRY.get_sample_value(f"muster_queue_waited_seconds_{part}", {"queue": queue})
         for part in ("count", "sum")

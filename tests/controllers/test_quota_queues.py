@@ -36,7 +36,7 @@ class Desk(QueueDesk):
         self.queues.put(queue.metadata.name, QueueCopy(queue, self.ledger.version))
 
     def plant(self, *children: Json) -> None:
-        """A tree with these nodes below its root."""
+        """Create a tree with these nodes below its root."""
         meta = {"name": "tree", "namespace": "kube-system", "uid": "uid-tree"}
         root = {"name": "root", "max": {"cpu": 10}, "min": {"cpu": 10}, "children": children}
         tree = json.dumps({"metadata": meta, "spec": {"root": root}})
@@ -48,7 +48,7 @@ class Desk(QueueDesk):
         self.quotas.sinks[QuotaKind.ELASTIC_QUOTA_TREE].remove(TREE)
 
     def look(self, seconds: float = 2.0) -> list[tuple[str, str]]:
-        """The writes of one look, which the watch shows."""
+        """Return the writes of one look, which the watch shows."""
         self.now += seconds
         self.store.calls = []
         self.quotas.refresh()
@@ -80,7 +80,7 @@ def desk() -> Iterator[Desk]:
 
 @pytest.fixture
 def planted(desk: Desk) -> Desk:
-    """A tree with one leaf, whose queues are there."""
+    """Return a tree with one leaf, whose queues exist."""
     desk.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
     assert [desk.look() for _ in range(3)] == [[("create", "root-quota")], [("create", "leaf")], []]
     return desk
@@ -173,7 +173,7 @@ def test_a_tree_that_comes_back_opens_its_queues(planted: Desk) -> None:
 
 
 def test_nothing_is_closed_before_quotas_have_been_read_or_while_a_node_cannot_be(planted: Desk) -> None:
-    """As after a restart, or once the kind is switched off."""
+    """Keep all queues open, as after a restart or once the kind is switched off."""
     planted.fell()
     planted.read.clear()
     assert [planted.look() for _ in range(2)] == [[], []]

@@ -24,7 +24,7 @@ class Gates(Bench):
         self.releaser = SchedulingGatesController(self.means())
 
     def look(self) -> list[Call]:
-        """The writes of one look."""
+        """Return the writes of one look."""
         before = len(self.api.calls)
         self.releaser.look(self.decisions)
         self.flush()
@@ -39,7 +39,7 @@ def gates(*objects: Any, viewed: bool = False) -> Iterator[Gates]:
 
 
 def parked(*objects: Any) -> Any:
-    """A gang that needs one member, which has no gate and which the scheduler has parked."""
+    """Return a gang that needs one member, which has no gate and which the scheduler has parked."""
     return [node("a", cpu="1"), gang("g", 1, gated=False), *objects]
 
 

@@ -147,7 +147,7 @@ def test_turns_are_logged() -> None:
 
 @each_of("Pending", "Running", "Unknown")
 def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: str) -> None:
-    """As installed, Volcano's scheduler elects no leader, so there is no Lease."""
+    """Rely on the pod: as installed, Volcano's scheduler elects no leader, so there is no Lease."""
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.scheduler.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))

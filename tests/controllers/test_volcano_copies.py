@@ -1,4 +1,4 @@
-"""What is known of a Volcano Job's pods, whatever comes first: the watch or the answer to a write."""
+"""Copies of a Volcano Job's pods, whether the watch or the answer to a write comes first."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ JOB = Uid("uid-of-job")
 
 
 class Told(VolcanoCopies):
-    """With a clock of its own, and what it told of."""
+    """Copies with a clock of their own and a record of all notices."""
 
     def __init__(self) -> None:
         self.now = 0.0

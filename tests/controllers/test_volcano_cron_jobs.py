@@ -66,7 +66,7 @@ class Desk(Bench):
         )
 
     def keep(self, name: str = "c", **spec: Any) -> CronJob:
-        """It has had a Job at five to twelve."""
+        """Store a CronJob that had a Job at 11:55."""
         spec = {"schedule": "*/5 * * * *", **spec}
         meta = Meta(
             name=name,
@@ -81,7 +81,7 @@ class Desk(Bench):
         return cron
 
     def show(self, name: str, phase: str = "Running", namespace: str = "lab") -> None:
-        """The watch shows a Job; one of another namespace may say of itself that it is the CronJob's, too."""
+        """Show a Job in the watch; one of another namespace may name the CronJob as its owner, too."""
         made = self.cron_api.jobs[name]["metadata"] if namespace == "lab" else {"annotations": {}}
         owners = [OwnerReference("batch.volcano.sh/v1alpha1", "CronJob", "c", "c", True)]
         at = "2026-01-01T12:00:00Z"
@@ -97,7 +97,7 @@ class Desk(Bench):
         self.controller.see(VolcanoJob(meta, status=JobStatus(state=state)))
 
     def look(self, seconds: float = 0.0) -> list[tuple[str, str]]:
-        """The writes of a look, and of what comes of them at once."""
+        """Return the writes of a look, and those that follow from them at once."""
         self.now += seconds
         self.cron_api.calls = []
         for _ in range(2):

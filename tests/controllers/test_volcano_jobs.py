@@ -1,5 +1,6 @@
-"""The controller of Volcano Jobs over an API server of a few lines, in virtual time: what it writes, how
-often, and what becomes of a job whose Muster is killed before any of these writes.
+"""Controller of Volcano Jobs over a minimal API server, in virtual time.
+
+Writes, their frequency, and the outcome for a job whose Muster is killed before any of these writes.
 """
 
 import re
@@ -141,7 +142,7 @@ class VolcanoBench(Bench):
         self.born()
 
     def born(self) -> None:
-        """A new process, which knows nothing."""
+        """Start a new process, which knows nothing."""
         self.api.writes_left = FOR_EVER
         self.controller = VolcanoJobsController(
             self.means(), self.recorder, ObjectStore(), lambda: self.left, lambda: self.now
@@ -330,7 +331,7 @@ def test_what_is_refused_is_tried_again_after_pauses_that_grow(
 
 
 def test_a_pod_is_built_only_when_it_is_sent(bench: VolcanoBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a large job each of them may name all the others."""
+    """Build pods late: in a large job each of them may name all the others."""
     built: list[Json] = []
 
     def recorded(*which: Any) -> Json:
@@ -365,7 +366,7 @@ def test_of_thousands_of_names_that_others_have_a_few_are_tried(bench: VolcanoBe
 
 
 def creations(bench: VolcanoBench) -> list[str]:
-    """What was created, in order, pods as one."""
+    """Return the created objects, in order, pods as one."""
     made = [call[0].removeprefix("create ") for call in bench.api.calls if call[0].startswith("create ")]
     return list(dict.fromkeys(each for each in made if each != "group"))
 

@@ -1,4 +1,4 @@
-"""What a ProvisioningRequest asks for: each kind of waiting members once. Its name says all of it."""
+"""ProvisioningRequests: each kind of waiting members once. The name of a request stands for its content."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def name_of(*members: object, **options: object) -> str:
 
 
 def apart() -> str:
-    """The name for members whose affinity names many namespaces, which are kept as a set."""
+    """Return the name for members whose affinity names many namespaces, which are stored as a set."""
     return name_of(pod("g-0", "g", affinity=APART))
 
 

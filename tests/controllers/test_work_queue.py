@@ -1,6 +1,4 @@
-"""The work queue: each key once, urgent ones first, growing pauses after failures, and no keys that are
-gone.
-"""
+"""Work queue: each key once, urgent ones first, backoff after failures, and no keys of deleted objects."""
 
 import pytest
 from hypothesis import given

@@ -11,7 +11,7 @@ class Time:
 
 
 def written_at(insistence: WriteBackoff, time: Time, seconds: range, what: str = "x") -> list[int]:
-    """The seconds at which it may be written."""
+    """Return the seconds at which a write is due."""
     found = []
     for second in seconds:
         time.now = float(second)

@@ -1,4 +1,4 @@
-"""What is changed by a click: with the viewer's own credentials, asked twice, from our own forms only."""
+"""Changes from the dashboard: with the viewer's own credentials, confirmed, from our own forms only."""
 
 from html import unescape
 from typing import Any

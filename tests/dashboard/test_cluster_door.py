@@ -1,5 +1,6 @@
-"""A token lets its owner in, and nobody else; what the API server takes back has gone within seconds; floods
-cost little.
+"""Sign-in with a token: it admits its owner and nobody else.
+
+A token that the API server revokes is invalid within seconds; floods cost little.
 """
 
 from contextlib import suppress

@@ -11,7 +11,7 @@ from tests.dashboard.standins import SomeSource, SomeViewer
 
 
 def app(clock: Clock, cost: float) -> Flask:
-    """Whose pages cost `cost` seconds of a processor each."""
+    """Return an app whose pages cost `cost` seconds of a processor each."""
 
     def identify(request: Request) -> SomeViewer:
         return SomeViewer(name=request.headers["Who"])
@@ -23,7 +23,7 @@ def app(clock: Clock, cost: float) -> Flask:
 
 
 def asks(client: Client, who: str, times: int) -> int:
-    """How many are answered."""
+    """Return the number of answered requests."""
     return sum(client.get("/queues", headers={"Who": who}).status_code == 200 for _ in range(times))
 
 

@@ -122,7 +122,7 @@ def test_what_did_not_change_is_the_same_view() -> None:
 
 
 class Overviews(Events):
-    """Whatever happens, what is kept from before makes no difference."""
+    """Events after which cached overviews equal new ones."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Who is let in, and what every answer says to a browser."""
+"""Sign-in to the dashboard, and the headers of every answer to a browser."""
 
 from itertools import product
 

@@ -1,5 +1,6 @@
-"""On one's own machine: whoever has the printed address comes in, once, and nobody else on the machine or in
-a browser does.
+"""Sign-in on the local machine: the printed address works once.
+
+Nobody else on the machine or in a browser gets in.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""Whether an open page is up to date is told without the application, and only to whom it was told before."""
+"""Freshness of an open page: answered without the application, and only to a viewer that has seen it."""
 
 from dataclasses import dataclass, field
 
@@ -38,7 +38,7 @@ class Port:
         self.client = app.test_client(use_cookies=False)
 
     def loaded(self, path: str, headers: dict[str, str] = ANN, etag: str = "") -> str:
-        """The ETag by which an open page asks."""
+        """Return the ETag by which an open page asks."""
         asked = {**headers, "If-None-Match": etag}
         self.text = (
             answer := self.client.get(path, headers=asked, environ_overrides={"REQUEST_URI": path})

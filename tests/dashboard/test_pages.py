@@ -50,7 +50,7 @@ def browser(source: Town, viewer: SomeViewer | None = None) -> FlaskClient:
 
 
 def text(page: str) -> str:
-    """What is read of a page."""
+    """Return the readable text of a page."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
 
 

@@ -1,4 +1,4 @@
-"""What is shown to whom, as a table: nothing that `kubectl get` would refuse."""
+"""Visible objects by viewer, as a table: nothing that `kubectl get` would refuse."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,7 @@
-"""What if, on the page of a job that waits: for who may see all that is decided on. Nothing is written."""
+"""What-if on the page of a waiting job, for viewers who may see all objects of the decision.
+
+Nothing is written.
+"""
 
 import re
 
@@ -36,7 +39,7 @@ def client(viewer: SomeViewer) -> FlaskClient:
 
 
 def asks(client: FlaskClient, viewer: SomeViewer, terms: str, group: str = GROUP) -> tuple[int, str]:
-    """The status, and what is read of the page."""
+    """Return the status, and the readable text of the page."""
     answer = client.post(f"{group}/what-if", data={"csrf": csrf_token(viewer), "terms": terms})
     return answer.status_code, re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
 
