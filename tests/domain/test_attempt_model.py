@@ -1,9 +1,9 @@
-"""A start in every order of events: a gang of three on two nodes, a scheduler that reads through Muster, and
-one refusal or one crash of Muster, after which all is rebuilt from what the API server knows. `make nightly`
-and `make coverage` explore one of each.
+"""Starts in every order of events: a gang of three, two nodes, a scheduler behind the view, and one fault.
 
-Explored breadth first, on the real ledger with real decisions. States that differ only in names of members
-and nodes, or in what time it is, are explored once.
+The scheduler reads through Muster. The fault is a refusal, or a crash of Muster after which all is rebuilt
+from the API server's objects. `make nightly` and `make coverage` explore one of each. Exploration is breadth
+first, on the real ledger with real decisions. States that differ only in names of members and nodes, or in
+the time, are explored once.
 """
 
 from collections import deque
@@ -38,8 +38,10 @@ Event = tuple[str, Callable[["Model"], None]]
 
 
 class Model:
-    """The API server's side (`bound`, `admitted`), the scheduler's (`calls`: by member the node and a token)
-    and Muster's (`ledger`, `posting`).
+    """Model of API server, scheduler and Muster.
+
+    The API server has `bound` and `admitted`, the scheduler `calls` (by member the node and a token),
+    Muster `ledger` and `posting`.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,7 @@ class Model:
     # ---- Muster
 
     def restart(self) -> None:
-        """A process that knows what the API server has; the calls to the old one have failed."""
+        """Start a process that knows the API server's objects; the calls to the old one have failed."""
         self.ledger = Ledger(
             Ownership(frozenset({SCHEDULER}), auto_groups=False),
             LIMITS,
@@ -158,7 +160,7 @@ class Model:
             self.fail_call(claim.pod.name)
 
     def fail_call(self, name: str) -> None:
-        """The scheduler forgets the pod, and says so."""
+        """Have the scheduler forget the pod, and report it."""
         del self.calls[name]
         self.ledger.shown.record_status(NAMESPACE, name, "")
 
@@ -172,7 +174,7 @@ class Model:
     # ---- events
 
     def events(self) -> Iterator[Event]:
-        """Of members that are in the same state, the first stands for all."""
+        """Yield the events; the first of several members in the same state stands for all."""
         shown = self.ledger.shown._releases.shown
         for name in {repr(self._member(name, NODES)): name for name in reversed(MEMBERS)}.values():
             if self.uid(name) in shown and name not in self.calls and name not in self.bound:
@@ -184,7 +186,7 @@ class Model:
         yield "time", Model.pass_time
 
     def attempts(self, name: str) -> Iterator[Event]:
-        """What the scheduler may do with a pod: it knows of bound and of held ones."""
+        """Yield the scheduler's possible calls for a pod: it knows bound and held pods."""
         used = [*self.bound.values(), *(where for where, _ in self.calls.values())]
         for where in NODES:
             if used.count(where) < CAPACITY:
@@ -219,7 +221,7 @@ class Model:
         self.cycle()
 
     def crash(self) -> None:
-        """What is on its way to the API server is lost."""
+        """Crash Muster: requests on their way to the API server are lost."""
         self.crashes -= 1
         self.faults -= 1
         self.restart()
@@ -269,7 +271,7 @@ class Model:
         return not self.bound and self.ledger.registry.group(GANG).start.failures > 0
 
     def state(self) -> str:
-        """The same for states that differ only in names and in what time it is."""
+        """Return the same text for states that differ only in names and in the time."""
         return min(self._named(nodes) for nodes in permutations(NODES))
 
     def _named(self, nodes: Sequence[str]) -> str:

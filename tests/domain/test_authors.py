@@ -16,7 +16,7 @@ WEB = "podgroup-uid-web"  # the group of the pods of the ReplicaSet `web`
 
 
 def made(name: str, kind: str, record: str = "", above: str = "", namespace: str = NAMESPACE) -> Owner:
-    """An owner and its note, whose controller is the Deployment `above`."""
+    """Return an owner and its note, whose controller is the Deployment `above`."""
     above_it = [OwnerReference("apps/v1", "Deployment", above, f"uid-{above}", True)] if above else None
     notes = {keys.AUTHOR: record} if record else None
     return kind, Meta(name, namespace, f"uid-{name}", annotations=notes, owner_references=above_it)
@@ -99,7 +99,7 @@ def test_no_author_counts_that_users_may_have_forged() -> None:
 
 
 def of_operator(submitter: str = "") -> PodGroup:
-    """The PodGroup of a job, without the name of its operator."""
+    """Return the PodGroup of a job, without the name of its operator."""
     made = group("g", 1, "q", annotations={keys.SUBMITTER: submitter} if submitter else {})
     reference = OwnerReference("batch.volcano.sh/v1alpha1", "Job", "j", "uid-j", True)
     return replace(made, metadata=replace(made.metadata, owner_references=[reference]))

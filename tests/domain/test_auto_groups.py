@@ -1,6 +1,4 @@
-"""Pods that name no group: which pods form one together, and that nothing changes when their PodGroup
-appears.
-"""
+"""Pods without a group name: which of them form a group, and no change when their PodGroup appears."""
 
 from typing import Any
 
@@ -102,7 +100,7 @@ def test_switched_off_each_pod_is_on_its_own() -> None:
 
 
 def auto_group(**facts: Any) -> AutoGroup:
-    """A group without a PodGroup whose pods wait, in an open queue by default."""
+    """Return a group without a PodGroup whose pods wait, in an open queue by default."""
     there = {"min_member": None, "owner": None, "queue_is_open": True, "lives": True, "has_pods": True}
     wanted = 2 if facts.get("owner") is WANTS_TWO else 1
     return AutoGroup(**{**there, "wanted": wanted, "is_used": True, **facts})
@@ -139,7 +137,7 @@ def test_each_step(facts: dict[str, Any], expected: PodGroupStep) -> None:
 
 
 def closing(*objects: Any) -> World:
-    """The group of web waits, with its PodGroup, after its queue was closed."""
+    """Return a world where the group of web waits, with its PodGroup, after its queue was closed."""
     there = world(node("full", cpu="0"), queue("q"), replicas(2, queue="q"), group(GROUP, 1, "q"), *objects)
     return there.add(queue("q", spec_state="Closed")).settle()
 
@@ -256,7 +254,7 @@ def test_people_know_it_by_its_pod_with_or_without_a_podgroup() -> None:
 
 
 def closing_with(**plain: Any) -> World:
-    """A new process that knows a plain pod without a PodGroup, whose queue is closed."""
+    """Return a new process that knows a plain pod without a PodGroup, whose queue is closed."""
     return world(node("n"), queue("q", spec_state="Closed"), pod("a", queue="q", **plain))
 
 

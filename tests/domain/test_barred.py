@@ -11,7 +11,7 @@ WORDS = "its binding is refused: site policy"
 
 
 def refuse(world: World, group: str, *members: str) -> World:
-    """The scheduler takes what is planned, and the API server refuses the bindings of these members."""
+    """Take the plan by the scheduler; the API server refuses the bindings of these members."""
     planned = list(world.plan(group))
     for name in planned:
         world.hold(name, world.plan(group)[name])

@@ -34,7 +34,7 @@ def test_a_gang_that_fits_nowhere_asks_for_no_places() -> None:
     ({"a": 1, "a/b": 1, "c": 2}, [56, 6, 24]),  # below another
 )
 def test_no_queue_takes_all_places(queues: dict[str, int], places: list[int]) -> None:
-    """Of what never binds: whoever comes next finds its part. Half is common, and `default` has a part."""
+    """Leave each queue its part of the window if pods never bind; half is common, `default` has a part."""
     world = World(nodes("n", cpu="1000"), limits=replace(LIMITS, window=100))
     for path, weight in queues.items():
         above, _, name = path.rpartition("/")
@@ -53,7 +53,10 @@ def test_where_there_is_one_queue_it_may_take_all_of_them() -> None:
 
 
 def large_behind_small() -> World:
-    """A gang of 9 waits for places in a window of 10, behind members that never bind, and others after it."""
+    """Return a world with a gang of 9 for a window of 10.
+
+    Members that never bind are ahead of it, and others after it.
+    """
     world = World(nodes("n", cpu="100"), queue("a"), queue("b"), limits=replace(LIMITS, window=10))
     world.add(gang("first", 2, created="2026-01-01", queue="a")).settle()
     world.add(gang("large", 9, created="2026-01-02", queue="b")).settle()
@@ -130,14 +133,14 @@ def test_what_others_are_kept_from_ends_with_what_the_gang_lacks_besides() -> No
 
 
 def replaced(name: str, missing: int, **pods: str) -> list[object]:
-    """A group that stood whole and lost all members but one."""
+    """Return a group that stood whole and lost all members but one."""
     record = group(name, missing + 1, stood_whole=True, created="2026-01-01")
     lost = [pod(f"{name}-{n}", name, gated=False, **pods) for n in range(1, missing + 1)]  # type: ignore[arg-type]
     return [record, pod(f"{name}-0", name, on="far"), *lost]
 
 
 def refuse_all(world: World, message: str) -> None:
-    """The scheduler refuses every planned pod without a gate, except those of the gang."""
+    """Refuse every planned pod without a gate, except those of the gang, as the scheduler does."""
     for decision in list(world.decisions.groups.values()):
         for uid in decision.plan:
             name = str(uid).removeprefix("uid-")
@@ -192,7 +195,7 @@ def test_endless_elastic_members_do_not_shut_gangs_out() -> None:
 def test_a_gang_that_fits_starts_within_a_bounded_number_of_rounds(
     groups: int, missing: int, elastic: int, members: int
 ) -> None:
-    """Whatever other groups do: replacements are refused everywhere, and elastic members never end."""
+    """Bound the wait although replacements are refused everywhere, and elastic members never end."""
     world = World(nodes(*(f"n{n}" for n in range(30)), cpu="4"), node("far", cpu="64"), limits=SMALL)
     for n in range(groups):
         world.add(replaced(f"r{n}", missing))
@@ -250,8 +253,9 @@ def test_a_cluster_of_one_zone_learns_nothing_of_it() -> None:
 
 
 def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
-    """Queue r's gang, within its share, lacks one cpu of a node where another pod runs, and has no
-    reservation; q would borrow two.
+    """Return a world where queue r's gang, within its share, lacks one cpu of a node where another pod runs.
+
+    It has no reservation; q would borrow two.
     """
     world = World(node("n", cpu=cpu), queue("q"), queue("r", reserve_after="99h"), stranger("s", on="n"))
     world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")

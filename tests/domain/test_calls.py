@@ -1,5 +1,6 @@
-"""Several bind calls for one pod, as after restarts of the scheduler: its room is kept as long as any of the
-bindings may arrive, and no longer.
+"""Several bind calls for one pod, as after restarts of the scheduler.
+
+Its capacity is kept as long as any of the bindings may arrive, and no longer.
 """
 
 from hypothesis import settings
@@ -17,8 +18,10 @@ UID = Uid("uid-p")
 
 
 class Calls(RuleBasedStateMachine):
-    """`held`: the call that holds the claim. `on_their_way`: the node of each binding that was posted and has
-    not ended, by the call's token.
+    """State machine of bind calls.
+
+    `held`: the call that holds the claim. `on_their_way`: the node of each posted binding that has not
+    ended, by the call's token.
     """
 
     @initialize()
@@ -51,7 +54,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def call_ends(self, data: st.DataObject) -> None:
-        """It was given up, or its binding came to nothing; of one that ended before it is said once more."""
+        """End a call: it was given up, or its binding failed; the end of a call may be reported twice."""
         token = data.draw(st.integers(1, self.calls))
         self.world.ledger.assumed.release(UID, token)
         self.on_their_way.pop(token, None)

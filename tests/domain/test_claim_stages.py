@@ -15,7 +15,7 @@ LATE = LIMITS.start_deadline + 1
 
 
 def at(stage: ClaimStage) -> World:
-    """A replacement's claim at this stage, in a group that is whole."""
+    """Return a world with a replacement's claim at this stage, in a group that is whole."""
     world = World(nodes("a", "b"), gang("g", 2)).start("g")
     world.delete("g-1").add(pod("g-new", "g")).settle().ungate("g-new")
     steps: dict[ClaimStage, Callable[[], object]] = {
@@ -48,9 +48,7 @@ def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
 
 @each_of(*ClaimStage)
 def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
-    """A node other than the claim's is offered. A claim whose binding may have taken effect stays where it
-    is.
-    """
+    """Offer a node other than the claim's; a claim whose binding may have taken effect stays on its node."""
     world = at(stage)
     answer = world.answer("g-new", ["b"])
     if allows(ClaimEvent.ANSWER, stage):

@@ -47,7 +47,7 @@ def hgx(count: int, **each: Any) -> list[Any]:
 
 
 def placed(world: World, name: str, on: str, size: int, queue: str = "q", **more: Any) -> None:
-    """A gang of one of so many GPUs that runs on a node."""
+    """Add a gang of one with so many GPUs that runs on a node."""
     notes, made = more.pop("notes", None), MADE | more
     world.add(gang(name, 1, queue=queue, notes=notes, **gpus(size), **made)).settle()
     world.scheduler_takes(f"{name}-0", offered=[on]).run(f"{name}-0").settle()
@@ -283,7 +283,7 @@ def test_what_has_a_volume_stays_since_that_may_be_tied_to_its_node() -> None:
 
 
 def test_one_group_does_not_move_for_two_gangs_at_once() -> None:
-    """Of four members that it can spare, one moves: room is kept for what replaces it alone."""
+    """Move one of four spare members: capacity is reserved for its replacement alone."""
     world = World(hgx(4), queue("q", preemption=MOVES))
     world.add(group("elastic", 1, "q", stood_whole=True, admitted=True))
     for number in range(4):
@@ -430,7 +430,7 @@ running = st.tuples(
 def test_whoever_moves_runs_again_and_so_does_the_gang(
     count: int, there: list[tuple[int, int, int, str, str]], wanted: tuple[int, str], at_once: bool
 ) -> None:
-    """Whatever order they leave in. `SharedWorld` checks each decision."""
+    """Start all again in any order of departures; `SharedWorld` checks each decision."""
     world = SharedWorld([node(f"n{number}", cpu="6") for number in range(count)], queue("root"))
     world.add(queue("q", preemption=MOVES))
     capacity = dict.fromkeys(world.nodes, 6)

@@ -1,4 +1,4 @@
-"""Which pods disruption budgets cover, however many there are."""
+"""Pods covered by disruption budgets, however many budgets there are."""
 
 import pytest
 from hypothesis import given

@@ -71,7 +71,7 @@ def other_names(decisions: Decisions, hashed: Callable[[str], str]) -> Dump:
 
 
 class Dumped:
-    """Of a machine with a world: what would be decided at each step, with what is remembered."""
+    """Mixin for a machine with a world: a dump, with the remembered state, leads to the same decisions."""
 
     @invariant()
     def the_same_is_decided_elsewhere(self: Any) -> None:

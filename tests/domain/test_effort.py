@@ -61,7 +61,7 @@ def looks(work: Callable[[], object]) -> int:
 
 
 def calls_in(folder: str, work: Callable[[], object]) -> int:
-    """How many calls of functions defined in a folder the work makes."""
+    """Return the number of calls that the work makes of functions defined in a folder."""
     calls = 0
 
     def record(frame: FrameType, event: str, _: object) -> None:
@@ -268,7 +268,7 @@ def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: 
 
 
 def test_to_explain_one_of_many_that_are_dear_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many nodes it needs by itself is found without judging the others again."""
+    """Find the number of nodes that a group needs without evaluating the others again."""
     monkeypatch.setattr(cycles, "_MOST", 1e6)
     monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 1e7)
     few, many = (world(*(dear(f"g{n}", 13) for n in range(count))).settle() for count in (1, 20))

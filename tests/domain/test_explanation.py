@@ -1,4 +1,4 @@
-"""What is said of a group that waits: who holds what it lacks, and a change that really starts it."""
+"""Explanation of a waiting group: holders of the missing capacity, and a change that really starts it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ LATER = preemption(after="10m", at_most="1h")
 
 
 def small(*objects: Any, cpu: str = "4", **more: Any) -> World:
-    """A node and a queue that takes no room from others."""
+    """Return a world of one node and a queue that takes no capacity from others."""
     return World(node("n", cpu=cpu), queue("q", preemption=NEVER), *objects, **more)
 
 
@@ -60,7 +60,7 @@ def one(name: str, size: str = "1", created: str = "", members: int = 1, **more:
 
 
 def end(world: World, *names: str) -> World:
-    """What is named, `namespace/name` of groups or pods of others, ends at once."""
+    """End the named objects at once: `namespace/name` of groups or pods of others."""
     for each in names:
         name = each.partition("/")[2]
         members = [pod.name for pod in world.ledger.groups.members(key(name))] or [name]
@@ -74,7 +74,10 @@ def end(world: World, *names: str) -> World:
 
 @each_of((60.0, "1 being deleted"), (-60.0, "1 being deleted and should have gone at {at}"))
 def test_pods_that_are_going_are_named_before_others(after: float, going: str) -> None:
-    """Those of others, too; and when they should have gone, if their kubelets have not let go of them yet."""
+    """Name pods that are being deleted first, pods of others included.
+
+    The time is when they should have gone, if their kubelets have not let go of them yet.
+    """
     world = small(pod("s", cpu="1", on="n", scheduler=keys.DEFAULT_SCHEDULER, gated=False))
     world.add(one("a", "2"), one("c", "1")).start("a", "c").add(one("b", "2")).settle()
     at = timestamp(world.now + after)
@@ -123,7 +126,7 @@ def test_a_pod_of_others_in_the_way() -> None:
 
 
 def test_pods_that_are_there_to_stay_are_not_waited_for() -> None:
-    """Those of nodes never, though they be smaller; other pods of others where no group does."""
+    """Wait for pods of others only where no group gives enough, and never for (smaller) pods of nodes."""
     daemon = stranger("daemon", on="n", priority=keys.SYSTEM_PRIORITY)
 
     def ends(size: str) -> tuple[str, ...]:
@@ -193,7 +196,7 @@ def test_a_request_that_would_fit() -> None:
 
 
 def too_large(made_by_muster: bool) -> World:
-    """A pod of web that is too large for node and queue, as its PodGroup says, too."""
+    """Return a world where a pod of web is too large for node and queue, as its PodGroup says, too."""
     written = group("podgroup-uid-web", 1, "q", min_resources={"cpu": "4"})
     if made_by_muster:
         owners = [OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web", True)]
@@ -221,7 +224,7 @@ def test_it_does_not_make_one_of_others_smaller() -> None:
 
 
 def test_a_capability_of_a_flavor() -> None:
-    """Of the queue above, whose ceiling it is."""
+    """Name the parent queue, whose ceiling it is."""
     world = World(node("n", cpu="9", labels=on_flavor("spot")))
     world.add(queue("p", flavors=[flavor("spot", {"cpu": "4"})]), queue("q", parent="p")).add(one("b", "6"))
     assert world.settle().reason("b") is Reason.NEVER_FITS

@@ -25,8 +25,9 @@ some_amount = st.sampled_from([None, {"cpu": "0"}, {"cpu": "2"}, {"cpu": "5"}, {
 
 @st.composite
 def clusters(draw: st.DrawFn) -> World:
-    """Nodes of some kinds, queues with flavors in any order, some below another and some without any, and
-    gangs with roles in all states.
+    """Draw nodes of some kinds, queues and gangs with roles in all states.
+
+    Queues have flavors in any order, or none, and may be below another queue.
     """
     world = World()
     for n in range(draw(st.integers(1, 5))):
@@ -58,7 +59,7 @@ def _add_gang(draw: st.DrawFn, world: World, name: str) -> None:
 
 @st.composite
 def running(draw: st.DrawFn) -> World:
-    """The same, after some starts and ends."""
+    """Draw the same clusters after some starts and ends."""
     world = draw(clusters()).settle()
     for key, decision in list(world.decisions.groups.items()):
         if decision.verdict is Verdict.STARTING and draw(st.booleans()):
@@ -75,7 +76,7 @@ def running(draw: st.DrawFn) -> World:
 
 
 def placed(snapshot: Snapshot, world: World) -> dict[GroupKey, list[tuple[Any, str]]]:
-    """By group: its pods on nodes, and those that are planned, with their nodes."""
+    """Return by group its pods on nodes, and its planned pods, with their nodes."""
     found = {}
     for key, view in snapshot.groups.items():
         plan = world.decisions.groups[key].plan
@@ -94,7 +95,7 @@ def labels_of(snapshot: Snapshot, name: str) -> Any:
 @FEW
 @given(running())
 def test_no_queue_holds_more_of_a_flavor_than_it_may(world: World) -> None:
-    """With those below that use the same flavor."""
+    """Count queues below that use the same flavor, too."""
     snapshot = world.settle().ledger.snapshot()
     held: Counter[tuple[str, NodePart, str]] = Counter()
     for key, pods in placed(snapshot, world).items():
@@ -129,7 +130,7 @@ def test_a_role_is_never_on_two_flavors(world: World) -> None:
 @FEW
 @given(running())
 def test_what_is_told_of_flavors_equals_a_recount(world: World) -> None:
-    """Whatever flavors its own queue names."""
+    """Compare the sums to a recount, whichever flavors the group's own queue names."""
     snapshot = world.settle().ledger.snapshot()
     held: Counter[tuple[str, str, str]] = Counter()
     for view in snapshot.groups.values():

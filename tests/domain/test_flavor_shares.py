@@ -21,13 +21,13 @@ def machines(kind: str, count: int, gpus: int = 8) -> list[Node]:
 
 
 def gpus(kind: str, **amounts: int) -> QueueFlavor:
-    """A flavor with amounts of GPUs, by field."""
+    """Return a flavor with amounts of GPUs, by field."""
     written: Any = {field: {GPU: str(n)} for field, n in amounts.items()}
     return QueueFlavor(kind, on_flavor(kind), **written)
 
 
 def of(name: str, members: int, queue: str, each: int = 1, **more: Any) -> list[Any]:
-    """A gang whose members ask for so many GPUs each."""
+    """Return a gang whose members ask for so many GPUs each."""
     return gang(name, members, queue=queue, more={GPU: str(each)}, **more)
 
 
@@ -53,8 +53,9 @@ def test_a_queue_without_flavors_takes_room_back_on_nodes_of_any_flavor() -> Non
 
 @each_of(True, False)
 def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> None:
-    """Y holds all 16 H100, of which 8 are x's; there is more than enough of another kind, which x may not
-    use.
+    """Take the flavor back from y, which holds all 16 H100, 8 of them x's.
+
+    There is more than enough of another kind, which x may not use.
     """
     world = World(*machines("h100", 2), *machines("a100", 4))
     world.add(queue("x", flavors=[gpus("h100", deserved=8)]))

@@ -28,7 +28,7 @@ def cluster(*flavors: QueueFlavor, spot: str = "8", ondemand: str = "8") -> Worl
 
 
 def held(world: World, queue: str = "q") -> dict[str, Resources]:
-    """By flavor."""
+    """Return the allocated resources by flavor."""
     return {name: each.allocated for name, each in world.queue(queue).flavors.items()}
 
 
@@ -63,7 +63,7 @@ def test_a_group_never_stands_on_two_flavors() -> None:
 
 
 def with_roles(**roles: int) -> list[object]:
-    """A gang g with so many members of each role."""
+    """Return a gang g with so many members of each role."""
     record = group("g", sum(roles.values()), queue="q", roles=roles)
     return [
         record,
@@ -181,7 +181,7 @@ def test_amounts_alone_exceed_the_queue() -> None:
 
 
 def test_equal_groups_with_other_roles_are_judged_alone() -> None:
-    """As one, four members fit on no flavor; as two roles they do."""
+    """Evaluate them alone: four members of one role fit on no flavor, but four of two roles do."""
     world = cluster(flavor("spot", {"cpu": "3"}), flavor("ondemand", {"cpu": "3"}))
     world.add(gang("a", 4, queue="q", created="2026-01-01"))
     world.add(group("b", 4, queue="q", roles={"x": 2, "y": 2}))

@@ -1,6 +1,4 @@
-"""When groups are expected to start, by what is known of how long others run, and what is named where nobody
-knows.
-"""
+"""Expected starts of groups by the known run times of others, and names of those with an unknown end."""
 
 from collections.abc import Mapping
 from math import inf
@@ -31,7 +29,7 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
 def foretold(world: World, cycles: int = MOST_CYCLES) -> Mapping[str, ExpectedStart]:
-    """By name."""
+    """Return the expected starts by name."""
     work = forecasts(world.decisions, cycles)
     while True:
         try:
@@ -105,7 +103,7 @@ def test_what_has_no_known_end_is_named_and_what_to_declare() -> None:
 
 
 def test_no_stop_is_made_for_each_of_many_that_wait_for_the_same() -> None:
-    """By the time from one stop to the next it is known what a round costs."""
+    """Limit the stops: after the first one, the cost of a cycle is known."""
     world = one_node().add(*(waits(f"w{n:02}") for n in range(20))).settle()
     assert len(list(forecasts(world.decisions))) < 20
 
@@ -192,7 +190,7 @@ def test_calibration_remembers_few_namespaces() -> None:
 def test_a_queue_in_which_very_many_wait_holds_up_no_estimates_of_others(
     kinds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what waits too far back in it nothing else is told."""
+    """Estimate other queues; groups too far back in the large one get no estimate."""
     most = {1: "_MOST_PLACES", 12: "_MOST_KINDS"}[kinds]
     monkeypatch.setattr(forecast, most, 4)
     world = one_node(run_time="1h")

@@ -30,7 +30,7 @@ def future_of(world: World) -> Future:
 
 
 def played(world: World) -> dict[GroupKey, float]:
-    """By group after how many seconds it starts."""
+    """Return by group after how many seconds it starts."""
     future = future_of(world)
     for _ in range(_MOST):
         if not future.step():
@@ -64,7 +64,7 @@ def crowd(seed: int) -> World:
 
 
 def sums(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    """What queues hold, by their groups."""
+    """Return the usage of queues, by their groups."""
     held = {name: [it for it in snapshot.groups.values() if it.queue == name] for name in snapshot.queues}
     return {name: total(it.allocated for it in groups) for name, groups in held.items()}
 

@@ -1,5 +1,6 @@
-"""A group whose minMember is raised after it stood whole grows: only members that it lost are replaced
-ahead of other groups, and no standing member is undone.
+"""Groups whose minMember is raised after they stood whole.
+
+Only members that the group lost are replaced ahead of other groups, and no standing member is undone.
 """
 
 from typing import Any

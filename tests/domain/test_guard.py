@@ -48,7 +48,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def spoilt(snapshot: Snapshot, **fields: Any) -> Snapshot:
-    """The same decisions while judging group g raises."""
+    """Return the snapshot with changed fields of group g, whose evaluation raises."""
     view = replace(snapshot.groups[key("g")], **fields)
     return replace(snapshot, groups={**snapshot.groups, key("g"): view})
 

@@ -25,13 +25,14 @@ WAYS = {
 
 
 def job(world: World, name: str, members: int = 1, **more: Any) -> World:
-    """A gang of queue q that comes now; each member asks for 1 cpu."""
+    """Add a gang of queue q that comes now; each member asks for 1 cpu."""
     return world.add(gang(name, members, created=timestamp(world.now), **{"queue": "q", "cpu": "1", **more}))
 
 
 def full(way: str = "capability", run_time: str = "1h") -> World:
-    """Queue q runs four jobs of 1 cpu, which is all it may hold, and `big` needs all of that. The nodes have
-    room for more.
+    """Return a world where queue q runs four jobs of 1 cpu, its ceiling, and `big` needs all of that.
+
+    The nodes have capacity for more.
     """
     world = World(node("n0", cpu="8"), node("n1", cpu="8"), *WAYS[way], queue("r"))
     for n in range(4):

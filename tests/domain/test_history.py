@@ -35,8 +35,9 @@ GPU = "nvidia.com/gpu"
 
 
 class Scribe:
-    """Records what becomes of a world. Begun anew, it knows what was without an end, and is told the rest by
-    the objects.
+    """Recorder of a world's history.
+
+    After a restart it knows records without an end, and takes the rest from the objects.
     """
 
     def __init__(self, world: World, records: Iterable[AnyRecord] = ()) -> None:
@@ -378,7 +379,7 @@ calm_steps = st.lists(
 @settings(max_examples=examples(30), deadline=None)
 @given(calm_steps)
 def test_what_a_crash_lost_is_taken_from_the_objects_once(course: list[tuple[str, int, int]]) -> None:
-    """As long as they are still there."""
+    """Restore records from objects that still exist."""
     world = World(node("n", cpu="6"), queue("a"), queue("b")).settle()
     steady, crashed = Scribe(world).look(), Scribe(world).look()
     for step in [*course, ("crash", 0, 0), ("passes", 90, 0)]:

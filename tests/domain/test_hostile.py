@@ -1,4 +1,4 @@
-"""Whatever tenants write: no round raises, nothing is left half-recorded, and all sums equal a recount."""
+"""Input of tenants: no cycle raises, nothing is left half-recorded, and all sums equal a recount."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ class Hostile(RuleBasedStateMachine):
         self.world = World(node("n0"), node("n1", more={"x.io/gpu": "4"}))
 
     def bring(self, thing: Any) -> bool:
-        """Whether an object was taken in. One with a bad quantity is refused completely."""
+        """Return whether an object was accepted; one with a bad quantity is refused completely."""
         try:
             self.world.add(thing)
         except BadQuantity:
@@ -148,7 +148,7 @@ class Hostile(RuleBasedStateMachine):
             self._refused(name, known)
 
     def _refused(self, name: str, known: Pod | None) -> None:
-        """The ledger knows no more of the object than before."""
+        """Check that the ledger knows no more of the object than before."""
         del self.world.pods[name]
         if known is not None:
             self.world.pods[name] = known
@@ -325,7 +325,7 @@ class Hostile(RuleBasedStateMachine):
             assert by_node == there
 
     def teardown(self) -> None:
-        """When all objects are gone, so is everything that was remembered of them."""
+        """Check that nothing is remembered of objects once all are gone."""
         if not hasattr(self, "world"):
             return
         self.world.delete(*self.world.pods)

@@ -28,7 +28,7 @@ def on_the_way() -> World:
 
 
 def arrives(world: World, *bound: str) -> World:
-    """The calls end; only these were made."""
+    """End all calls, of which only these were made."""
     for name in world.pods:
         world.release(name)
     for name in bound:
@@ -93,7 +93,7 @@ def test_a_podgroup_that_comes_back_in_time_lets_the_rest_start() -> None:
 
 @each_of(Reason.NO_ROOM, Reason.NEVER_FITS)
 def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long(reason: Reason) -> None:
-    """As after a crash before the phase was written."""
+    """Undo the members after the deadline, as after a crash before the phase was written."""
     asked: Quantities = {"cpu": "10" if reason is Reason.NEVER_FITS else "3"}
     world = World(node("n", cpu="2"), queue("q", capability={"cpu": "9"}))
     world.add(group("g", 3, "q", min_resources=asked), [pod(f"g-{n}", "g", queue="q") for n in (1, 2)])

@@ -1,5 +1,6 @@
-"""Who sleeps, and what wakes them: with or without sleepers, the same is decided, and an event costs no look
-at those that it does not concern.
+"""Inadmissible groups and the events that requeue them.
+
+Skipping them changes no decision, and an event leads to no evaluation of groups that it does not concern.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ Event = Callable[[World], object]
 
 
 def evaluated(world: World) -> set[GroupKey]:
-    """Those that are judged now."""
+    """Return the groups that this cycle evaluates."""
     notes = carried_of(world.decide())
     assert notes is not None
     return set(notes.evaluated.cycle.decided)
@@ -208,7 +209,7 @@ def in_pieces() -> World:
 
 
 def shared(**spec: Any) -> World:
-    """A gang of queue q runs and others wait, on a node with room for all."""
+    """Return a world where a gang of queue q runs and others wait, on a node with capacity for all."""
     world = World(node("n", cpu="8", labels=on_flavor("spot")), queue("q", **spec))
     world.add(gang("runs", 1, queue="q", cpu="2", priority=9, created=timestamp(0))).settle().start("runs")
     return world.add(gang("waits", 1, queue="q", cpu="2", created=timestamp(1000))).settle().settle()
@@ -226,7 +227,7 @@ def set_limits(world: World, **limits: Any) -> None:
 
 
 def outranking() -> World:
-    """Groups of priority 5 lack room, and what runs has no lower one."""
+    """Return a world where groups of priority 5 lack capacity, and no running group has a lower one."""
     rules = preemption(unmanaged="LowerPriority")
     world = World(
         node("n", cpu="4"), queue("q", preemption=rules), stranger("s", on="n", cpu="3", priority=9)
@@ -235,8 +236,9 @@ def outranking() -> World:
 
 
 def halves(members: int, first: str = "1") -> World:
-    """Half of what a member needs is left on each of so many times two nodes, if not less on the first; two
-    gangs wait.
+    """Return a world where two gangs wait, and twice `members` nodes have half of a member's request left.
+
+    The first node may have less.
     """
     world = World(queue("q"), *(node(f"n{n}", cpu="2") for n in range(2 * members)))
     world.add(
@@ -248,8 +250,9 @@ def halves(members: int, first: str = "1") -> World:
 
 
 def one_after_the_other() -> World:
-    """Two groups that have waited too long, of which the first is asked for both. While a stranger stays, it
-    can get no reservation.
+    """Return a world where two groups have waited too long, of which the first needs both nodes.
+
+    While a foreign pod stays, it can get no reservation.
     """
     world = World(node("n", cpu="4"), queue("q"), queue("r", reclaimable=False))
     world.add(stranger("s", on="n", cpu="3"))
@@ -265,8 +268,9 @@ def first_goes(world: World) -> None:
 
 
 def reserved() -> World:
-    """Room that is reserved for `big`, nobody knows until when, keeps out `late` of a queue within its share;
-    so is `big`'s queue.
+    """Return a world where a reservation for `big` of unknown duration keeps out `late`.
+
+    The queue of `late` is within its share; so is `big`'s queue.
     """
     limits = replace(LIMITS, usage_half_life=0.0)  # else the turn of `late` would come first
     queues = [queue(name) for name in ("r", "s")]
@@ -283,7 +287,7 @@ def reserved() -> World:
 
 
 def in_line() -> World:
-    """The head of a queue lacks room; there is some for the gang behind it."""
+    """Return a world where the head of a queue lacks capacity, and the gang behind it would fit."""
     world = World(node("n", cpu="4"), queue("q", strategy="fifo"), stranger("s", on="n", cpu="3"))
     for name, cpu in (("a", "2"), ("b", "1")):
         world.add(gang(name, 1, queue="q", cpu=cpu, created=timestamp(1000)))
@@ -291,7 +295,7 @@ def in_line() -> World:
 
 
 def without_head() -> World:
-    """Groups of low priority wait in a mixed queue, in which they would pass each other."""
+    """Return a world where groups of low priority wait in a mixed queue and would pass each other."""
     world = World(node("n", cpu="4"), queue("q", strategy="mixed"), stranger("s", on="n", cpu="4"))
     for name in ("a", "b"):
         world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(1000)))
@@ -299,7 +303,7 @@ def without_head() -> World:
 
 
 def of_users() -> World:
-    """Groups of two users who may run one each find no node; a smaller one would."""
+    """Return a world where groups of two users who may run one each find no node; a smaller one would."""
     limits = QueueLimits(per_user=RunningLimit(groups=1))
     world = World(node("n", cpu="1"), queue("q", limits=limits))
     for name, user in (("a", "ann"), ("b", "bob")):
@@ -384,7 +388,7 @@ def test_without_a_cause_what_is_decided_is_stale(
 
 
 def test_without_being_alert_what_is_decided_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where anything is allocated, one group of each bucket is evaluated again."""
+    """Evaluate one group of each bucket again where anything is allocated."""
     world = short().add(gang("first", 1, queue="q", cpu="0.5", priority=9))
     assert is_as_from_nothing(world)
     monkeypatch.setattr(inadmissible.InadmissibleGroups, "_has_to_be_alert", lambda *_: False)

@@ -19,7 +19,7 @@ FEW = settings(max_examples=examples(25))
 
 @st.composite
 def clusters(draw: st.DrawFn, running: bool = True) -> World:
-    """Some nodes, queues with unusual limits, and gangs of all kinds in all states."""
+    """Draw some nodes, queues with unusual limits, and gangs of all kinds in all states."""
     world = World()
     for n in range(draw(st.integers(1, 4))):
         world.add(
@@ -51,7 +51,7 @@ def _add_gang(draw: st.DrawFn, world: World, name: str, running: bool) -> None:
 
 
 def planned(world: World) -> Counter[tuple[str, str]]:
-    """What plans take, by node and resource."""
+    """Return the capacity that plans take, by node and resource."""
     sums: Counter[tuple[str, str]] = Counter()
     for decision in world.decisions.groups.values():
         for uid, node_ in decision.plan.items():
@@ -74,7 +74,7 @@ def test_plans_never_take_more_than_there_is(world: World) -> None:
 @FEW
 @given(clusters())
 def test_plans_never_take_a_queue_above_its_ceiling(world: World) -> None:
-    """Where it is as high as all nodes, and not the capability, what limits the queue is the room on them."""
+    """Ignore ceilings as high as all nodes that are no capability: there the nodes limit the queue."""
     world.settle()
     snapshot = world.ledger.snapshot()
     for decision in world.decisions.queues.values():
@@ -140,7 +140,7 @@ def test_a_world_at_rest_settles_and_stays(world: World) -> None:
 
 
 def started(cpus: list[int], gangs: list[int], **spec: Any) -> set[str]:
-    """Which gangs of one queue start; members of one cpu each."""
+    """Return the gangs of one queue that start; members of one cpu each."""
     world = World([node(f"n{n}", cpu=str(cpu)) for n, cpu in enumerate(cpus)], queue("q", **spec))
     names = [f"g{n}" for n in range(len(gangs))]
     for n, (name, members) in enumerate(zip(names, gangs, strict=True)):
@@ -159,7 +159,7 @@ capabilities = st.sampled_from([None, {"cpu": "3"}, {"cpu": "6"}])
 def test_more_nodes_never_start_fewer_gangs_alike(
     few: list[int], more: list[int], members: int, count: int, capability: Any
 ) -> None:
-    """Of different sizes they may: a large gang that finds room at last takes that of several small ones."""
+    """Compare gangs of one size: otherwise a large one may take the capacity of several small ones."""
     gangs = [members] * count
     assert started(few, gangs, capability=capability) <= started(few + more, gangs, capability=capability)
 
@@ -169,8 +169,9 @@ def test_more_nodes_never_start_fewer_gangs_alike(
 def test_more_nodes_never_start_fewer_gangs_in_strict_order(
     few: list[int], more: list[int], gangs: list[int], capability: Any
 ) -> None:
-    """Where none passes the first one, those of any size. Gangs that no node holds are no obstacle: with more
-    nodes they are, so here all of them fit.
+    """Compare gangs of any size where none passes the first one.
+
+    Gangs that no node holds are no obstacle: with more nodes they are, so here all of them fit.
     """
     few = [*few, max(gangs)]
     fifo: dict[str, Any] = {"strategy": "fifo", "capability": capability and {"cpu": "6"}}

@@ -1,6 +1,4 @@
-"""Jobs wait as jobs: their pods-to-be are planned on real nodes, and each claim passes to a pod that
-comes.
-"""
+"""Jobs as units of the queue: pods-to-be are planned on real nodes, and each claim passes to a new pod."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -131,7 +129,7 @@ def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
 
 
 def refused(**options: Any) -> JobWorld:
-    """A gang of three where a quota takes two pods, and one that waits for the room."""
+    """Return a world with a gang of three, a quota of two pods, and a gang that waits for capacity."""
     world = JobWorld(node("n0", cpu="3"))
     world.quota = 2
     world.submit(job("cut", 3), job("next", 2, created="2026-01-02T00:00:00Z", **options)).work()
@@ -360,7 +358,7 @@ def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -
 
 @each_of("kept", None, "2100-01-01T00:00:00Z")
 def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good(record: str | None) -> None:
-    """Whatever its author makes of the note that Muster has let it go."""
+    """Stop the job even if its author changes the note of its admission by Muster."""
     world = JobWorld(node("n0", cpu="2"), queue("q", max_run_time="1h"))
     world.submit(job("long", queue="q"), job("next", queue="q", created="2026-01-02T00:00:00Z"))
     world.run_whole("long").work()

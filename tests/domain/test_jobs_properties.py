@@ -61,7 +61,7 @@ class Jobs(DecidedTwice):
 
     @rule(name=NAME)
     def schedule(self, name: str) -> None:
-        """The scheduler takes all pods of a job that may start."""
+        """Schedule all pods of a job that may start."""
         self.world.settle()
         if name in self.world.jobs:
             waiting = [each for each in self.world.pods_of(name) if not self.world.pods[each].spec.node_name]

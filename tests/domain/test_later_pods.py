@@ -8,7 +8,7 @@ from tests.rows import each_of
 
 
 def running(completions: int = 6, parallelism: int = 2) -> JobWorld:
-    """It has all the room, another one waits for it, and its controller is slow."""
+    """Return a world where the job has all the capacity, another one waits, and its controller is slow."""
     world = JobWorld(node("n0", cpu="1"), node("n1", cpu="1"))
     world.submit(job("train", parallelism, completions=completions)).run_whole("train")
     world.submit(job("next", 1)).work()

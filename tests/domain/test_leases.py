@@ -1,4 +1,4 @@
-"""Whether a Lease is held and renewed, by a clock."""
+"""Leases by a clock: whether they are held and renewed."""
 
 from extender.api.objects.cluster import LeaseSpec, age_of, lively
 from tests.rows import each_of

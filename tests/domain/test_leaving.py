@@ -57,7 +57,7 @@ def test_others_are_not_touched() -> None:
 
 
 def test_a_name_that_was_never_ours_does_not_become_ours() -> None:
-    """If Muster serves only its own name, next to Volcano."""
+    """Keep to its own name if Muster serves only that, next to Volcano."""
     world = World(node("a"), pod("theirs", scheduler="volcano"))
     for left in (frozenset({"volcano"}), frozenset[str]()):
         world.ledger.pods.leave(left)

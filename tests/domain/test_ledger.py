@@ -14,7 +14,7 @@ from tests.rows import each_of
 
 
 def ready() -> World:
-    """A gang of two, planned on node a and open; node b is idle."""
+    """Return a world where a gang of two is planned on node a and open; node b is idle."""
     return World(node("a", cpu="2"), node("b"), gang("g", 2)).settle().ungate("g-0", "g-1")
 
 
@@ -252,7 +252,7 @@ def test_a_start_whose_podgroup_goes_between_two_bindings_is_undone_at_its_deadl
 
 
 def test_after_a_restart_nobody_joins_members_whose_podgroup_is_gone() -> None:
-    """What the group needed is not known any more."""
+    """Hold the rest back: the group's minimum is not known any more."""
     bound, waiting = pod("g-0", "g", on="a"), [pod("g-1", "g"), pod("g-2", "g")]
     world = World(nodes("a", "b"), bound, waiting).settle()
     assert (world.plan("g"), world.reason("g")) == ({}, Reason.GROUP_NOT_FOUND)
@@ -453,8 +453,9 @@ def test_labels_that_change_move_what_terms_select() -> None:
 
 @pytest.fixture
 def called_twice() -> World:
-    """The binding of a first call is on its way to the only node, and a second call holds the claim: the
-    scheduler was restarted in between.
+    """Return a world where a second call holds the claim, with the first binding on its way to the only node.
+
+    The scheduler was restarted in between.
     """
     world = World(node("a", cpu="1"), pod("p", cpu="1")).settle()
     world.answer("p")

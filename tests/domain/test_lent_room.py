@@ -1,4 +1,4 @@
-"""What keeps room that a queue holds beyond its share: no more than its owner says."""
+"""Protection of borrowed capacity: no more of it than the lending queue allows."""
 
 from itertools import product
 from typing import Any
@@ -139,7 +139,7 @@ def test_what_is_not_known_is_a_fault_of_the_queue() -> None:
 def test_where_nothing_is_honoured_protections_change_nothing(
     gangs: list[tuple[int, bool, bool]], allowed: int, wanted: int
 ) -> None:
-    """Whatever gangs the borrower has, with budgets and words of theirs or without, the same pods go."""
+    """Evict the same pods whether or not the borrower's gangs have budgets and notes."""
 
     def result(is_protected: bool) -> tuple[Reason | None, list[str]]:
         world = World(node("n", cpu="8"), queue("a"), queue("b", preemption=preemption(honour=[])))

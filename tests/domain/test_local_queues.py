@@ -38,7 +38,7 @@ def namespace(labels: dict[str, str] | None = None, queue_name: str = "") -> Nam
 
 
 def by_label(objects: Iterable[Any], name: str = "lq", label: str = keys.LOCAL_QUEUE) -> list[Any]:
-    """The same with the label on the PodGroup or, where there is none, on the pods."""
+    """Return the objects with the label on the PodGroup or, where there is none, on the pods."""
     things = list(objects)
     return [
         replace(each, metadata=replace(each.metadata, labels={label: name})) if number == 0 else each

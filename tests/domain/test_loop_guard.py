@@ -1,7 +1,8 @@
-"""The loop guard: a group gives room to the same one at most once an hour, also where that never starts, and
-a queue takes from another one in vain three times at most, each within an hour of the last.
+"""Loop guard: limits on repeated evictions.
 
-The memory of which group gave to which is lost with the process; that of queues is kept in their statuses.
+A group makes way for the same one at most once an hour, also where that never starts, and a queue takes from
+another one in vain three times at most, each within an hour of the last. The memory of which group gave to
+which is lost with the process; that of queues is kept in their statuses.
 """
 
 from itertools import pairwise
@@ -26,7 +27,7 @@ STEP = 30.0  # seconds between two looks
 
 
 def written(world: World) -> QueueStatus:
-    """What the status of queue a remembers."""
+    """Return the status of queue a with the remembered reclaims."""
     reclaimed = world.decisions.queues["a"].reclaimed.items()
     return QueueStatus(
         reclaimed=[
@@ -37,9 +38,10 @@ def written(world: World) -> QueueStatus:
 
 
 class Refusing:
-    """Queue a deserves half of what b holds, or with `borrows` nothing of it, but may borrow that from lower
-    priorities. The scheduler uses no node for its gang x. Evicted pods come again, and run again as soon as
-    they may.
+    """World in which the scheduler uses no node for gang x of queue a.
+
+    Queue a deserves half of what b holds, or with `borrows` nothing of it, but may borrow that from lower
+    priorities. Evicted pods come again, and run again as soon as they may.
     """
 
     def __init__(self, borrows: bool = False) -> None:
@@ -87,7 +89,7 @@ class Refusing:
         world.settle()
 
     def of(self, group: str) -> list[float]:
-        """When members of a group were evicted."""
+        """Return the times at which members of a group were evicted."""
         return [instant for instant, each in self.evicted if each == group]
 
 
@@ -166,7 +168,7 @@ def test_queues_that_lend_to_each_other_by_turns_always_get_back_what_they_deser
 
 
 def _come(world: World, where: str, turn: int, count: int) -> None:
-    """New groups come to a queue, and start in place of others if there is no room."""
+    """Add new groups to a queue; they start in place of others if there is no free capacity."""
     groups = [f"{where}{turn}-{number}-{world.now}" for number in range(count)]
     world.advance(60.0)
     world.add([gang(name, 1, queue=where, created=timestamp(world.now)) for name in groups]).settle()
@@ -180,8 +182,10 @@ def _come(world: World, where: str, turn: int, count: int) -> None:
 
 @each_of(False, True)
 def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
-    """Eight groups come every two minutes for an hour, and are deleted once room is taken back for them, or
-    as soon as they run. Muster begins anew every ten minutes. Evicted pods come again.
+    """Limit reclaims for groups that come only to evict.
+
+    Eight groups come every two minutes for an hour, and are deleted once capacity is reclaimed for them,
+    or as soon as they run. Muster restarts every ten minutes. Evicted pods come again.
     """
     base: list[Any] = [node("n", cpu="16"), queue("b")]
     world = World(base, queue("a"), [gang(f"b{n}", 1, queue="b") for n in range(16)])
@@ -213,8 +217,10 @@ def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
 
 
 class Coming:
-    """Queue a deserves half of what b holds. Groups come to a and go again; what was evicted comes again. The
-    victims have run for `ran` seconds before each turn, or for as long as they could.
+    """World in which groups come to queue a and go again; evicted pods come again.
+
+    Queue a deserves half of what b holds. The victims have run for `ran` seconds before each turn, or for
+    as long as they could.
     """
 
     def __init__(self, ran: float = 0.0) -> None:
@@ -223,7 +229,7 @@ class Coming:
         self.world = World(self.base, *(gang(name, 1, queue="b") for name in VICTIMS)).start(*VICTIMS)
 
     def takes(self, name: str, cpu: str = "1") -> bool:
-        """Whether others make way for a new group. It runs then."""
+        """Return whether others make way for a new group, which runs then."""
         world = self.world
         running = [each for each in map("{}-0".format, VICTIMS) if each in world.pods]
         for each in (each for each in running if world.pods[each].spec.node_name):

@@ -1,6 +1,4 @@
-"""Marks on PodGroups count if the API server lets only Muster write them, and only for the object they are
-on.
-"""
+"""Marks on PodGroups: valid on their own object only, and if the API server lets only Muster write them."""
 
 from msgspec.structs import replace
 
@@ -16,7 +14,7 @@ from tests.rows import each_of
 
 
 def seeded(recorded: PodGroup, marks_kept: bool) -> World:
-    """A group of 32 on 4 cpus, of which one pod was created with a node name."""
+    """Return a world with a group of 32 on 4 cpus, of which one pod was created with a node name."""
     members = [pod(f"g-{n}", "g") for n in range(1, 32)]
     return World(nodes("a"), recorded, pod("g-0", "g", on="a"), members, marks_kept=marks_kept)
 
@@ -132,7 +130,7 @@ def orphans(world: World) -> list[str]:
 
 
 def forged(marks_kept: bool) -> World:
-    """A group whose note names a queue that this process has never seen."""
+    """Return a world with a group whose note names a queue that this process has never seen."""
     recorded = group("g", 1, "q", queue_uid="uid-of-no-queue")
     return World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), marks_kept=marks_kept)
 

@@ -1,4 +1,4 @@
-"""Of what tenants name, next to nothing stays in memory once their objects are gone."""
+"""Memory use by names from tenants: next to nothing stays once their objects are gone."""
 
 import gc
 import tracemalloc
@@ -21,7 +21,7 @@ NAME = "gone-with-its-pod"
 
 
 def left(*roots: object) -> set[str]:
-    """The texts with that name which these objects lead to."""
+    """Return the texts with `NAME` that are reachable from these objects."""
     texts, known, to_see = set[str](), dict[int, object](), list(roots)
     while to_see:
         each = to_see.pop()

@@ -15,7 +15,7 @@ from tests.rows import each_of
 
 
 def application(name: str, driver: str = "1", together: str = "2") -> list[object]:
-    """As its operator writes it: the driver is needed, and executors come once it runs."""
+    """Return an application as its operator writes it: executors come once the required driver runs."""
     return [group(name, 1, min_resources={"cpu": together}), pod(f"{name}-driver", name, cpu=driver)]
 
 
@@ -108,7 +108,7 @@ def test_it_leaves_the_places_in_the_window_to_others() -> None:
 
 
 def driver(*objects: object, together: str = "4") -> World:
-    """The driver of an application runs on node a."""
+    """Return a world where the driver of an application runs on node a."""
     return start(
         World(node("a", cpu="8"), *objects, application("app", together=together)).settle(), "app-driver"
     )

@@ -25,12 +25,12 @@ def door(to: str) -> LocalQueue:
 
 
 def held(world: World) -> dict[str, int]:
-    """The millicores that each queue holds."""
+    """Return the millicores that each queue holds."""
     return {name: world.queue(name).allocated.get("cpu", 0) for name in ("a", "b")}
 
 
 def annotated(world: World, name: str, **annotations: str | None) -> None:
-    """A pod gets these annotations, or loses them (None)."""
+    """Set these annotations on a pod, or remove them (None)."""
     before = world.pods[name]
     keys_ = {"group": keys.GROUP_ANNOTATION, "queue": keys.QUEUE}
     notes: dict[str, str | None] = dict(before.metadata.annotations or {})

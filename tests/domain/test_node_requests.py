@@ -14,7 +14,7 @@ VIEW = ConditionPolicy(ungated=True)
 
 
 def asking(world: World) -> list[str]:
-    """The names of the pods that ask for nodes."""
+    """Return the names of the pods that ask for nodes."""
     decided = world.settle().decisions.groups.values()
     pods = (
         (decision, member) for decision in decided for member in world.ledger.groups.members(decision.key)

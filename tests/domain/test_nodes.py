@@ -1,4 +1,4 @@
-"""Which nodes suit a shape: by index and from table to table the same as by looking at each node."""
+"""Nodes that suit a shape: by index and from table to table the same as by a comparison with each node."""
 
 import gc
 import tracemalloc
@@ -107,7 +107,7 @@ def _one_by_one(shape: Shape, nodes: Any) -> list[bool]:
 
 
 def looks_at_nodes(work: Callable[[], object]) -> int:
-    """How often a node is looked at by one shape."""
+    """Return the number of comparisons of a node with a shape."""
     with patch.object(NodeTest, "__call__", autospec=True, side_effect=NodeTest.__call__) as test:
         work()
     return test.call_count

@@ -42,7 +42,7 @@ def test_it_holds_what_the_changes_say(changes: list[dict[Uid, bool | None]]) ->
 
 
 def test_one_that_moves_among_thousands_costs_a_snapshot_little() -> None:
-    """Of the parts in which they are kept, the snapshots share all but the one that it is in."""
+    """Share all parts of the list of pods between the snapshots except the one with the pod that moved."""
     world = World(node("n0"), [stranger(f"s{n}", on="n0") for n in range(5000)])
     first = world.ledger.snapshot().others
     assert world.ledger.snapshot().others is first

@@ -25,7 +25,7 @@ def shrinking(name: str, parallelism: int, least: object, **options: Any) -> Any
 
 
 def started_with(world: JobWorld, name: str) -> tuple[int | None, str]:
-    """How many pods it makes, None while it waits; and what is noted on it."""
+    """Return how many pods the job makes, None while it waits, and the note of that."""
     found = world.jobs[name]
     record = (found.metadata.annotations or {}).get(keys.PARTIAL_START, "")
     return None if found.spec["suspend"] else found.spec["parallelism"], record

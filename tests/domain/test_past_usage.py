@@ -1,4 +1,4 @@
-"""What queues and users have held lately: its averages, the order by it, and that a restart keeps it."""
+"""Past usage of queues and users: its averages, the order by it, and that a restart keeps it."""
 
 from math import log
 from typing import Any

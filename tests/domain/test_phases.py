@@ -11,7 +11,7 @@ from tests.rows import each_of
 
 
 def running(count: int, min_member: int | None = None, **more: Any) -> World:
-    """A gang that stood whole, on a node without room for other groups."""
+    """Return a world with a gang that stood whole, on a node without capacity for other groups."""
     members = names("g", count)
     world = World(node("n", cpu=str(count)), gang("g", count, min_member, **more)).start("g")
     world.scheduler_takes(*world.plan("g"))
@@ -205,7 +205,7 @@ def test_a_closed_queue_takes_nobody_in() -> None:
 
 
 def beyond(cpu: str) -> World:
-    """A group whose minResources exceed its queue, while it has no members yet."""
+    """Return a world with a group whose minResources exceed its queue, while it has no members yet."""
     asking = group("g", 2, "q", min_resources={"cpu": cpu, "requests.cpu": "99"})
     return World(node("a", cpu="8"), queue("q", capability={"cpu": "4"}), asking).settle()
 

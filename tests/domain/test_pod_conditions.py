@@ -1,4 +1,4 @@
-"""What a waiting pod says in its condition PodScheduled, and what is read from it."""
+"""Condition PodScheduled of a waiting pod: its content, and how it is read."""
 
 from itertools import product
 from typing import Any

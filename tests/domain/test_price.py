@@ -1,4 +1,4 @@
-"""What evictions cost, and when that is paid."""
+"""Cost of evictions, and when a claimant pays it."""
 
 from typing import Any
 
@@ -36,8 +36,9 @@ def runs(world: World, *pods: str, since: float) -> None:
 
 
 def lent(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
-    """Queue b has lent room: its gang `long` of 2 cpu has run, and `reserved` stays. Now `x` of queue
-    a comes, which wants 2 cpu.
+    """Return a world where queue b has lent capacity that `x` of queue a now wants.
+
+    Its gang `long` of 2 cpu has run, and `reserved` stays; `x` wants 2 cpu.
     """
     world = World(node("n"), queue("a", preemption=rules), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
@@ -275,7 +276,7 @@ def test_what_is_known_to_end_soon_is_spared_once(
 
 @each_of(((75, 125), LATE + 75), ((75, 175), LATE), ((75, None), LATE), ((75, -1000), LATE))
 def test_of_several_the_last_to_end_counts(times: tuple[int | None, ...], waited: int) -> None:
-    """By how many seconds each ends after the longest wait."""
+    """Compare by how many seconds each ends after the longest wait."""
     world = World(node("n"), queue("a", preemption=preemption(**WAITS)), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"})).start("kept")
     for n, late in enumerate(times):
@@ -316,7 +317,7 @@ def test_run_times_that_are_put_off_again_and_again_keep_room_until_twice_the_lo
 
 
 def evicted_once() -> World:
-    """A gang of 2 that ran for 600 s and is evicted."""
+    """Return a world with a gang of 2 that ran for 600 s and is evicted."""
     world = World(node("n"), queue("a"), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
     world.add(gang("g", 2, queue="b")).start("kept", "g")

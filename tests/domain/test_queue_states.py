@@ -214,7 +214,7 @@ RECORDS = st.builds(
 
 @given(st.fixed_dictionaries(dict.fromkeys(("a", "b", "c", "root"), RECORDS)))
 def test_marks_and_states_come_to_rest(records: dict[str, QueueRecord]) -> None:
-    """Whatever the state: each write is made once, and then nothing is left to write."""
+    """Write each change once in any state; after that nothing is left to write."""
     for _ in range(4 * len(records)):
         if (after := {name: _written(name, records) for name in records}) == records:
             return
@@ -257,7 +257,7 @@ def test_a_queue_that_is_made_anew_is_another() -> None:
 
 
 def test_a_copy_of_a_group_is_not_taken_for_the_group() -> None:
-    """As applied from a file or restored from a backup, with all its annotations."""
+    """Ignore all annotations of a copy, as applied from a file or restored from a backup."""
     copied = group("g", 1, "q", queue_uid="uid-q", uid="original")
     copied = replace(copied, metadata=replace(copied.metadata, uid="copy"))
     assert orphans(World(nodes("a"), copied)) == []

@@ -1,4 +1,4 @@
-"""How the state of a queue affects its groups, and which queue a pod belongs to."""
+"""State of a queue and its effect on groups, and the queue that a pod belongs to."""
 
 import pytest
 from msgspec.structs import replace

@@ -62,7 +62,7 @@ def judging_users(world: World) -> World:
 
 
 def refused(seconds: float = 8.0) -> World:
-    """The scheduler used no node for a gang, this long ago."""
+    """Return a world where the scheduler used no node for a gang, this long ago."""
     world = World(node("n"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.refuse("g-0", "0/1 nodes are available: 1 node(s) had no magic.")
     world.pass_time(seconds)

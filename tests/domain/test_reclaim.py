@@ -29,7 +29,7 @@ STARTS, WAITS, RUNS = Verdict.STARTING, Verdict.WAITING, Verdict.RUNNING
 
 
 def evicted(world: World) -> list[str]:
-    """The names of the pods that are to be evicted now."""
+    """Return the names of the pods that are to be evicted now."""
     return sorted(eviction.victim.name for eviction in world.decisions.evictions.values())
 
 
@@ -89,7 +89,7 @@ def test_a_queue_gives_what_it_deserves_nothing_of(others: dict[str, str]) -> No
 
 
 def peaceful(members: int, queue: str) -> list[Any]:
-    """A gang that deserves its room, and takes it from nobody."""
+    """Return a gang that deserves its capacity, and takes it from nobody."""
     group, *pods = gang("peaceful", members, queue=queue)
     return [group, *(replace(each, spec=replace(each.spec, preemption_policy="Never")) for each in pods)]
 
@@ -111,7 +111,7 @@ def accelerators(memory: str, members: int) -> World:
 
 @each_of(*product([1, 2, 4, 8], ["100Gi", "240Gi", "250Gi"]))
 def test_a_second_scarce_resource_keeps_no_queue_from_its_due(members: int, memory: str) -> None:
-    """With 240Gi each, two gangs of four leave rich its GPUs, and less memory than it deserves."""
+    """Reclaim GPUs although, with 240Gi each, two gangs of four leave rich less memory than it deserves."""
     world = accelerators(memory, members)
     assert len(evicted(world)) == 8
     assert evict(world).verdict("x") is STARTS
@@ -138,7 +138,9 @@ def test_a_second_scarce_resource_keeps_no_queue_from_its_due(members: int, memo
 def test_a_gang_that_straddles_the_border_of_a_share_goes_and_no_more(
     held: dict[str, int], asked: int, gone: set[str], members: int, count: int
 ) -> None:
-    """Two queues deserve 16 of 32 cpus each, on `count` nodes. `members`: cpus that each of the claimant
+    """Evict one gang across the border of a share, and no more.
+
+    Two queues deserve 16 of 32 cpus each, on `count` nodes. `members`: cpus that each of the claimant
     takes.
     """
     world = World(*(node(f"n{number}", cpu=str(32 // count)) for number in range(count)))
@@ -313,7 +315,7 @@ def two_gangs(*budgets: Any) -> World:
 
 
 def starve(world: World) -> list[str]:
-    """Which gangs have to go for a group of queue a."""
+    """Return the gangs that have to go for a group of queue a."""
     world.add(gang("x", 2, queue="a")).settle()
     return sorted({name.partition("-")[0] for name in evicted(world)})
 
@@ -388,7 +390,10 @@ def test_pods_that_a_budget_selects_no_more_may_go() -> None:
 
 
 def half_gone() -> World:
-    """Of a gang that makes way for a smaller group, one member has gone; the next eviction is refused."""
+    """Return a world where one member of a gang that makes way for a smaller group has gone.
+
+    The next eviction is refused.
+    """
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 1, queue="q")).settle()
     assert evicted(world) == [*names("low", 4)]
@@ -444,8 +449,10 @@ def test_groups_wait_before_others_make_room(rules: QueuePreemption | None, seco
     (BorrowWithinCohort("LowerPriority", 0), 10, []),  # low is too important
 )
 def test_a_queue_may_borrow_from_lower_priorities(rules: Any, priority: int, gone: list[str]) -> None:
-    """Queue a holds its 2 of 6 cpus, and b more than its 2, with a group of priority 5 and one of 1; c wants
-    its 2, and takes them from nobody.
+    """Borrow from lower priorities, for queue a, which holds its 2 of 6 cpus.
+
+    Queue b holds more than its 2, with a group of priority 5 and one of 1; c wants its 2, and takes them
+    from nobody.
     """
     world = World(node("n", cpu="6"), queue("c", deserved={"cpu": "2"}))
     world.add(queue("a", deserved={"cpu": "2"}, preemption=preemption(borrow_within_cohort=rules)))
@@ -596,7 +603,7 @@ def test_its_own_queue_and_another_one_make_way_together(
 
 
 def test_what_both_give_comes_bit_by_bit() -> None:
-    """Until the last one has gone, its queue holds more than it deserves with the group: it goes on."""
+    """Evict on: until the last pod has gone, its queue holds more than it deserves with the group."""
     world = shared(3, 5).add(important("high", 4, queue="a")).settle()
     for name in ["b4-0", *names("low", 3)]:
         assert world.reason("high") is Reason.RECLAIMING
@@ -632,8 +639,10 @@ def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None
 
 
 def test_a_gang_stays_where_another_victim_makes_it_unnecessary() -> None:
-    """Half of the gang's pods are on a node that does not suit the claimant. Of the others one node is taken
-    first, and then that of a stranger, which has enough for both members.
+    """Spare a gang half of whose pods are on a node that does not suit the claimant.
+
+    Of the others one node is taken first, and then that of a foreign pod, which has enough for both
+    members.
     """
     ssd = {"disk": "ssd"}
     world = World(node("a", cpu="2", labels=ssd), node("b", cpu="1", labels=ssd), node("c", cpu="1"))
@@ -714,7 +723,7 @@ def test_affinity_is_planned_as_well() -> None:
 
 
 def test_a_pod_of_others_that_comes_later_is_noticed() -> None:
-    """What waits lacks room as before; but now somebody could give it."""
+    """Evaluate the waiting group again: it lacks capacity as before, but now a pod could give it."""
     world = World(node("n"), queue("q"))
     vital = [replace(stranger(f"v{n}", on="n"), metadata=_in_kube_system(f"v{n}")) for n in range(4)]
     world.add(vital, important("high", 1, queue="q")).settle()

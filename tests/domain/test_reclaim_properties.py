@@ -1,4 +1,4 @@
-"""Whatever the cluster looks like: nobody is evicted against the rules, and no eviction is for nothing."""
+"""Evictions in any cluster: none against the rules, and none for nothing."""
 
 from collections import Counter
 from typing import Any
@@ -112,8 +112,9 @@ def check_gangs(world: World, decisions: Decisions) -> None:
 
 
 def check_shares(world: World, before: Decisions, now: Decisions) -> None:
-    """A queue holds more than it deserves of something until the last unit goes; checked when the reclaim is
-    decided.
+    """Check that a queue holds more than it deserves of something until the last unit goes.
+
+    The check is made when the reclaim is decided.
     """
     snapshot = world.ledger.snapshot()
     pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed}
@@ -138,7 +139,7 @@ def check_shares(world: World, before: Decisions, now: Decisions) -> None:
 
 
 def held_afterwards(world: World, now: Decisions, queue: str) -> Counter[str]:
-    """What a queue has once all has come that is planned, and others have all that it gives them."""
+    """Return the holdings of a queue after all planned pods have come and all victims have gone."""
     records = (world.ledger.pods.get(Uid(pod.metadata.uid)) for pod in world.pods.values())
     shapes = {pod.uid: pod.shape for pod in records if pod is not None}
     coming, going = Counter[Any](), Counter[Any]()
@@ -232,8 +233,10 @@ contended = st.tuples(
 @settings(max_examples=examples(20), deadline=None)
 @given(contended, st.sampled_from(["", "LowerPriority"]))
 def test_queues_do_not_take_turns(cluster: Any, borrow: str) -> None:
-    """Nothing ever ends, whoever is evicted comes again at once, and hours pass, so that no guard remembers
-    anything: by the shares alone evictions end.
+    """End evictions by the shares alone.
+
+    Nothing ever ends, evicted pods come again at once, and hours pass, so that no guard remembers
+    anything.
     """
     world = ran(cluster, rules=preemption(borrow_within_cohort=BorrowWithinCohort(borrow)))
     for turn in range(24):

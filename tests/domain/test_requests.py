@@ -1,4 +1,4 @@
-"""What a pod asks for, counted as kube-scheduler counts it."""
+"""Requests of a pod, counted as kube-scheduler counts them."""
 
 from typing import Any
 

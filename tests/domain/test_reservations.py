@@ -30,7 +30,7 @@ def is_promised(world: World) -> bool:
 
 
 def job(world: World, name: str, members: int = 1, **more: Any) -> World:
-    """A gang that comes now."""
+    """Add a gang that comes now."""
     now = timestamp(world.now)
     return world.add(gang(name, members, created=now, **{"cpu": "2", **more}))
 
@@ -52,7 +52,7 @@ def filled(world: World, cluster: int, run_time: str) -> World:
 
 
 def reserved(run_time: str = HOUR, cluster: int = 2) -> World:
-    """The same once `big` has waited too long."""
+    """Return the busy world once `big` has waited too long."""
     world = busy(run_time, cluster)
     world.pass_time(PATIENCE + 1.0)
     return world
@@ -218,7 +218,7 @@ def test_several_are_made_in_one_round() -> None:
 
 
 def test_however_many_can_get_none_each_is_asked_in_its_turn() -> None:
-    """Where a stranger stays, none of 12 kinds finds two nodes, and `last` finds one."""
+    """Ask each in turn: beside a foreign pod, none of 12 kinds finds two nodes, and `last` finds one."""
     world = World(node("n0"), node("n1"), queue("default"), stranger("s", on="n0", cpu="1"))
     job(world, "runs", cpu="4", run_time=HOUR).start("runs")
     for n in range(12):
@@ -442,8 +442,9 @@ def test_groups_of_unknown_run_time_pass_where_the_start_is_far(run_time: str, v
 
 
 def rivals(wants: bool) -> World:
-    """Queue q has the whole cluster, and its `big` has a reservation. `wants`: queue r asked for half of the
-    cluster when that was made.
+    """Return a world where queue q has the whole cluster, and its `big` has a reservation.
+
+    `wants`: queue r asked for half of the cluster when that was made.
     """
     world = World(nodes("n0", "n1"), queue("q", reclaimable=False), queue("r", reserve_after="24h"))
     for n in range(4):
@@ -584,7 +585,9 @@ def test_a_node_that_goes_is_replaced() -> None:
 
 
 def test_a_group_that_ends_before_the_reserved_start_leaves_what_is_free_for_all() -> None:
-    """`big` needs all of n0 in half an hour, and 2 of 3 cpu on n1. `short` takes the place of `big`, and
+    """Share the rest of the capacity with all groups.
+
+    `big` needs all of n0 in half an hour, and 2 of 3 cpu on n1. `short` takes the place of `big`, and
     `long`, which would stay, the one that is free for all.
     """
     world = World(node("n0", cpu="2"), node("n1", cpu="3"))

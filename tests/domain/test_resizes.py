@@ -1,4 +1,4 @@
-"""What a pod counts for while one of its containers is being resized in place."""
+"""Requests of a pod while one of its containers is being resized in place."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_the_larger_size_counts(resized: Pod, cpu: int) -> None:
 def test_the_larger_size_of_the_pod_as_a_whole_counts(
     asked: str, in_force: str | None, set_aside: str | None, reason: str, cpu: int
 ) -> None:
-    """Whatever its containers ask for."""
+    """Count the larger size of the pod, whatever its containers ask for."""
     of_container = pod({"cpu": "500m"}, {"cpu": "500m"}, reason=reason)
     status: dict[str, Any] = {} if in_force is None else {"resources": {"requests": {"cpu": in_force}}}
     status |= {} if set_aside is None else {"allocatedResources": {"cpu": set_aside}}

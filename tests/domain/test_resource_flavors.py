@@ -39,7 +39,7 @@ def test_a_flavor_has_the_nodes_of_the_resource_flavor_that_it_names(is_flavor_f
 
 
 def test_it_is_the_same_flavor_as_one_with_these_labels() -> None:
-    """Of 8 cpus, x claims 6 by another name."""
+    """Count 6 of 8 cpus for x, which claims them by another name."""
     mine = QueueFlavor("mine", on_flavor("h100"), deserved={"cpu": "6"})
     world = cluster(shared("h100"), queue("x", flavors=[mine]))
     world.add(gang("g", 3, queue="q")).start("g").add(gang("x", 6, queue="x")).settle()
@@ -48,7 +48,7 @@ def test_it_is_the_same_flavor_as_one_with_these_labels() -> None:
 
 @each_of(([], "a100"), (TOLERATES, "h100"))
 def test_only_pods_that_tolerate_its_taints_get_it(tolerations: list[Toleration], where: str) -> None:
-    """Whatever its nodes have: here they have none."""
+    """Check the tolerations alone: here the nodes have no taints."""
     world = cluster(shared("h100", TAINT), shared("a100"))
     world.add(gang("g", 2, queue="q", tolerations=tolerations)).settle()
     assert nodes_of(world, "g") == {where}
@@ -122,7 +122,7 @@ def test_elastic_members_do_not_join_on_a_flavor_that_repels_them() -> None:
 
 
 def test_a_change_of_taints_wakes_only_whom_it_concerns() -> None:
-    """Those of other queues are not judged again."""
+    """Leave groups of other queues inadmissible."""
     world = cluster(shared("h100"), shared("a100"), queue("other", flavors=[naming("a100", "0")]))
     world.add(gang("g", 9, queue="q"), gang("far", 1, queue="other")).settle()
     before = world.decision("far")
@@ -146,7 +146,7 @@ def test_labels_beside_a_resource_flavor_are_a_fault() -> None:
 
 
 def test_a_flavor_without_labels_has_the_nodes_that_are_left() -> None:
-    """Also those of one before it that is missing: nobody knows which these are."""
+    """Leave out nodes of a missing flavor before it, too: which these are is unknown."""
     world = cluster(shared("a100")).add(queue("q", flavors=[naming("h100"), QueueFlavor("rest")]))
     world.add(gang("g", 12, queue="q")).settle()
     assert nodes_of(world, "g") == {"h100", "a100"}

@@ -49,7 +49,7 @@ def test_the_same_is_decided(world: Callable[[], World]) -> None:
 
 
 class Restored:
-    """Of a machine with a world."""
+    """Mixin for a machine with a world: a restored ledger leads to the same decisions."""
 
     @invariant()
     def the_same_is_decided_by_a_restored_ledger(self: Any) -> None:

@@ -47,7 +47,7 @@ def test_with_it_the_group_starts_also_when_it_comes_later() -> None:
 
 
 def test_a_note_counts_whatever_its_object_grows_to() -> None:
-    """Who may change an object is for RBAC to say."""
+    """Accept the note for any size: RBAC decides who may change an object."""
     there = world(with_note("vip/PodGroup"))
     there.add(group("g", 3, queue="vip", annotations=NOTE), pod("g-1", "g"), pod("g-2", "g")).settle()
     assert there.verdict("g") is Verdict.STARTING

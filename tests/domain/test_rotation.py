@@ -1,6 +1,4 @@
-"""The rotation of the certificate that Muster makes for itself: no API server is ever shown an untrusted
-one.
-"""
+"""Rotation of Muster's own certificate: no API server is ever shown an untrusted one."""
 
 from itertools import pairwise
 
@@ -61,8 +59,9 @@ def test_settling_is_short_beside_the_life() -> None:
 
 @given(st.lists(st.floats(0.1, LIFE / 5), min_size=50, max_size=200))
 def test_what_is_served_was_trusted_for_long_enough(pauses: list[float]) -> None:
-    """However rarely it looks: a served certificate was trusted `settle` seconds before, and stays trusted
-    as long as any replica may serve it.
+    """Serve a certificate that was trusted `settle` seconds before, however rare the looks.
+
+    It stays trusted as long as any replica may serve it.
     """
     now, serving, prepared, trusted, since = 0.0, 0, None, {0}, 0.0
     valid = {0: WHOLE}

@@ -106,7 +106,7 @@ class Rounds(RuleBasedStateMachine):
 
     @rule(dice=chance)
     def scheduler_takes(self, dice: Any) -> None:
-        """The scheduler takes all planned pods, in any order; those whose bindings are posted run."""
+        """Take all planned pods by the scheduler, in any order; those whose bindings are posted run."""
         self.world.settle()
         planned = [(member, name) for name in GANGS for member in self.plan(name)]
         dice.shuffle(planned)
@@ -117,7 +117,7 @@ class Rounds(RuleBasedStateMachine):
 
     @rule(name=some_gang)
     def scheduler_fails(self, name: str) -> None:
-        """A binding fails after filter had answered, or before the barrier let it pass."""
+        """Fail a binding after filter had answered, or before the barrier let it pass."""
         self.world.settle()
         for member in list(self.plan(name))[:1]:
             nodes = self.world.answer(member)
@@ -159,7 +159,7 @@ class Rounds(RuleBasedStateMachine):
 
     @invariant()
     def newcomers_stay_within_the_ceiling(self) -> None:
-        """A limit as high as the cluster does not bind: nodes may have shrunk under running pods."""
+        """Ignore limits as high as the cluster: nodes may have shrunk under running pods."""
         snapshot, decisions = self.now()
         total = total_of(snapshot)
         for name in {snapshot.groups[newcomer].queue for newcomer in self.newcomers(snapshot, decisions)}:
@@ -227,7 +227,7 @@ class Rounds(RuleBasedStateMachine):
         return record.shape.requests
 
     def newcomers(self, snapshot: Snapshot, decisions: Decisions) -> list[GroupKey]:
-        """Groups that get a first plan in this round."""
+        """Return the groups that get a first plan in this cycle."""
 
         def is_new(view_key: GroupKey, decision: GroupDecision) -> bool:
             view = snapshot.groups[view_key]
@@ -237,7 +237,7 @@ class Rounds(RuleBasedStateMachine):
         return [each for each, decision in decisions.groups.items() if is_new(each, decision)]
 
     def post(self, group: str) -> None:
-        """A gang that never stood whole is posted whole."""
+        """Post a gang that never stood whole, whole."""
         view = self.world.ledger.snapshot().groups[key(group)]
         posted = self.world.post(group)
         if posted and not view.stood_whole:
@@ -253,7 +253,7 @@ class Rounds(RuleBasedStateMachine):
 
 class _Unshuffled:
     def shuffle(self, things: list[Any]) -> None:
-        """As they are."""
+        """Leave the order as it is."""
 
 
 Rounds.TestCase.settings = settings(

@@ -17,12 +17,12 @@ STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 
 
 def limited(strategy: str = "", **limits: Any) -> World:
-    """A large node, and a queue with these limits."""
+    """Return a world of a large node, and a queue with these limits."""
     return World(node("n", cpu="99"), queue("q", strategy=strategy, limits=QueueLimits(**limits)))
 
 
 def of(user: str, name: str, members: int = 1, created: str = "") -> list[object]:
-    """A group that a user made."""
+    """Return a group that a user made."""
     notes = {keys.SUBMITTER: user} if user else {}
     return gang(name, members, queue="q", created=created, notes=notes)
 

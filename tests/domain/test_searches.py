@@ -10,8 +10,9 @@ ALONE = preemption(unmanaged="Never")
 
 
 def seeking() -> World:
-    """Many groups of high priority, and one small one of low priority that runs: its room is too little for
-    any of them.
+    """Return a world with many groups of high priority and one small running group of low priority.
+
+    Its capacity is too little for any of them.
     """
     world = World(node("n", cpu="64"), queue("q", preemption=ALONE))
     world.add(gang("small", 1, queue="q", cpu="1")).start("small")
@@ -21,7 +22,7 @@ def seeking() -> World:
 
 
 def searches_until_none_is_due(world: World) -> int:
-    """How many rounds time alone brings, one each second."""
+    """Return the number of cycles that time alone brings, one each second."""
     count = 0
     while (requeue_at := world.decisions.requeue_at) is not None and requeue_at <= world.now + 1.0:
         world.advance(requeue_at - world.now).settle()

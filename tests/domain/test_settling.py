@@ -1,5 +1,7 @@
-"""Clusters with all kinds of settings at once: roles, flavors, affinity, reservations, reclaim, limits and
-strategies. Whatever happens, decisions reach a fixed point within two cycles (`World.settle`).
+"""Clusters with all kinds of settings at once.
+
+Roles, flavors, affinity, reservations, reclaim, limits and strategies: decisions reach a fixed point within
+two cycles of any event (`World.settle`).
 """
 
 from typing import Any
@@ -171,8 +173,10 @@ TestEverything.settings = settings(
 
 
 def test_a_reservation_changes_nothing_of_whether_a_gang_ever_fits() -> None:
-    """Its workers fit on flavor a alone. With its reservation, the driver found no free capacity there any
-    more and took flavor b, on which the workers never fit: the reservation ended, and was made again.
+    """Start the gang although its workers fit on flavor a alone.
+
+    With its reservation, the driver found no free capacity there any more and took flavor b, on which the
+    workers never fit: the reservation ended, and was made again.
     """
     world = World(
         node("n0", cpu="4", zone="x", labels=on_flavor("a")),

@@ -1,4 +1,4 @@
-"""Which group goes first, what is lent, and to which queues."""
+"""Order of groups, lent capacity, and the queues that may borrow it."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
 
 @each_of(0, 1)
 def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
-    """Whether room is lent to others or not: what is kept from those who borrow is not kept from them."""
+    """Start them whether or not capacity is lent to others: only borrowers are kept out."""
     world = World(node("n", cpu="9"), queue("q"), queue("r", weight=2), queue("p"))
     world.add(stranger("s", cpu="3", on="n"), gang("elastic", 2, min_member=1, queue="q"))
     world.bind("elastic-0", "n")
@@ -185,7 +185,7 @@ def test_elastic_members_stays_within_the_ceiling() -> None:
 
 @each_of(("2", WAITS), ("2500m", WAITS), ("3", STARTS), ("", STARTS))
 def test_a_capability_counts_where_pods_hold_more_than_nodes_offer(capability: str, verdict: Verdict) -> None:
-    """Those of a node that is gone are there until somebody deletes them."""
+    """Count pods of a deleted node until they are deleted."""
     given = {"cpu": capability} if capability else None
     world = World(nodes("a", "b", cpu="2"), queue("q", capability=given), gang("old", 2, queue="q")).start(
         "old"
@@ -198,8 +198,9 @@ def test_a_capability_counts_where_pods_hold_more_than_nodes_offer(capability: s
 
 
 def lent(surplus: int = 12, **weights: int) -> World:
-    """A cluster of 16 cpus; in each queue a group that stands with one member and has further ones
-    waiting.
+    """Return a cluster of 16 cpus.
+
+    In each queue a group stands with one member and has further ones waiting.
     """
     world = World(node("n", cpu="16"))
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""What a scheduler that reads its pods through Muster is shown, and when."""
+"""Pods shown to a scheduler that reads through Muster, and the time at which they are shown."""
 
 from itertools import product
 from typing import Any
@@ -149,7 +149,7 @@ def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_sched
 
 
 def _refuse_twice(world: World, words: str = MESSAGE) -> None:
-    """The first time it is shown again soon."""
+    """Refuse the pod twice; after the first time it is shown again soon."""
     world.report("g-0", words)
     world.settle().pass_time(0.6)
     assert "g-0" in world.settle().shown()
@@ -287,7 +287,7 @@ def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
 
 @each_of(("Pack", "a"), ("Spread", "b"))
 def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where: str) -> None:
-    """Also beside gangs whose claims the scheduler does not know."""
+    """Apply the placement beside gangs whose claims the scheduler does not know, too."""
     there = nodes("a", "b"), queue("q", placement=placement)
     world = viewed(*there, stranger("there", "a"), pod("p", gated=False, queue="q"))
     assert world.shown() == {"p": Appearance(where)}

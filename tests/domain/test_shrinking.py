@@ -1,4 +1,4 @@
-"""With how many members jobs start that may run with fewer."""
+"""Number of members with which shrinkable jobs start."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -85,7 +85,7 @@ def test_a_gang_that_fits_only_packed_is_packed() -> None:
 def test_a_queue_says_whether_its_pods_are_packed_or_spread(
     placement: str, nodes_: int, answer: list[str]
 ) -> None:
-    """Also for pods on their own, which the scheduler would put where it likes."""
+    """Apply the placement to single pods, too, which the scheduler would put anywhere."""
     queues = queue("q", placement=placement), queue("other")
     world = World(nodes("a", "b", cpu="8"), *queues, pod("old", on="a", cpu="2", queue="other"))
     world.add(pod("p", queue="q", cpu="500m")).settle()
@@ -262,7 +262,7 @@ def crowded(draw: st.DrawFn) -> World:
 
 
 def state(space_: Planner, pods: list[PodRecord]) -> list[object]:
-    """What is left, and where each pod could go."""
+    """Return the free capacity, and the nodes that each pod could go to."""
     affinity = space_.affinity
     where = [(affinity.is_particular(pod), affinity.admit(pod).tolist()) for pod in pods]
     return [space_.capacity.left.tolist(), *where]
@@ -329,7 +329,7 @@ def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
     kinds: list[tuple[dict[str, str], list[PodAffinityTerm], list[PodAffinityTerm]]],
     changes: list[tuple[int, int, bool]],
 ) -> None:
-    """Whatever was counted meanwhile, undone, or taken away that had been there, and in a copy, too."""
+    """Compare after counting, undoing and removing pods, and in a copy, too."""
     world = World(*(node(f"n{n}", zone="ab"[n // 2]) for n in range(3)), node("n3"))
     for n, (labels, near, far) in enumerate(kinds):
         terms = Affinity(pod_affinity=PodAffinity(near), pod_anti_affinity=PodAffinity(far))

@@ -136,7 +136,7 @@ def test_a_member_that_the_kubelet_refused_is_replaced_in_time_or_all_are_undone
 
 
 def undo(world: World, times: int) -> None:
-    """The node refuses a member of each start, and the others are evicted; all are made anew."""
+    """Refuse a member of each start on its node and evict the others; all are made anew."""
     for _ in range(times):
         world.advance(LIMITS.backoff_max).settle().scheduler_takes("g-0", "g-1").settle()
         world.finish("g-1", phase="Failed").settle()
@@ -619,7 +619,10 @@ def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:
 
 @each_of(False, True)
 def test_a_lost_member_comes_back_only_below_the_ceiling_that_its_queue_has_by_now(stood_whole: bool) -> None:
-    """Whether the gang is whole already, or still starts. A member on its way only gets another node."""
+    """Hold the member back whether the gang is whole or still starts.
+
+    One on its way only gets another node.
+    """
     world = World(nodes("n", "m"), queue("p"), queue("q"), gang("g", 3, queue="q")).settle()
     if stood_whole:
         world.start("g")

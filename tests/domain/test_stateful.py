@@ -45,8 +45,9 @@ class Events(RuleBasedStateMachine):
         self.asked_then: dict[str, int] = {}
 
     def teardown(self) -> None:
-        """Whatever happened before: once all calls have ended and time has passed, only decisions and pods
-        on nodes hold room, and what stands in pieces is completed or undone.
+        """Check the end of any history: once all calls have ended and time has passed.
+
+        Only decisions and pods on nodes hold capacity, and a gang in pieces is completed or undone.
         """
         ledger = self.world.ledger
         for claim in list(ledger.claims):
@@ -277,7 +278,7 @@ class Events(RuleBasedStateMachine):
         }
 
     def fields(self, view: GroupInfo) -> dict[str, Any]:
-        """Of a group that runs, nothing depends on when its start was."""
+        """Return the fields; nothing in a running group depends on the time of its start."""
         decision, start = self.world.decisions.groups.get(view.key), view.start
         if decision is not None and decision.verdict is Verdict.RUNNING:
             start = replace(start, admitted_at=None, released_at=None)
@@ -300,7 +301,10 @@ class Events(RuleBasedStateMachine):
 
     @invariant()
     def every_claim_has_an_owner(self) -> None:
-        """A decision, the scheduler until its answer expires, a bind call by its token, or the pod itself."""
+        """Find for each claim its owner.
+
+        A decision, the scheduler until its answer expires, a bind call by its token, or the pod itself.
+        """
         ledger = self.world.ledger
         expires_at = ledger.snapshot().expires_at
         for claim in ledger.claims:

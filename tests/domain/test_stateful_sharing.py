@@ -1,5 +1,6 @@
-"""Queues in a tree under any order of events, with room taken back: `shared_world` says what always holds,
-and numbers that are kept from round to round are those worked out anew.
+"""Queues in a tree under any order of events, with reclaim.
+
+`shared_world` has the invariants, and numbers that are kept from cycle to cycle equal those computed anew.
 """
 
 from typing import Any, NamedTuple
@@ -123,7 +124,7 @@ class Sharing(DecidedTwice):
             self.start(planned[which % len(planned)], runs)
 
     def start(self, key: GroupKey, runs: bool = True) -> None:
-        """The scheduler takes its members as far as it may; their kubelets may start them."""
+        """Start members by the scheduler as far as it may; their kubelets may start them."""
         world, name = self.world, key.partition("/")[2]
         members = {each.metadata.uid: each.metadata.name for each in world.pods.values()}
         for uid in filter(members.get, world.decisions.groups[key].plan):  # some only keep places
@@ -168,7 +169,7 @@ class Sharing(DecidedTwice):
         return [name for name in there if self.world.pods[name].status.phase in ("Pending", "Running")]
 
     def leave(self, name: str, again: bool = True) -> None:
-        """A pod is gone; its controller makes another one."""
+        """Remove a pod; its controller makes another one."""
         before = self.world.pods[name]
         group = self.world.group_of(name)
         self.world.delete(name)
@@ -259,7 +260,7 @@ class Sharing(DecidedTwice):
     @precondition(lambda self: self.old is not None)
     @rule()
     def decisions_are_published(self) -> None:
-        """Whatever came in between."""
+        """Check that decisions are published after any events."""
         assert self.old is not None
         self.world.take_over(self.old)
         self.old = None

@@ -1,5 +1,6 @@
-"""The ledger under any order of events, with a scheduler that reads its pods through Muster: what it was told
-always adds up to what may start.
+"""Ledger under any order of events, with a scheduler that reads its pods through Muster.
+
+The pods shown always add up to those that may start.
 """
 
 from hypothesis import settings
@@ -67,7 +68,7 @@ class ViewedEvents(Events):
 
     @invariant()
     def nominations_end(self) -> None:
-        """Those that are counted are on their way to their first bind call."""
+        """Check that counted nominations are on their way to their first bind call."""
         releases = self.world.ledger.shown._releases
         for where, uids in releases._nominated.items():
             for uid in uids:

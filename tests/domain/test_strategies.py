@@ -23,7 +23,7 @@ HOLD = {keys.HOLD: "true"}
 
 
 def at(hours: float) -> str:
-    """A timestamp so many hours after the world's clock began."""
+    """Return a timestamp so many hours after the world's clock began."""
     return datetime.fromtimestamp(EPOCH + 1000 + hours * 3600, UTC).isoformat()
 
 
@@ -34,7 +34,7 @@ def world_of(strategy: str, *objects: object, cpu: str = "2", **spec: Any) -> Wo
 
 
 def one(name: str, size: str = "1", priority: int = 0, created: str = "", **more: Any) -> list[object]:
-    """A group of one pod of that size."""
+    """Return a group of one pod of that size."""
     return gang(
         name,
         1,
@@ -53,7 +53,7 @@ def starting(world: World) -> list[str]:
 
 
 def end(world: World, name: str) -> World:
-    """A group's only pod ends, and is gone with its group."""
+    """End a group's only pod, which is gone with its group."""
     world.finish(f"{name}-0").settle().delete(f"{name}-0")
     world.ledger.intake.drop_group(world.decision(name).key)
     return world
@@ -121,7 +121,7 @@ def test_inside_a_queue_priority_comes_before_age(strategy: str) -> None:
 
 
 def refused(world: World, name: str) -> World:
-    """The start of a group of one fails: the scheduler refuses all nodes."""
+    """Fail the start of a group of one: the scheduler refuses all nodes."""
     world.settle().ungate(f"{name}-0").refuse(f"{name}-0")
     world.pass_time(3)
     assert world.reason(name) is Reason.BACKING_OFF, world.decision(name)
@@ -161,7 +161,10 @@ def test_a_release_before_the_failure_is_no_release() -> None:
 
 
 def rotating(*names: str, big: str = "") -> World:
-    """Groups in the order of their names that wait for one cpu of two; `big` needs two."""
+    """Return a world with groups in the order of their names that wait for one cpu of two.
+
+    `big` needs two.
+    """
     world = world_of("rotation", stranger("s", on="n", cpu="2"), cpu="2")
     for n, name in enumerate(names):
         world.add(one(name, "2" if name == big else "1", created=at(n / 60)))
@@ -312,8 +315,10 @@ COMING = st.lists(st.tuples(SIZES, st.integers(0, 2)), min_size=2, max_size=7)
 
 
 def played(strategy: str, coming: list[tuple[str, int]], **spec: Any) -> Iterator[tuple[World, list[str]]]:
-    """Groups come one after the other to a node of 4 cpu. After each decision the ones that start run, and
-    the oldest that runs ends. Yields the world before that, and who starts, until all have run.
+    """Play groups that come one after the other to a node of 4 cpu.
+
+    After each decision the ones that start run, and the oldest that runs ends. Yields the world before
+    that, and the names of the starting groups, until all have run.
     """
     world = world_of(strategy, cpu="4", **spec)
     left, running = list(enumerate(coming)), []
@@ -362,8 +367,9 @@ def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
 @given(strategy=st.sampled_from(["traverse", "priority", "rotation"]), coming=COMING)
 @settings(max_examples=examples(25), deadline=None)
 def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple[str, int]]) -> None:
-    """Nobody starts in front of a group of the same size that has a higher priority, or the same and came
-    earlier: where turns count, only if neither of them was ever passed.
+    """Start groups of equal size by priority, then by age.
+
+    Where turns count, this holds only if neither of them was ever passed.
     """
     passed: set[str] = set()
     for world, starts in played(strategy, coming):

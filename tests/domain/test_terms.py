@@ -1,4 +1,4 @@
-"""Which terms select a pod, and which pods a term: the same by index as by looking at all of them."""
+"""Terms that select a pod, and pods that a term selects: the same by index as by a comparison with all."""
 
 from collections import Counter
 from collections.abc import Mapping

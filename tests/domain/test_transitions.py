@@ -1,4 +1,4 @@
-"""Which changes of a group's decision are worth an Event."""
+"""Changes of a group's decision that lead to an Event."""
 
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid

@@ -25,7 +25,7 @@ STARTS, WAITS = Verdict.STARTING, Verdict.WAITING
 
 
 def cpus(total: int, *demands: QueueDemand) -> dict[str, float]:
-    """What each deserves."""
+    """Return the deserved cpu of each queue."""
     shares = divide({"cpu": total}, demands)
     return {name: share.deserved.get("cpu", 0.0) for name, share in shares.items()}
 
@@ -207,7 +207,10 @@ def test_a_guarantee_is_kept_from_all_others_together() -> None:
 
 
 def test_guarantees_above_what_there_is_are_met_in_proportion() -> None:
-    """Of 8 cpus, 1,000 and 3,000 are guaranteed: 2 and 6. Who comes first has no more than its part."""
+    """Divide in proportion: 1,000 and 3,000 of 8 cpus are guaranteed, which gives 2 and 6.
+
+    The first in order has no more than its part.
+    """
     world = tree(queue("a", guarantee={"cpu": "1000"}), queue("b", guarantee={"cpu": "3000"}), cpu="8")
     assert world.settle().queue("a").unmet == {"cpu": 2000}
     world.add([gang(f"a{n}", 1, queue="a") for n in range(8)]).settle()

@@ -1,6 +1,7 @@
-"""The division against its definition, in exact fractions (tests/oracle/shares.py): at each level of the tree
-the children have clamp(level * weight, guarantee, min(request, ceiling)), with the level at which they have
-all of the room.
+"""Division against its definition, in exact fractions (tests/oracle/shares.py).
+
+At each level of the tree the children have clamp(level * weight, guarantee, min(request, ceiling)), with the
+level at which they have all of the capacity.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What people suppose: every term does what the real change would do, and what makes no sense is named."""
+"""Terms of what-if: each does what the real change would do, and invalid ones are named."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 
 def world(*objects: Any, cpu: str = "4") -> World:
-    """A node of four cores, on which `runs` has three; `waits` wants two."""
+    """Return a world with a node of four cores, on which `runs` has three; `waits` wants two."""
     made = World(node("n", cpu=cpu), queue("q", preemption=NEVER), queue("r", preemption=NEVER))
     made.add(gang("runs", 1, queue="q", cpu="3", created="2026-01-01")).start("runs")
     return made.add(gang("waits", 1, queue="q", cpu="2", created="2026-01-02"), *objects).settle()
@@ -148,7 +148,7 @@ def test_a_pod_of_others_that_is_gone() -> None:
 
 @each_of("delete=job/train", "delete=job/team/train", "delete=podgroup/podgroup-uid-train")
 def test_a_workload_that_is_gone(term: str) -> None:
-    """Whose pods Muster made a group for."""
+    """Name the group that Muster made for pods of the workload."""
     owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
     unit = group("podgroup-uid-train", 1, "q")
     unit = replace(unit, metadata=replace(unit.metadata, owner_references=owners))
@@ -172,7 +172,7 @@ def test_a_flavor_that_its_queue_may_not_use_yet() -> None:
 
 
 def test_who_would_pay_for_it() -> None:
-    """Of two that want the last core of a kind, the other one waits longer."""
+    """Name the other of two groups that want the last core of a kind, as it waits longer."""
     made = World(node("n", cpu="4"), queue("q", preemption=NEVER))
     made.add(gang("runs", 1, queue="q", cpu="4", created="2026-01-01")).start("runs")
     for number, name in enumerate(("first", "second"), start=2):

@@ -219,7 +219,7 @@ def test_a_driver_starts_alone_while_the_room_of_its_executors_is_kept() -> None
 
 
 def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone() -> None:
-    """As after an upgrade: its group was of one member, and gets a larger number."""
+    """Leave the job alone, as after an upgrade: its group was of one member, and gets a larger number."""
     there = world(node("n", cpu="2")).add(*members(4), pod_group(group(), 1)).settle()
     (first, *_) = there.plan(group())
     there.scheduler_takes(first).settle()
@@ -234,7 +234,7 @@ def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone
 
 @each_of(PYTORCH, JobKind("kubeflow.org/v2beta1", "MPIJob"))
 def test_what_a_job_says_of_its_run_counts_for_pods_that_are_not_managed(kind: JobKind) -> None:
-    """Those of an MPIJob are one group by its name, of others by its UID."""
+    """Group pods of an MPIJob by its name, of other kinds by UID."""
     there = world(node("n", cpu="9"))
     labels = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "mpi-operator"}
     of_mpi = labels if kind.kind == "MPIJob" else {}

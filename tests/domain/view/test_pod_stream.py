@@ -46,7 +46,7 @@ class Pair:
             pass
 
     def move_on(self, connection: Connection) -> int:
-        """Returns the version that the client has then."""
+        """Return the version that the client has then."""
         self.api.pass_by()
         self.muster.send_bookmark(connection)
         return self.api.version
@@ -105,7 +105,7 @@ def test_what_is_repeated_brings_no_bound_pod_back(pair: Pair) -> None:
 
 
 def test_a_list_ends_a_pod_that_an_informer_may_have_in_another_way(pair: Pair) -> None:
-    """As it was shown by the process before this one, in the same version of the pod."""
+    """End the pod as the process before this one showed it, in the same version of the pod."""
     pair.muster.ledger.release(pair.uid, N1)
     assert pair.muster.list(2, 2) == []
     assert pair.events(pair.muster.watch(2, 2)) == [("ADDED", "n1")]
