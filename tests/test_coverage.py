@@ -8,7 +8,7 @@ from tools.coverage import FLOORS, Reached, below, reached
 
 
 def report(**covered: tuple[int, int]) -> dict[str, Any]:
-    """Of 100 lines and 50 branches in each file, by its name."""
+    """Return a report of 100 lines and 50 branches in each file, by its name."""
     return {
         "files": {
             f"extender/{name.replace('__', '/')}.py": {

@@ -1,4 +1,4 @@
-"""What the pages say is so: links lead somewhere, commands exist, tables are in step with the code."""
+"""Facts of the pages: links lead somewhere, commands exist, tables are in step with the code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks, those inside lists as well."""
+    """Return the fenced blocks, those inside lists as well."""
     found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)
     return [
         Block(language, "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True)))
@@ -76,7 +76,7 @@ def typed(page: Path) -> Iterator[str]:
 
 
 def rows(page: str, first: str) -> list[list[str]]:
-    """The cells of the table whose first column is called so."""
+    """Return the cells of the table whose first column has this head."""
     lines = (ROOT / page).read_text().splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith(f"| {first} |")) + 2
     table = []
@@ -139,7 +139,7 @@ def test_tasks_and_commands_exist(page: Path) -> None:
 
 
 def commands(start: click.Command) -> Iterator[click.Command]:
-    """This one and all below it."""
+    """Yield this command and all below it."""
     yield start
     for command in start.commands.values() if isinstance(start, click.Group) else ():
         yield from commands(command)
@@ -297,7 +297,7 @@ def test_the_readme_gang_is_whole() -> None:
 
 
 def test_the_first_gang_example_is_larger_than_its_nodes() -> None:
-    """What its head says: 18 cpu for nodes of 12, and no gang alone is too large."""
+    """Compare the example with its head: 18 cpu for nodes of 12, and no gang alone is too large."""
     pods = [each for each in yaml.safe_load_all(EXAMPLES[0].read_text()) if each["kind"] == "Pod"]
     asked: Counter[str] = Counter()
     for pod in pods:
@@ -318,7 +318,7 @@ def names(path: str, documents: Iterable[Json]) -> set[str]:
 
 
 def faults(document: Json) -> list[str]:
-    """What the API server would refuse about a Queue or a PodGroup; nothing is said of other kinds."""
+    """Return the API server's errors about a Queue or a PodGroup; other kinds have none."""
     schema = schemas().get(document["kind"]) if document["apiVersion"] == OUR_API else None
     return list(violations(schema, document, document["kind"])) if schema else []
 

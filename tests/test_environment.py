@@ -1,4 +1,4 @@
-"""Which program installs, what it is told, and what happens without uv."""
+"""Environment: the program that installs, its arguments, and the case without uv."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ def program(folder: Path, name: str, script: str = PRINTS_ITS_COMMAND) -> None:
 
 
 def make(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """With the programs of this folder, which count as a finished environment."""
+    """Run the tool with the programs of this folder, which count as a finished environment."""
     command = [sys.executable, "-m", "tools.environment", f"--folder={folder}", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 

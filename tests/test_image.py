@@ -1,4 +1,4 @@
-"""Which engine builds the image, what it is told, and what people hear when none answers."""
+"""Engine that builds the image: the choice, its arguments, and the message when none answers."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def engine(folder: Path, name: str, script: str = 'echo "$0" "$@"') -> None:
 
 
 def make_image(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """The tool with this folder's engines and no others."""
+    """Run the tool with this folder's engines and no others."""
     command = [sys.executable, "-m", "tools.image", *arguments]
     environment = {**os.environ, "PATH": str(folder)}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -91,7 +91,7 @@ def test_each_install_may_change_jobs_of_kubernetes_and_the_rest_is_granted_apar
 
 
 def test_the_release_has_a_file_for_each_api_group_and_one_for_all() -> None:
-    """What they hold is what their components do."""
+    """Compare the content of the files with their components."""
     wanted = {f"muster-jobs-{name}.yaml": documents(FOLDER / name / "rbac.yaml") for name in FURTHER_JOBS}
     wanted["muster-jobs-all.yaml"] = [document for each in wanted.values() for document in each]
     found = {name: list(yaml.safe_load_all(release.rights(each))) for name, each in release.JOBS.items()}

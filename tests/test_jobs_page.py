@@ -26,7 +26,7 @@ KINDS = {kind: found for found in ROW.finditer(PAGE) for kind in kinds_of(found[
 
 
 def texts(signs: tuple[Sign, ...]) -> Iterator[str]:
-    """What the page has to mention."""
+    """Yield the texts that the page has to mention."""
     for sign in signs:
         if sign.condition:
             yield f"condition `{sign.condition}`"

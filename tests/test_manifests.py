@@ -1,4 +1,4 @@
-"""What is shipped as YAML keeps the rules that no API server checks for us."""
+"""Shipped YAML: rules that no API server checks for us."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_each_install_leaves_out_only_the_other() -> None:
 
 
 def reached(folder: Path) -> set[Path]:
-    """The files that kustomize reads for what is in this folder."""
+    """Return the files that kustomize reads for this folder."""
     kustomization = folder / "kustomization.yaml"
     found = {kustomization}
     for each in documents(kustomization)[0].get("resources", []):
@@ -199,8 +199,10 @@ def test_a_planned_node_is_always_offered_and_muster_says_who_is_evicted(name: s
 
 
 def test_with_the_view_only_marked_pods_are_asked_about_and_nobody_is_evicted() -> None:
-    """A planned node is nominated, which is tried first, so sampling does no harm. Without a filter call no
-    preempt call either could keep the scheduler from evicting somebody: it is told not to.
+    """Nominate the planned node, which is tried first, so sampling does no harm.
+
+    Without a filter call no preempt call either could keep the scheduler from evicting a pod: it is told
+    not to.
     """
     found = scheduler_configuration("sidecar.yaml")
     asked, binder = found["extenders"]
@@ -392,7 +394,10 @@ def test_the_dashboard_may_ask_about_others_and_no_more() -> None:
 
 
 def test_tenants_change_no_queues_and_create_no_commands() -> None:
-    """What is added to the roles edit and view; LocalQueues, and queues in all namespaces, are for admin."""
+    """Check the additions to the roles edit and view.
+
+    LocalQueues, and queues in all namespaces, are for admin.
+    """
     for role in ROLES:
         flagged = {name.rpartition("-")[2] for name in role["metadata"]["labels"] if "/aggregate-to-" in name}
         for rule in role["rules"] if flagged else ():

@@ -46,7 +46,7 @@ def expressions() -> Iterator[str]:
 
 
 def series() -> dict[str, tuple[str, ...]]:
-    """The labels of every series that Muster serves."""
+    """Return the labels of every series that Muster serves."""
     ours = [var for var in vars(metrics).values() if isinstance(var, MetricWrapperBase)]
     return {
         f"{our._name}{suffix}": tuple(our._labelnames) for our in ours for suffix in SUFFIXES[str(our._type)]
@@ -74,7 +74,7 @@ def test_labels_that_are_asked_for_exist(expression: str) -> None:
 
 
 def documented(label: str, metric: str) -> set[str]:
-    """The values that docs/reference/metrics.md gives for a label of a metric."""
+    """Return the values that docs/reference/metrics.md gives for a label of a metric."""
     rows = (ROOT / "docs" / "reference" / "metrics.md").read_text().splitlines()
     (row,) = [row for row in rows if row.startswith(f"- `{label}` of `{metric}`: ")]
     return set(re.findall(r"`(\w+)`", row.partition(": ")[2]))

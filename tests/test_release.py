@@ -1,4 +1,4 @@
-"""What a release renders, as far as no kustomize is needed; tests/e2e/test_release.py has the rest."""
+"""Release as rendered without kustomize; tests/e2e/test_release.py has the rest."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""What an installed Muster carries of the repository's files."""
+"""Files of the repository in an installed Muster."""
 
 import tomllib
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""Imports and names of types in extender/: arrows go down, there are few of them, and the architecture page
-lists them; a public name of a type is defined once. `make shape` prints the figures.
+"""Imports and names of types in extender/.
+
+Arrows go down, there are few of them, and the architecture page lists them; a public name of a type is
+defined once. `make shape` prints the figures.
 """
 
 import ast
@@ -35,7 +37,11 @@ def pairs(known: dict[str, Module]) -> set[Arrow]:
 
 
 def order_of(pairs: Iterable[Arrow]) -> list[str]:
-    """Those that import nothing first. Raises CycleError."""
+    """Return the modules without imports first.
+
+    Raises:
+        CycleError: the imports form a cycle.
+    """
     graph: dict[str, set[str]] = {}
     for one, other in pairs:
         graph.setdefault(one, set()).add(other)

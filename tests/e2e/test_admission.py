@@ -1,4 +1,4 @@
-"""What may be written: a real API server asks Muster, and its own policies while Muster is down."""
+"""Admission on a real API server: by Muster's webhooks, and by policies while Muster is down."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def review(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
 
 
 def refusal(action: Callable[[], object], status: int) -> str:
-    """The refusal of what must be refused."""
+    """Return the refusal of an action that must be refused."""
     with pytest.raises(ApiError) as refused:
         action()
     assert refused.value.status == status, str(refused.value)
@@ -79,7 +79,7 @@ def job(stage: Stage, name: str, **annotations: str) -> Json:
 
 
 def closed(stage: Stage, review: Muster, name: str) -> None:
-    """A queue that Muster knows to be Closed."""
+    """Create a queue that Muster knows to be Closed."""
     stage.queue(name, state="Closed")
     wait_for(lambda: _states(review).get(name) == "Closed", what=f"{name} known as Closed")
 
@@ -239,7 +239,10 @@ def _kubectl_apply(stage: Stage, *file: Json) -> str:
 
 
 def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, review: Muster) -> None:
-    """Those before it are refused; what was found out about them is no answer to who comes later."""
+    """Refuse groups before the queue exists.
+
+    The cached result of their look-up does not answer later ones.
+    """
     group = objects.pod_group("late", namespace=stage.namespace, min_member=1, queue="late")
     for _ in range(5):
         with ThreadPoolExecutor(8) as writers:
@@ -517,7 +520,10 @@ def _plugins_group(stage: Stage, queue: str) -> Json:
 
 
 def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, review: Muster) -> None:
-    """Of 8 cpus `team` may hold 2, `faculty` 3 with two queues below it, and `guest` borrow 1 above its 2."""
+    """Resize within 2 of 8 cpus for `team`, 3 for `faculty` with two queues below, 1 borrowed for `guest`.
+
+    `guest` has 2 of its own.
+    """
     stage.nodes(1, cpu="8")
     stage.queue("team", capability={"cpu": "2"})
     stage.queue("faculty", capability={"cpu": "3"})
@@ -546,7 +552,7 @@ def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, review: M
 
 
 def _show_amounts(stage: Stage, pod: str) -> None:
-    """As kubelets do that can resize: the API server lets nobody resize a pod on another."""
+    """Show amounts as kubelets do that can resize: the API server lets nobody resize a pod on another."""
     running = stage.pod(pod)["status"]["containerStatuses"]
     shown = [{**each, "resources": {"requests": {"cpu": "1"}}} for each in running]
     stage.api.patch(PODS, pod, {"status": {"containerStatuses": shown}}, stage.namespace, "status")

@@ -26,7 +26,7 @@ def _containers(*memory: str) -> list[Json]:
 
 
 def _idle(muster: Muster, node: str) -> Json:
-    """Empty while Muster does not know the node."""
+    """Return the idle amounts of a node, empty while Muster does not know the node."""
     return next((each["idle"] for each in muster.debug("/debug/nodes") if each["name"] == node), {})
 
 

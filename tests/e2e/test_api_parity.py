@@ -132,7 +132,7 @@ def test_both_refuse_the_table_of_refusals_for_the_same_fields(real: Client, our
 
 
 def refused(api: Client) -> Iterator[tuple[str, tuple[int, frozenset[str]]]]:
-    """By the name of each refusal: its status and the fields that are named."""
+    """Yield by the name of each refusal its status and the named fields."""
     api.exchange("POST", "/api/v1/namespaces", json.dumps(BEFORE[0].body).encode(), JSON)
     for each in refusals():
         path = f"{each.path(NAMESPACE)}?dryRun=All"
@@ -149,7 +149,7 @@ def test_both_refuse_pods_beyond_a_quota_and_count_the_others(real: Client, ours
 
 
 def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
-    """The answers to new pods, and what is used at the end."""
+    """Return the answers to new pods, and the usage at the end."""
     hard = {"requests.cpu": "1500m", "limits.memory": "2Gi", "pods": "4"}
     used = {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}}
     made = Sent("the quota", "POST", QUOTAS, named("ResourceQuota", "q", spec={"hard": hard}))
@@ -178,7 +178,7 @@ def test_both_keep_the_same_account_of_fields(real: Client, ours: Client) -> Non
 
 
 def reserved(status: int, obj: Json) -> Any:
-    """What is left of an answer when times, identities and the order of entries do not count."""
+    """Return the answer without times, identities and the order of entries."""
     if status >= 300:
         return answer(status, obj)
     meta = obj["metadata"]
@@ -192,7 +192,7 @@ def reserved(status: int, obj: Json) -> Any:
 
 @pytest.fixture(scope="module")
 def quota_kinds(cluster: ControlPlane) -> Iterator[None]:
-    """Those that a cluster has only with a component, or of others."""
+    """Install kinds that a cluster has only with a component, or from other projects."""
     elastic = list(yaml.safe_load_all((DATA / "elastic-quotas.yaml").read_text()))
     written = [*manifests.apply(cluster.admin, "quota/crd.yaml"), *manifests.install(cluster.admin, elastic)]
     yield
@@ -207,7 +207,7 @@ def test_both_show_the_same_columns(real: Client, ours: Client, kind: ResourceKi
 
 
 def columns(api: Client, path: str) -> list[tuple[str, int]]:
-    """The names of a Table's columns, and which of them are for -o wide."""
+    """Return the names of a Table's columns, and which of them are for -o wide."""
     shown = api.request("GET", path, accept=TABLE)
     return [(column["name"], column["priority"]) for column in shown["columnDefinitions"]]
 

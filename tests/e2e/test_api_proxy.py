@@ -25,7 +25,7 @@ def tunnels(stage: Stage) -> Iterator[TunnelProxy]:
 
 
 def _kubeconfig(stage: Stage, user: User, **cluster: str) -> Path:
-    """Of an API server that is far away."""
+    """Return the kubeconfig of a remote API server."""
     near = stage.cluster.kubeconfig(user)
     config = json.loads(near.read_text())
     at = {"server": f"https://{FAR}:{PORT}", "tls-server-name": loopback.host()}

@@ -1,4 +1,4 @@
-"""What one object can never have, or the scheduler refuses, costs its own group turns and nobody else."""
+"""Failing starts, as of impossible objects or refused pods: their own group loses turns and no other."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ NO_CLAIM: Json = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimN
 
 
 def scheduled(stage: Stage, group: str) -> str:
-    """What the condition of a PodGroup says in words."""
+    """Return the message in the condition of a PodGroup."""
     conditions = stage.pod_group(group).get("status", {}).get("conditions", [])
     return next((found["message"] for found in conditions if found["type"] == "Scheduled"), "")
 
@@ -51,7 +51,7 @@ def test_a_suspended_job_that_fits_nowhere_keeps_nobody_out(stage: Stage, schedu
 def test_a_gang_that_names_a_claim_that_does_not_exist_backs_off(
     stage: Stage, scheduler: KubeScheduler, members: int
 ) -> None:
-    """Whatever its size, its start has failed, and plain gangs start beside it at once."""
+    """Back off for any size of the gang, and start plain gangs beside it at once."""
     stage.nodes(4, cpu="300", pods="1000")
     stage.gang("mistyped", members, cpu="1", **NO_CLAIM)
     stage.wait_reason("mistyped", "BackingOff")
@@ -89,7 +89,7 @@ def test_pods_of_others_that_repel_ours_are_known(stage: Stage, scheduler: KubeS
 
 @pytest.fixture
 def site_policy(stage: Stage) -> Iterator[None]:
-    """An admission policy of the site: no pod whose name begins with `doomed` is bound."""
+    """Apply an admission policy of the site: no pod whose name begins with `doomed` is bound."""
     name = stage.namespace
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
     denied = f"request.namespace != '{name}' || !request.name.startsWith('doomed')"

@@ -1,4 +1,4 @@
-"""What nobody should ask, asked of the running server; and its end while it holds calls."""
+"""Invalid requests to the running server, and its end while it holds calls."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def test_bind_refuses_what_makes_no_sense_in_words(
 def test_bind_refuses_pods_of_others_and_nodes_that_do_not_suit(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Also one that could run nowhere else, past its nodeSelector."""
+    """Refuse a node past the nodeSelector for a pod that could run nowhere else, too."""
     stage.nodes(1, cpu="4")
     (foreign,) = stage.pods("foreign", 1, scheduler="default-scheduler", nodeSelector={"only": "there"})
     (ours,) = stage.pods("ours", 1, nodeSelector={"kubernetes.io/hostname": "n1"})
@@ -106,8 +106,9 @@ def test_bad_requests_are_told_what_is_wrong(stage: Stage, muster: Muster) -> No
 
 
 def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
-    """Two of three wait at the barrier for one that cannot come. The scheduler gets an answer for each, and
-    the gang starts when Muster is back and the third one can come.
+    """Answer each held call: two of three wait at the barrier for one that cannot come.
+
+    The gang starts when Muster is back and the third one can come.
     """
     stage.nodes(2, cpu="4")
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "nowhere"}}
@@ -129,7 +130,7 @@ def _stop_is_reported(scheduler: KubeScheduler, names: list[str]) -> bool:
 
 
 def _bind(muster: Muster, stage: Stage, name: str, uid: str, node: str, namespace: str = "") -> str:
-    """The error's words. The status is 200 all the same: the scheduler reads no other."""
+    """Return the message of the error; its status is 200, as the scheduler reads no other."""
     where = namespace or stage.namespace
     asked = {"PodName": name, "PodNamespace": where, "PodUID": uid, "Node": node}
     return str(_ask(muster, "bind", asked)["Error"])
@@ -141,7 +142,7 @@ def _uid(stage: Stage, pod: str) -> str:
 
 
 def _claim(muster: Muster, pod: str) -> str | None:
-    """How firm the pod's claim on room is."""
+    """Return the stage of the pod's claim."""
     claims = [claim for node in muster.debug("/debug/nodes") for claim in node["claims"]]
     return next((claim["stage"] for claim in claims if claim["pod"].endswith(f"/{pod}")), None)
 

@@ -46,7 +46,7 @@ def issuing(stage: Stage, gates: str) -> Iterator[None]:
 
 @pytest.fixture
 def port(stage: Stage, issuing: None, tmp_path: Path) -> Iterator[Port]:
-    """What kustomize makes of the component, applied. The Service leads to loopback, by its name."""
+    """Yield a port behind the applied kustomize component; the Service leads to loopback, by its name."""
     port = Port()
     release = build.release(stage.cluster.kubernetes)
     folder = installs.overlay(tmp_path, "sidecar", ["cert-manager"], release)
@@ -83,8 +83,10 @@ def test_the_certificate_is_issued_trusted_and_served(stage: Stage, review: Must
 
 @pytest.mark.parametrize("gates", ["", "CAInjectorMerging=false"], ids=["merging", "replacing"])
 def test_renewals_refuse_nothing(stage: Stage, review: Muster, port: Port, volume: Path, gates: str) -> None:
-    """Not even those of the CA, nor while the kubelet has yet to bring Muster what the API server trusts: the
-    new CA beside the old one or, as with older releases, instead of it.
+    """Accept renewals of all certificates, those of the CA included.
+
+    Reviews pass before the kubelet brings Muster the certificate that the API server trusts: the new CA
+    beside the old one or, as with older releases, instead of it.
     """
     with load(stage.api) as refusals:
         _renew(stage, AUTHORITY)
@@ -105,7 +107,7 @@ def _at(document: Json, port: Port) -> Json:
 
 
 def _service() -> Json:
-    """The API server connects to the machine that this names, and asks there for the Service's own name."""
+    """Return the Service: the API server connects to its externalName, and asks for its own name."""
     metadata = {"name": "muster-webhook", "namespace": NAMESPACE}
     spec = {"type": "ExternalName", "externalName": "localhost"}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
@@ -116,7 +118,7 @@ def _secret_name(certificate: str) -> str:
 
 
 def _issued(stage: Stage, certificate: str, before: str = "") -> Json:
-    """The Secret of a Certificate that is ready, once it holds another than before."""
+    """Return the Secret of a Certificate that is ready, once it differs from the one before."""
 
     def ready() -> Json | None:
         found = stage.api.get(CERTIFICATES, certificate, NAMESPACE)
@@ -131,7 +133,7 @@ def _issued(stage: Stage, certificate: str, before: str = "") -> Json:
 
 
 def _renew(stage: Stage, certificate: str) -> Json:
-    """As `cmctl renew` asks for it. The new Secret."""
+    """Renew the certificate as `cmctl renew` does, and return the new Secret."""
     before = _issued(stage, certificate)["data"]["tls.crt"]
     asked = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "asked for"}
     conditions = stage.api.get(CERTIFICATES, certificate, NAMESPACE)["status"]["conditions"]
@@ -141,7 +143,7 @@ def _renew(stage: Stage, certificate: str) -> Json:
 
 
 def _trusts(stage: Stage, secret: Json) -> bool:
-    """Whether the API server knows Muster by the CA of this certificate, with or without others."""
+    """Return whether the API server trusts the CA of this certificate, with or without others."""
     kinds = (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS)
     webhooks = [each for kind in kinds for each in stage.api.get(kind, "kube-muster")["webhooks"]]
     bundles = [_decoded(webhook["clientConfig"].get("caBundle", "")) for webhook in webhooks]

@@ -88,7 +88,7 @@ def _rights(admin: Shell) -> str:
 
 
 def test_check_says_how_the_secret_of_mutual_tls_is_made(tmp_path: Path) -> None:
-    """What it says is run as it stands, by an administrator."""
+    """Run the commands of the message as they stand, as an administrator."""
     with ControlPlane(kubernetes=KUBERNETES) as cluster:
         admin = Shell(cluster, ADMIN, NAMESPACE)
         overlay = installs.overlay(
@@ -137,7 +137,7 @@ class Site:
         self._serve()
 
     def _run_pod(self) -> None:
-        """As the controller and a kubelet do."""
+        """Run the pod as the controller and a kubelet do."""
         deployment = self.api.patch(DEPLOYMENTS, "muster", {"spec": {"replicas": 1}}, NAMESPACE)
         ready = dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas", "availableReplicas"), 1)
         self.api.patch(DEPLOYMENTS, "muster", {"status": ready}, NAMESPACE, "status")
@@ -149,7 +149,7 @@ class Site:
         self.api.patch(PODS, POD, {"status": status}, NAMESPACE, "status")
 
     def _serve(self) -> None:
-        """The pod is behind the service of the webhooks."""
+        """Put the pod behind the service of the webhooks."""
         labels = {"kubernetes.io/service-name": SERVICE}
         metadata = {"name": SERVICE, "namespace": NAMESPACE, "labels": labels}
         slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4"}
@@ -157,7 +157,7 @@ class Site:
         self.api.create(ENDPOINT_SLICES, {**slices, "metadata": metadata, "endpoints": ends})
 
     def start_muster(self, stack: ExitStack) -> Muster:
-        """The pod and the service lead to it; it need not become ready."""
+        """Start Muster, which pod and service lead to; it need not become ready."""
         port = Port()
         flags = ("--webhook-certificates=self-signed", f"--webhook-listen=127.0.0.1:{port.number}")
         kubeconfig = self.cluster.kubeconfig(self._user)
@@ -175,7 +175,7 @@ class Site:
         stack.enter_context(KubeScheduler(self.cluster, **beside(muster), **options))
 
     def schedule_one(self) -> None:
-        """A pod of ours gets a node, so the scheduler has called."""
+        """Schedule a pod of ours, so that the scheduler has called."""
         self.api.create(NODES, objects.node("n0"))
         self.api.create(PODS, objects.pod("one", namespace="default"))
         wait_for(lambda: "nodeName" in self.api.get(PODS, "one", "default")["spec"], what="a pod bound")
@@ -185,7 +185,7 @@ class Site:
         return {"muster": muster.address, "user": self._user, "leader_elect": True, "host": POD}
 
     def waits_for_members(self) -> None:
-        """A pod of ours that has room and may not start: a scheduler that sees it asks Muster."""
+        """Create a pod of ours that fits and may not start: a scheduler that sees it asks Muster."""
         self.api.create(POD_GROUPS, objects.pod_group("half", namespace="default", min_member=2))
         self.api.create(PODS, objects.pod("half-0", namespace="default", group="half"))
 
@@ -195,7 +195,7 @@ class Site:
         return found
 
     def wrong(self) -> dict[str, str]:
-        """What `muster check` finds, by subject, and the first of each; the exit status fits."""
+        """Return the first finding of `muster check` for each subject; the exit status must fit."""
         done = self._admin("check", "-o", "json")
         assert done.stderr == ""
         found = [each for each in json.loads(done.stdout) if each["state"] != "ok"]
@@ -203,7 +203,7 @@ class Site:
         return {each["subject"]: each["message"] for each in reversed(found)}
 
     def wait_wrong(self, *subjects: str) -> dict[str, str]:
-        """Until exactly these are."""
+        """Wait until exactly these findings remain."""
         found: dict[str, str] = {}
 
         def so_it_is() -> bool:
@@ -276,7 +276,7 @@ def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> 
 
 
 def _configure(site: Site, file: str) -> None:
-    """The Deployment alone: whatever runs goes on."""
+    """Change the Deployment alone: running pods go on."""
     (scheduler,) = site.api.get(DEPLOYMENTS, "muster", NAMESPACE)["spec"]["template"]["spec"]["containers"]
     scheduler["command"] = ["kube-scheduler", f"--config=/etc/kubernetes/muster/{file}"]
     changed = {"spec": {"template": {"spec": {"containers": [scheduler]}}}}
@@ -284,7 +284,7 @@ def _configure(site: Site, file: str) -> None:
 
 
 def _distrust(site: Site) -> None:
-    """The bundle is of somebody else, and nobody puts it right."""
+    """Set the bundle of another CA, which nobody corrects."""
     other = make_pair(["localhost"], 90 * 86400, time.time()).authority
     bundle = base64.b64encode(other).decode()
     hooks = site.api.get(VALIDATING_WEBHOOKS, "kube-muster")["webhooks"]

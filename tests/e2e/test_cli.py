@@ -37,7 +37,7 @@ def admin(stage: Stage) -> Shell:
 
 @pytest.fixture
 def submitter(stage: Stage) -> Shell:
-    """A user with the role edit in the namespace of the test, and nothing else."""
+    """Return the shell of a user with the role edit in the namespace of the test, and nothing else."""
     stage.give_edit(SUBMITTER.name)
     shell = Shell(stage.cluster, SUBMITTER, stage.namespace)
     wait_for(lambda: shell("pg", "list").returncode == 0, what="the role is in force")
@@ -277,7 +277,7 @@ def test_a_pod_in_a_closed_queue_waits_without_a_group_and_says_why(
 
 
 def _messages(stage: Stage, pod: str) -> set[str]:
-    """The reasons of the events on a pod."""
+    """Return the reasons of the events on a pod."""
     about = f"involvedObject.kind=Pod,involvedObject.name={pod}"
     return {each["reason"] for each in stage.api.items(EVENTS, stage.namespace, fieldSelector=about)}
 

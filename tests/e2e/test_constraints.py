@@ -145,7 +145,7 @@ def test_members_without_their_volume(stage: Stage, scheduler: KubeScheduler) ->
 
 
 def _assert_others_start(stage: Stage) -> None:
-    """Those who want the same amount, but nothing special, are served while others wait."""
+    """Check that plain pods of the same amount start while others wait."""
     others = [*stage.gang("others", 2, gated=True), *stage.pods("other", 1)]
     stage.wait_phase(others)
     stage.delete_pods(others)

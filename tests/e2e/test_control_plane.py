@@ -75,8 +75,9 @@ def test_a_kubelet_that_was_off_makes_up_for_it(stage: Stage) -> None:
 def test_a_stock_scheduler_accepts_our_configuration(
     stage: Stage, config: str, muster_user: User, tls: Path
 ) -> None:
-    """As it is shipped, but for the kubeconfig and the place of the certificates; it becomes leader with the
-    rights that the manifests give.
+    """Run the shipped configuration, except for the kubeconfig and the place of the certificates.
+
+    The scheduler becomes leader with the rights that the manifests give.
     """
     user, lease = (
         (muster_user, "muster-scheduler") if config == "sidecar-gates.yaml" else (SCHEDULER, "kube-scheduler")

@@ -1,6 +1,4 @@
-"""The dashboard in the cluster: who has a token of the API server's sees what kubectl would show them, and
-changes what kubectl would let them change, as themselves.
-"""
+"""Dashboard in the cluster: holders of a token see and change as themselves what kubectl would allow."""
 
 import http.client
 import json
@@ -83,7 +81,7 @@ class Browser:
         return {f"{each['namespace']}/{each['name']}" for each in json.loads(body)["groups"]}
 
     def do(self, group: str, path: str, **fields: str) -> tuple[int, str]:
-        """As a form on the page of a group sends it."""
+        """Send the form on the page of a group."""
         _, page = self.ask(group)
         found = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
         assert found, page

@@ -32,7 +32,7 @@ QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 
 @pytest.fixture
 def muster(stage: Stage, muster_user: User, tls: Path) -> Iterator[Muster]:
-    """With the policy that marks pods in force."""
+    """Yield a Muster with the policy in force that marks pods."""
     with stage.policy("default-scheduler/admission-policy.yaml"):
         names, folder = (DEFAULT, "muster"), f"--tls-folder={tls / 'muster'}"
         yield stage.start_muster(folder, user=muster_user, scheduler_names=names)
@@ -40,7 +40,7 @@ def muster(stage: Stage, muster_user: User, tls: Path) -> Iterator[Muster]:
 
 @pytest.fixture
 def scheduler(stage: Stage, muster: Muster, tls: Path) -> KubeScheduler:
-    """The cluster's own, with its own account; Muster is its extender for marked pods."""
+    """Return the cluster's own scheduler with its own account; Muster is its extender for marked pods."""
     return stage.start_scheduler("default-scheduler.yaml", muster=muster.address, tls=tls / "scheduler")
 
 
@@ -82,7 +82,7 @@ def test_certificates_of_another_ca_come_in_the_middle_of_a_start(
 
 
 def _is_answered(muster: Muster, folder: Path) -> bool:
-    """Who comes with the scheduler's certificate of this folder."""
+    """Return whether a caller with the scheduler's certificate of this folder gets an answer."""
     host, _, port = muster.address.partition(":")
     known = ssl.create_default_context(cafile=folder / "ca.crt")
     known.load_cert_chain(folder / "tls.crt", folder / "tls.key")
@@ -124,7 +124,7 @@ def test_who_shows_no_certificate_is_not_answered(
 def test_with_muster_dead_only_its_own_pods_wait(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Whether they wait at their gate or, already let in, in the scheduler: they start when it is back."""
+    """Start pods when it is back, whether they wait at their gate or, already admitted, in the scheduler."""
     stage.nodes(3, cpu="5")
     stage.pods("filler", 3, cpu="4", scheduler="nobody")
     for number in range(3):
@@ -177,7 +177,7 @@ def test_a_namespace_names_the_queue_of_its_pods(
 
 
 def _bind_nothing(caller: HTTPConnection) -> int:
-    """The status; whoever is not let in gets none."""
+    """Return the status; a caller that is not admitted gets none."""
     caller.request("POST", "/v1/bind", b"{}")
     return caller.getresponse().status
 

@@ -1,4 +1,4 @@
-"""What a Muster decides on a real control plane is decided again, elsewhere, on its dump."""
+"""Dumps of a real control plane: the decisions elsewhere equal Muster's."""
 
 import gzip
 import json

@@ -1,5 +1,6 @@
-"""When groups are expected to start, on a real control plane: the status and `muster why` say it, it comes
-true, and what has no known end is named.
+"""Expected starts on a real control plane, by the status and `muster why`.
+
+They come true, and groups with an unknown end are named.
 """
 
 import time

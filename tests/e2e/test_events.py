@@ -1,4 +1,4 @@
-"""What `kubectl describe` shows: few events, on the objects that people look at."""
+"""Events in `kubectl describe`: few, on the objects that people look at."""
 
 from functools import partial
 from typing import Any
@@ -109,7 +109,7 @@ def test_a_refused_eviction_is_told_and_told_again_within_limits(
 
 
 def _forbid_disruption(stage: Stage, **labels: str) -> None:
-    """A budget as its controller has judged it, which runs nowhere here."""
+    """Create a budget with the status that its controller, which runs nowhere here, would set."""
     metadata = {"name": "guarded", "namespace": stage.namespace}
     spec = {"maxUnavailable": 0, "selector": {"matchLabels": labels}}
     kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
@@ -130,7 +130,7 @@ def _events(stage: Stage, kind: str, name: str) -> list[Json]:
 
 
 def _messages(stage: Stage, kind: str, name: str) -> list[str]:
-    """The reasons; they come within the same second, so their order says nothing."""
+    """Return the reasons of the events; they come within one second, so their order says nothing."""
     return sorted(event["reason"] for event in _events(stage, kind, name))
 
 

@@ -1,5 +1,6 @@
-"""What a workload comes to on a real control plane is what `muster run` and `muster simulate` make of it: the
-kinds whose controllers are here, by what they say.
+"""Outcomes of workloads on a real control plane, compared to `muster run` and `muster simulate`.
+
+The workloads are those whose controllers are here, each kind by its fields.
 """
 
 from collections import defaultdict
@@ -52,7 +53,7 @@ def rights(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def muster(stage: Stage, rights: None, muster_user: User) -> Iterator[Muster]:
-    """With the sidecar's scheduler and the controllers of the examples, each of which is in its namespace."""
+    """Yield Muster with the sidecar's scheduler, controllers, and a namespace for each of the examples."""
     stage.nodes(40, cpu="64", memory="256Gi", pods="110")
     stage.start_controller_manager()
     stage.start_jobset_controller()
@@ -81,8 +82,9 @@ def without_volumes(body: Json) -> Json:
 
 
 def outcomes(stage: Stage, muster: Muster) -> dict[str, set[str]]:
-    """By namespace: of its groups whether they started or why they wait; of what has none, that Muster was
-    not asked, if nothing of it runs.
+    """Return outcomes by namespace: of its groups, whether they started or why they wait.
+
+    A namespace without groups or running pods has the outcome that Muster was not asked.
     """
     shown = ShownObjects(
         queues=stage.api.items(QUEUES),

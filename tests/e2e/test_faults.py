@@ -174,7 +174,7 @@ def test_a_podgroup_deleted_at_the_barrier(
 def test_a_podgroup_deleted_between_two_bindings(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """What was posted together is bound together."""
+    """Bind all pods of one posting."""
     stage.nodes(3, cpu="2")
     gang = HangingBinding(stage, proxy)
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
@@ -335,7 +335,7 @@ def test_a_member_deleted_unseen_at_the_barrier(stage: Stage, wire: TcpProxy, mu
 
 
 def _take(stage: Stage, node: str, *, by_hand: bool = False, cpu: str = "2") -> None:
-    """A pod that is none of ours comes to stand on `node`, by a second, stock scheduler."""
+    """Place a foreign pod on `node`, by a second, stock scheduler."""
     where: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}, "scheduler": STOCK}
     (foreign,) = stage.pods("foreign", 1, cpu=cpu, **where)
     if by_hand:
@@ -364,7 +364,7 @@ def test_muster_is_unready_and_alive_while_etcd_has_no_space(stage: Stage, muste
 
 @contextmanager
 def _no_space(etcd: str) -> Iterator[None]:
-    """With the alarm that etcd raises above its quota, which every write meets until somebody disarms it."""
+    """Raise the alarm that etcd raises above its quota, which every write meets until somebody disarms it."""
 
     def ask(action: str) -> None:
         body = {"action": action, "alarm": "NOSPACE", "memberID": member}

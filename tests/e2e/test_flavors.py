@@ -17,8 +17,9 @@ def flavor(name: str, **amounts: Any) -> dict[str, Any]:
 
 
 def cluster(stage: Stage) -> None:
-    """Two tainted spot nodes and two others, 4 cpus each; the queue may hold 6 cpus of spot and 4 of the
-    others.
+    """Create two tainted spot nodes and two others, 4 cpus each.
+
+    The queue may hold 6 cpus of spot and 4 of the others.
     """
     stage.nodes(2, prefix="spot", cpu="4", labels={KIND: "spot"}, taints=[TAINT])
     stage.nodes(2, prefix="ondemand", cpu="4", labels={KIND: "ondemand"})
@@ -28,7 +29,7 @@ def cluster(stage: Stage) -> None:
 
 
 def kinds(stage: Stage, pods: list[str]) -> set[str]:
-    """The prefixes of the nodes that pods are on."""
+    """Return the prefixes of the nodes that pods are on."""
     return {node.rstrip("0123456789") for node in stage.wait_bound(pods).values()}
 
 
@@ -101,7 +102,7 @@ def h100(**amounts: Any) -> dict[str, Any]:
 
 
 def shown(stage: Stage, queue: str, what: str) -> str | None:
-    """What a queue holds, deserves or borrows of H100, by its status."""
+    """Return the H100 that a queue holds, deserves or borrows, by its status."""
     flavors = stage.api.get(QUEUES, queue).get("status", {}).get("flavors", [])
     found: str | None = next((it[what][GPU] for it in flavors if GPU in it.get(what, {})), None)
     return found
@@ -147,8 +148,9 @@ def resource_flavor(stage: Stage, name: str, **spec: Any) -> None:
 
 
 def test_resource_flavors_of_two_kinds_of_gpus(stage: Stage, scheduler: KubeScheduler) -> None:
-    """H100 are tainted: who tolerates that gets them first, others A100. One that is gone stops nothing that
-    runs; what comes then waits for it.
+    """Give tainted H100 first to pods that tolerate them, and A100 to others.
+
+    A deleted flavor stops no running pod; new ones wait for it.
     """
     taint = {"key": "gpu", "value": "h100", "effect": "NoSchedule"}
     tolerates: dict[str, Any] = {"tolerations": [{"key": "gpu", "operator": "Exists"}], "limits": {GPU: "1"}}

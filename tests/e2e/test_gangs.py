@@ -169,7 +169,7 @@ def test_a_lost_member_waits_for_room_without_the_rest(stage: Stage, scheduler: 
 def test_room_that_min_resources_asks_for_is_kept_for_later_members(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
-    """As Spark's operator writes it: the driver makes its executors once it runs (spark-operator#883)."""
+    """Keep it for Spark's operator: a driver makes its executors once it runs (spark-operator#883)."""
     stage.nodes(1, cpu="4")
     apps = [f"app{n}" for n in range(4)]
     for app in apps:
@@ -207,6 +207,6 @@ def _seconds(begin: Callable[[], object], end: Callable[[], object]) -> float:
 
 
 def _show(what: str, seconds: float) -> None:
-    """A figure for whoever reads the log; that it came to an end is what is asserted."""
+    """Print a figure for the log; the test asserts only that it came to an end."""
     print(f"\n{what}: {seconds:.2f} s")  # noqa: T201
     assert seconds < GENEROUS

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def far(stage: Stage, proxy: FaultProxy) -> Iterator[Client]:
-    """A client that reaches the API server through the proxy."""
+    """Yield a client that reaches the API server through the proxy."""
     with Client(stage.cluster.access(ADMIN, proxy.server)) as client:
         yield client
 
@@ -142,7 +142,7 @@ def test_a_cut_wire_breaks_watches_and_a_restored_one_serves(stage: Stage) -> No
 
 
 def test_a_wire_is_cut_at_any_byte() -> None:
-    """What the caller has of an answer ends where the cut is."""
+    """Check that the caller's part of an answer ends at the cut."""
     answer = b"0123456789" * 100
     server = socket.create_server(("127.0.0.1", 0))
     with server, TcpProxy(server.getsockname()[1]) as wire:
@@ -158,7 +158,7 @@ def test_a_wire_is_cut_at_any_byte() -> None:
 
 
 def test_a_scheduler_tells_what_it_believes(stage: Stage) -> None:
-    """Who is where, and who waits; a scheduler that does not see a pod any more differs from the API."""
+    """Read placed and waiting pods from the dump; a scheduler that misses a pod differs from the API."""
     stage.nodes(2, cpu="2")
     wire = stage.start_wire()
     scheduler = stage.start_scheduler(server=wire.server)
@@ -199,7 +199,7 @@ def test_the_build_says_what_it_needs(arguments: list[str], path: str, message: 
 
 
 def _command_line(pid: int) -> bytes:
-    """Empty when there is no such process any more, or only what is left for its parent to read."""
+    """Return the command line, empty for a missing process or a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""What is reported of a real control plane's groups, whenever Muster was killed."""
+"""History of a real control plane's groups, with Muster killed at any time."""
 
 import json
 import subprocess
@@ -40,8 +40,9 @@ def reported(*source: object) -> dict[str, dict[str, Any]]:
 def test_a_report_has_the_right_numbers_although_muster_is_killed(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, file: Path
 ) -> None:
-    """Two gangs run, one of them gives its room back, and who got it ends; Muster is killed after each. What
-    is told lies between moments of which one came first, however busy the machine is.
+    """Report two gangs, a reclaim, and the end of the claimant; Muster is killed after each.
+
+    Reported numbers lie between moments of known order, however busy the machine is.
     """
     debug = ("--debug-address", f"127.0.0.1:{muster.ports['debug']}")
     stage.nodes(4, cpu="2", **{GPU: "2"})

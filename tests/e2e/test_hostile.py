@@ -51,7 +51,7 @@ def forget(stage: Stage) -> None:
 
 
 class Watch:
-    """Of how a gang of somebody else fares, and of how much memory Muster has."""
+    """Watch on the starts of another tenant's gang, and on Muster's memory."""
 
     def __init__(self, stage: Stage, muster: Muster) -> None:
         self._stage, self._gangs = stage, 0

@@ -30,14 +30,14 @@ ENDLESS = 2_000_000_000  # seconds
 
 @pytest.fixture
 def jobs(stage: Stage, editor: Client, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
-    """Of somebody with the role edit, on four cpu."""
+    """Return Volcano Jobs of a user with the role edit, on four cpu."""
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
     return VolcanoJobs(editor, stage.namespace, stage.kubelet)
 
 
 def full(**more: str) -> dict[str, str]:
-    """As many annotations as the API server takes."""
+    """Return as many annotations as the API server accepts."""
     used = sum(map(len, (*more, *more.values(), "fill")))
     return {**more, "fill": "x" * (MOST - used)}
 

@@ -24,8 +24,9 @@ AT_MOST = 3 * REFUSED  # three calls a pod: its first, the one that its own cond
 def test_refused_pods_do_not_come_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, every_second: str
 ) -> None:
-    """300 nodes of 4 cpus hold something of lower priority, 2 cpus each, every second one maybe 4: there the
-    scheduler itself has no room, and looks for victims.
+    """Limit the retries on 300 nodes of 4 cpus, each with pods of lower priority that take 2 cpus.
+
+    Every second node may have 4: there the scheduler itself has no capacity, and looks for victims.
     """
     low, high = stage.priority("low", 10), stage.priority("high", 1000)
     standing = _standing(stage, low, every_second)
@@ -47,9 +48,7 @@ def test_refused_pods_do_not_come_again_and_again(
 def test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Its members are more important than what stands in their way, but no queue is owed anything, and this
-    one does not preempt.
-    """
+    """Evict no pod of lower priority: no queue is owed anything, and this one does not preempt."""
     low, high = stage.priority("low", 10), stage.priority("high", 1000)
     stage.queue("q", preemption={"withinQueue": "Never"})
     stage.nodes(3, cpu="4")
@@ -87,7 +86,7 @@ def _standing(stage: Stage, priority: str, every_second: str) -> list[str]:
 
 
 def _messages(stage: Stage, names: list[str]) -> list[str]:
-    """What the scheduler says of each of these pods."""
+    """Return the scheduler's messages about each of these pods."""
     wanted = set(names)
     pods = [pod for pod in stage.api.items(PODS, stage.namespace) if pod["metadata"]["name"] in wanted]
     return [_condition(pod).get("message", "") for pod in pods]

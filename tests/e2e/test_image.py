@@ -38,7 +38,10 @@ def contained(stage: Stage, built: Image, muster_user: User, tmp_path: Path) -> 
 
 
 def _access(cluster: ControlPlane, user: User, folder: Path) -> Path:
-    """A kubeconfig as it is good in the container, and the CA; to be read by nobody, who serves there."""
+    """Write a kubeconfig that is valid in the container, and the CA.
+
+    Users other than the server's cannot read them.
+    """
     folder.mkdir()
     shutil.copy(cluster.certificate, folder / "ca.pem")
     seen = replace(cluster.access(user), authority=image.FOLDER / "ca.pem")

@@ -76,7 +76,7 @@ class Site:
         return spec
 
     def page(self, path: str, token: str) -> tuple[int, str]:
-        """Of the dashboard, by port-forward."""
+        """Return a page of the dashboard, by port-forward."""
         trust = ssl.create_default_context(cafile=self._folder / "tls.crt")
         connection = http.client.HTTPSConnection("localhost", self._port, timeout=30, context=trust)
         try:

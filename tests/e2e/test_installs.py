@@ -1,4 +1,4 @@
-"""What users apply is accepted by an API server to the last field, and both ways to install are the same."""
+"""Installs on an API server: it accepts all fields, and both ways to install give the same objects."""
 
 import re
 import subprocess
@@ -42,7 +42,7 @@ class Variant(NamedTuple):
 
     @property
     def release(self) -> str:
-        """That of the API server, or an older one for which alone the component is that makes up for it."""
+        """Return the API server's release, or an older one if the component exists only for that."""
         older = IN_PLACE in self.components and not NEEDED
         return build.release(WITHOUT_POLICIES[-1]) if older else RELEASE
 
@@ -75,7 +75,7 @@ ADDED: dict[tuple[str, ...], dict[str, str]] = {
 
 
 def _whole(install: str, mode: tuple[str, ...], components: tuple[str, ...]) -> tuple[str, ...]:
-    """The chart adds what marks pods for quotas where policies can mark pods."""
+    """Return all components: the chart marks pods for quotas where policies can mark pods."""
     marks = install == "default-scheduler" and components == ("quota",) and IN_PLACE not in mode
     return (*mode, *components, *(("quota-marks",) if marks else ()))
 
@@ -91,7 +91,7 @@ VARIANTS = [
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=str)
 def variant(request: pytest.FixtureRequest) -> Variant:
-    """The tests of one follow each other, so that it is built once for all of them."""
+    """Return a variant, built once for all of its tests, which follow each other."""
     found: Variant = request.param
     return found
 
@@ -112,7 +112,7 @@ def rendered(variant: Variant) -> Objects:
 
 @pytest.fixture(scope="module")
 def operators(cluster: ControlPlane) -> Iterator[None]:
-    """The kinds of other projects that our components use, as these projects define them."""
+    """Install the kinds of other projects that our components use, as these projects define them."""
     folder = build.sources(PROMETHEUS_OPERATOR) / "example" / "prometheus-operator-crd"
     monitoring = [
         folder / f"monitoring.coreos.com_{each}.yaml" for each in ("servicemonitors", "prometheusrules")
@@ -246,7 +246,7 @@ def test_the_pods_are_admitted_by_their_namespace(
 
 
 def refusals(client: Client, objects: Objects) -> list[str]:
-    """What the API server has against these objects, as it would for server-side apply."""
+    """Return the errors of the API server about these objects, as for server-side apply."""
     return [f"{identity(each)}: {fault}" for each in objects if (fault := refusal(client, each))]
 
 
@@ -267,8 +267,10 @@ def identity(document: Json) -> tuple[str, str, str]:
 
 
 def comparable(document: Json) -> Any:
-    """Without what differs on purpose: Helm's marks, the hash in a ConfigMap's name, how lines are folded,
-    and the order of what has a name. Files in a ConfigMap count by what they say.
+    """Return the document without intended differences.
+
+    These are Helm's marks, the hash in a ConfigMap's name, line folding, and the order of named items.
+    Files in a ConfigMap are compared by content.
     """
     files = document.get("data", {}) if document["kind"] == "ConfigMap" else {}
     return _plain({**document, "data": {name: yaml.safe_load(text) for name, text in files.items()}})
@@ -294,7 +296,7 @@ def unhashed(name: str) -> str:
 
 
 def left_alone(document: Json) -> Iterator[set[str]]:
-    """The namespaces that an admission policy or the webhooks of a configuration leave out."""
+    """Yield the namespaces that an admission policy or the webhooks of a configuration leave out."""
     judging = [document.get("spec", {}).get("matchConstraints", {}), *document.get("webhooks", [])]
     for selector in [each["namespaceSelector"] for each in judging if "namespaceSelector" in each]:
         yield {value for each in selector["matchExpressions"] for value in each["values"]}

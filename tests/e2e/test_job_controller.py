@@ -1,4 +1,4 @@
-"""What the job controller of Kubernetes does with suspension, with pods that end, and with changed numbers.
+"""Job controller of Kubernetes: suspension, pods that end, and changed numbers.
 
 Muster builds on it, and the embedded cluster plays it: there the same is run from tests/sim/scenarios.
 """
@@ -36,13 +36,13 @@ def conditions(stage: Stage) -> dict[str, tuple[str, ...]]:
 
 
 def counts(stage: Stage) -> dict[str, int]:
-    """Those that are not 0, and how many pods are ready, which is always there."""
+    """Return the counts that are not 0, and the number of ready pods, which is always there."""
     status = stage.jobs.get("work")["status"]
     return {name: status[name] for name in ("active", "ready", "succeeded", "failed") if name in status}
 
 
 def indexes(stage: Stage) -> list[int]:
-    """Of the pods that run."""
+    """Return the indexes of the running pods."""
     found = (stage.pod(name) for name in stage.jobs.pods("work", "Running"))
     return sorted(int(pod["metadata"]["annotations"][INDEX]) for pod in found)
 

@@ -1,5 +1,6 @@
-"""Jobs that ask for what makes no sense, and what may happen between the decision on a job and its first
-pod: no room is lost, none is given twice, and no other job suffers.
+"""Jobs with impossible fields, and faults between the decision on a job and its first pod.
+
+No capacity is lost, none is given twice, and no other job suffers.
 """
 
 import threading
@@ -143,7 +144,7 @@ def test_a_template_that_cannot_be_read_is_its_own_jobs_reason(
 
 @pytest.fixture
 def runs(stage: Stage, tmp_path: Path) -> Iterator[Path]:
-    """The kind, the rights, and the configuration that describes it."""
+    """Install the kind, the rights, and the configuration that describes it."""
     written = manifests.install(stage.api, training_runs.rights())
     training_runs.install(stage.api)
     yield training_runs.configuration(tmp_path)

@@ -1,5 +1,6 @@
-"""Kinds of jobs by the CRDs of their operators: the API server keeps the fields that the table of kinds reads
-and writes, and the statuses are ones that it takes.
+"""Kinds of jobs by the CRDs of their operators.
+
+The API server keeps the fields that the table of kinds reads and writes, and accepts the statuses.
 """
 
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ RELEASES = {
 
 @pytest.fixture(params=RELEASES)
 def name(request: pytest.FixtureRequest, cluster: ControlPlane) -> Iterator[str]:
-    """Of the file, with its kind served. Two operators have a kind of the same name."""
+    """Yield the name of the file, with its kind served; two operators have a kind of the same name."""
     name, job = request.param, documents(request.param)[0]
     crd = RELEASES[name].crd(row_of(job).group, job["kind"])
     manifests.install(cluster.admin, [crd])
@@ -93,7 +94,7 @@ def _created(cluster: ControlPlane, written: Json) -> Json:
 
 
 def _with_status(cluster: ControlPlane, job: Json, status: Json) -> Json:
-    """As its operator writes it: MPIJob v1 has no subresource for it."""
+    """Write the status as its operator does: MPIJob v1 has no subresource for it."""
     name, body = job["metadata"]["name"], {"status": status}
     try:
         return cluster.admin.patch(_resource(job), name, body, NAMESPACE, "status")
@@ -104,7 +105,7 @@ def _with_status(cluster: ControlPlane, job: Json, status: Json) -> Json:
 
 
 def _of_what_runs(job: Json) -> list[Json]:
-    """Changes of images, and of the node in each pod's spec."""
+    """Return changes of images, and of the node in each pod's spec."""
     images = [{"op": "replace", "path": path, "value": "evil"} for path in _paths(job["spec"], "image")]
     specs = [path.rpartition("/")[0] for path in _paths(job["spec"], "containers")]
     assert images
@@ -112,7 +113,7 @@ def _of_what_runs(job: Json) -> list[Json]:
 
 
 def _paths(found: Any, name: str, path: str = "/spec") -> Iterator[str]:
-    """Where in this a field of this name is."""
+    """Yield the paths of fields with this name."""
     items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
     for key, value in items:
         if key == name:
@@ -135,7 +136,7 @@ def _started(client: Client, job: Json) -> Json:
 
 
 def _added(job: Json, path: Path) -> Iterator[Json]:
-    """What is missing of the path, and the note at its end."""
+    """Yield the missing parts of the path, and the note at its end."""
     place: Any = job
     for number, key in enumerate(path):
         place = place[int(key)] if isinstance(place, list) else place.get(key)
@@ -149,7 +150,7 @@ def _added(job: Json, path: Path) -> Iterator[Json]:
 
 
 def _summary(job: Json) -> list[tuple[str, int, Any]]:
-    """The sets of pods, with what they request."""
+    """Return the sets of pods, with their requests."""
     return [
         (each.role, each.count, [it.get("resources") for it in each.template["spec"]["containers"]])
         for each in pod_sets(job)

@@ -78,7 +78,7 @@ def test_the_unit_of_a_job_that_waits_is_created_with_the_reason(jobs: Stage) ->
 def test_jobs_made_while_muster_is_away_start_in_the_order_in_which_they_were_made(
     jobs: Stage, muster: Muster
 ) -> None:
-    """By their creation, and those of one second by name, although all PodGroups are made at one moment."""
+    """Start jobs by their creation, and those of one second by name; all PodGroups are made at one moment."""
     muster.kill()
     names = ["z", "y", *"abcdefg"]
     for name in names:
@@ -183,7 +183,7 @@ def test_one_that_runs_with_fewer_pods_is_a_gang_of_these(jobs: Stage) -> None:
 
 
 def started_with(stage: Stage, job: str) -> tuple[int, str | None]:
-    """How many pods it makes, and the note of that."""
+    """Return the number of pods that the job makes, and the note of that."""
     found = stage.jobs.get(job)
     return found["spec"]["parallelism"], found["metadata"]["annotations"].get("kube-muster.io/partial-start")
 
@@ -205,7 +205,7 @@ def test_a_job_of_many_completions_keeps_its_room_from_one_pod_to_the_next(jobs:
 def test_the_place_of_a_failed_pod_is_kept_until_the_job_controller_makes_the_next(
     jobs: Stage, managed: bool
 ) -> None:
-    """That takes 10 s, while another group waits for room (volcano#5805)."""
+    """Keep the place for 10 s, while another group waits for capacity (volcano#5805)."""
     indexed = {"completionMode": "Indexed", "backoffLimit": 10}
     jobs.job("train", parallelism=2, completions=2, cpu="2", suspend=managed, queue="default", more=indexed)
     jobs.jobs.wait_pods("train", 2, "Running")

@@ -70,7 +70,7 @@ def test_what_a_gang_needs_outlives_its_record() -> None:
 def test_what_a_gang_needs_is_lost_if_muster_starts_anew_after_its_record_went(
     restart: float, is_reviewed: bool
 ) -> None:
-    """As long as it had the time to undo it; one that it left in pieces before is held against it."""
+    """Review the gang only if the process had time to undo it; earlier pieces are held against it."""
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
     review = Review(DEADLINE, restarts=[restart])
     assert bool(review.replay(history, 30)) is is_reviewed

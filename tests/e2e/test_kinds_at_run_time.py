@@ -35,7 +35,7 @@ def wire(stage: Stage) -> TcpProxy:
 
 @pytest.fixture
 def jobs(stage: Stage, wire: TcpProxy, muster_user: User, tmp_path: Path) -> Iterator[Muster]:
-    """The configuration and the rights are there, the kind is not."""
+    """Yield a Muster with the configuration and the rights, but without the kind."""
     written = manifests.install(stage.api, training_runs.rights())
     configured = f"--config={training_runs.configuration(tmp_path)}"
     muster = stage.start_muster(configured, user=muster_user, server=wire.server)
@@ -46,7 +46,7 @@ def jobs(stage: Stage, wire: TcpProxy, muster_user: User, tmp_path: Path) -> Ite
 
 
 def create(stage: Stage, name: str, replicas: int) -> str:
-    """Returns the name of its PodGroup."""
+    """Create a run and return the name of its PodGroup."""
     made = training_run(name, namespace=stage.namespace, replicas=replicas)
     return f"podgroup-{stage.api.create(TRAINING_RUNS, made)['metadata']['uid']}"
 
@@ -59,7 +59,10 @@ def wait_unit(stage: Stage, unit: str, *reasons: str) -> None:
 
 
 def wait_collected(stage: Stage, unit: str) -> None:
-    """The garbage collector looks for kinds every 30 s. Without one that it knows, no owner's group ends."""
+    """Wait for the garbage collector, which looks for kinds every 30 s.
+
+    It ends no group of an unknown kind.
+    """
     wait_unit(stage, unit, "NoRoom", "NeverFits")
     stage.api.delete(TRAINING_RUNS, "early", stage.namespace)
     wait_gone(stage, unit)

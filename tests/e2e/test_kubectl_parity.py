@@ -59,7 +59,7 @@ COMMANDS = (
 
 @pytest.fixture
 def both(cluster: ControlPlane, tmp_path: Path) -> Iterator[list[Path]]:
-    """The kubeconfigs of the real server and of the embedded one."""
+    """Yield the kubeconfigs of the real server and of the embedded one."""
     if cluster.kubernetes != PLAYED:
         pytest.skip(f"the embedded API server plays Kubernetes {PLAYED}")
     with EmbeddedControlPlane(tmp_path) as embedded:
@@ -69,7 +69,7 @@ def both(cluster: ControlPlane, tmp_path: Path) -> Iterator[list[Path]]:
 
 
 def printed(kubeconfig: Path, command: str) -> tuple[int, str]:
-    """An underscore is a space within an argument."""
+    """Return the exit status and the output; an underscore in the command is a space within an argument."""
     kubectl = [str(folder(PLAYED) / "kubectl"), "--kubeconfig", str(kubeconfig), "-n", NAMESPACE]
     cache = ["--cache-dir", f"{kubeconfig}.cache"]
     arguments = [each.replace("_", " ") for each in command.split()]

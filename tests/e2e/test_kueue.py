@@ -1,5 +1,6 @@
-"""Kueue beside Muster: its jobs are left alone, and `muster check` says so. Its kinds are there; what its
-controller does to a job, the test does.
+"""Kueue beside Muster: its jobs are left alone, and `muster check` reports it.
+
+Its kinds are installed; the tests play its controller.
 """
 
 import json
@@ -62,7 +63,7 @@ def their_local_queue(stage: Stage, name: str) -> None:
 
 
 def events(stage: Stage) -> list[tuple[str, str]]:
-    """What `muster check` says of Kueue: state and words."""
+    """Return the state and message of each finding of `muster check` about Kueue."""
     found = json.loads(Shell(stage.cluster, ADMIN, "kube-muster")("check", "-o", "json").stdout)
     return [(each["state"], each["message"]) for each in found if each["subject"] == "Kueue"]
 

@@ -1,4 +1,4 @@
-"""Who may write, and how a start goes that finds nothing as it should be."""
+"""Leadership: which replica may write, and how it starts in a cluster in an unexpected state."""
 
 import socket
 import subprocess
@@ -126,7 +126,7 @@ def test_an_invalid_kubeconfig_is_told(tmp_path: Path, content: str | None, why:
 
 
 def _refused_to_serve(kubeconfig: Path, flag: str, address: str) -> str:
-    """What `muster serve` says when it ends at once for a mistake of the administrator."""
+    """Return the message of `muster serve` when it ends at once for a mistake of the administrator."""
     free = {"--listen": "127.0.0.1:0", "--health-listen": "127.0.0.1:0", "--debug-listen": "127.0.0.1:0"}
     listening = [part for pair in {**free, flag: address}.items() for part in pair]
     command = [str(PROGRAM), "serve", "--kubeconfig", str(kubeconfig), *listening]
@@ -137,7 +137,7 @@ def _refused_to_serve(kubeconfig: Path, flag: str, address: str) -> str:
 
 
 def _decided(stage: Stage, muster: Muster, group: str) -> None:
-    """It would start the group, and has gone on deciding since: what it wanted to write was written."""
+    """Wait until the replica would start the group and has decided again: pending writes were made."""
     muster.wait_decision(stage.namespace, group, verdict="Starting")
     stage.pods(f"after-{group}", 1, gated=True)
     muster.wait_decision(stage.namespace, stage.own_group(f"after-{group}-0"), verdict="Starting")

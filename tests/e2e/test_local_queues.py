@@ -35,7 +35,7 @@ def gang(stage: Stage, name: str, size: int, local: str, label: str = OURS) -> l
 
 
 def wait_status(stage: Stage, name: str, **wanted: Any) -> None:
-    """Until a LocalQueue says this: `active` is the reason of its condition, the others are fields."""
+    """Wait for a status of a LocalQueue: `active` is the reason of its condition, the others are fields."""
 
     def status() -> Json:
         status = stage.api.get(LOCAL_QUEUES, name, stage.namespace).get("status", {})

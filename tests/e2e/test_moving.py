@@ -1,6 +1,4 @@
-"""Moves from Volcano to Muster and back, beside a real Volcano, by the steps of
-docs/how-to/move-from-volcano.md.
-"""
+"""Moves from Volcano to Muster and back, beside a real Volcano, by docs/how-to/move-from-volcano.md."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +66,7 @@ def administrator(stage: Stage, tmp_path: Path) -> Administrator:
 
 
 class Town:
-    """What runs and what waits before anybody moves: gangs, a plain pod and Jobs of Volcano."""
+    """Running and waiting workloads before the move: gangs, a plain pod and Jobs of Volcano."""
 
     def __init__(self, stage: Stage, vcctl: Vcctl) -> None:
         self.stage = stage
@@ -100,7 +98,7 @@ def _fingerprint(pod: Json) -> tuple[str, ...]:
 
 
 def job(name: str, namespace: str, size: int, *, queue: str) -> Json:
-    """A Job of Volcano's, written out as its webhook would complete it."""
+    """Return a Job of Volcano's, written out as its webhook would complete it."""
     capacity = {"requests": {"cpu": "1", "memory": "64Mi"}}
     pod = {
         "containers": [{"name": "main", "image": objects.PAUSE, "resources": capacity}],
@@ -144,7 +142,7 @@ def _install(gates: bool) -> str:
 
 
 def _beside(stage: Stage, town: Town, pair: Pair, administrator: Administrator, audit: Audit) -> None:
-    """Steps 1 and 2: each has the pods of its own name, and neither puts the other right all the time."""
+    """Take steps 1 and 2: each has the pods of its own name, and neither keeps overwriting the other."""
     pair.start()
     assert "its scheduler is at work, and Muster leaves its name alone" in _checked(administrator)
     stage.queue("trial")
@@ -186,7 +184,7 @@ def _changed_over(
 
 
 def _kinds_taken_over(stage: Stage, vcctl: Vcctl, administrator: Administrator) -> None:
-    """Steps 4 and 5: all queues stay, and know spec.state from then on."""
+    """Take steps 4 and 5: all queues stay, and know spec.state from then on."""
     administrator.step(4)
     administrator.step(5)
     vcctl("queue", "create", "--name=late")
@@ -229,7 +227,7 @@ def _wait_quiet(audit: Audit) -> None:
 
 
 def _checked(administrator: Administrator) -> str:
-    """What `muster check` says; pods of the Deployment do not run here, so there is always something."""
+    """Return the output of `muster check`, never empty as pods of the Deployment do not run here."""
     return " ".join(administrator.run("muster check", exit_code=1).split())
 
 

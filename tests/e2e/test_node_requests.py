@@ -22,7 +22,7 @@ def full(stage: Stage) -> None:
 
 
 def wait_said(stage: Stage, pods: int) -> None:
-    """Until so many waiting pods say why they wait."""
+    """Wait until so many waiting pods have the reason in their condition."""
 
     def said() -> bool:
         names = [pod["metadata"]["name"] for pod in stage.api.items(PODS, stage.namespace)]

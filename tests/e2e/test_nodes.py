@@ -144,7 +144,7 @@ def test_a_start_whose_node_goes_is_planned_anew(
 
 
 def _running(stage: Stage, pods: list[str]) -> dict[str, str]:
-    """Where these pods run, once all of them do."""
+    """Return the nodes of these pods, once all of them run."""
     stage.wait_phase(pods, "Running")
     return stage.bound(pods)
 
@@ -158,7 +158,7 @@ def _known(muster: Muster) -> set[str]:
 
 
 def _planned(stage: Stage, muster: Muster) -> dict[str, str]:
-    """The nodes that are claimed for the members of gang a."""
+    """Return the nodes that are claimed for the members of gang a."""
     page = muster.debug(f"/debug/podgroups/{stage.namespace}/a")
     return {each["pod"].rpartition("/")[2]: each["claim"]["node"] for each in page["members"]}
 
@@ -168,7 +168,7 @@ def _cordon(stage: Stage, node: str, *, on: bool = True) -> None:
 
 
 def _drain(stage: Stage, node: str, *pods: str) -> None:
-    """As kubectl does: cordoned first, then everybody is evicted."""
+    """Drain a node as kubectl does: cordon it, then evict all pods."""
     _cordon(stage, node)
     for name in pods:
         metadata = {"name": name, "namespace": stage.namespace}
@@ -178,7 +178,7 @@ def _drain(stage: Stage, node: str, *pods: str) -> None:
 
 
 def _lose(stage: Stage, node: str, *pods: str) -> None:
-    """As the node controllers do when a machine is gone for good."""
+    """Remove a node as the node controllers do when a machine is gone for good."""
     stage.api.delete(NODES, node)
     for name in pods:
         stage.api.delete(PODS, name, stage.namespace, grace=0)

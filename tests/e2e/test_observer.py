@@ -25,7 +25,10 @@ IMPATIENT = 0.2
 
 @pytest.fixture
 def seeded(cluster: ControlPlane) -> Iterator[Stage]:
-    """A stage whose observer is for the test to ask, not for the fixture: these tests break promises."""
+    """Yield a stage whose observer is for the test to ask, not for the fixture.
+
+    These tests break promises.
+    """
     if cluster.admin.find(NAMESPACES, SPACE) is None:
         cluster.admin.create(NAMESPACES, objects.namespace(SPACE))
     with Observer(cluster.admin, IMPATIENT) as observer, Kubelet(cluster.admin) as kubelet:
@@ -41,7 +44,7 @@ def bind(stage: Stage, names: Sequence[str], node: str = "n0") -> None:
 
 
 def outwait(stage: Stage) -> None:
-    """Until more time has passed than the observer's deadline allows."""
+    """Wait longer than the observer's deadline."""
     end = time.monotonic() + 2 * stage.observer.deadline
     wait_for(lambda: time.monotonic() > end)
 
@@ -116,7 +119,7 @@ def test_it_finds_nothing_in_a_clean_run(stage: Stage) -> None:
 
 
 def test_it_resumes_where_a_cut_watch_ended(seeded: Stage) -> None:
-    """What happened while it could not see is judged all the same, and nothing was lost."""
+    """Check events that it missed as well, and lose none."""
     wire = seeded.start_wire()
     far = Client(seeded.cluster.access(ADMIN, wire.server))
     with far, Observer(far) as observer:

@@ -16,7 +16,7 @@ from tests.e2e.harness.waiting import wait_for
 
 @pytest.fixture(params=["gated", "ungated"])
 def muster(request: pytest.FixtureRequest, stage: Stage, muster_user: User) -> Iterator[Muster]:
-    """Where pods are born gated, and where they are not: no operator knows of gates."""
+    """Yield a Muster where pods are born gated, and where they are not: no operator knows of gates."""
     if request.param == "gated":
         with gating_muster(stage, muster_user) as muster:
             yield muster
@@ -185,6 +185,6 @@ def _wait_phase(stage: Stage, group: str, *phases: str) -> None:
 
 
 def _pods_of(stage: Stage, job: str, count: int) -> list[str]:
-    """The names of a Job's pods once they are that many."""
+    """Return the names of a Job's pods once they are that many."""
     chosen = stage.api.items(PODS, stage.namespace, labelSelector=f"batch.kubernetes.io/job-name={job}")
     return [pod["metadata"]["name"] for pod in chosen] if len(chosen) == count else []

@@ -36,8 +36,9 @@ class Placed(NamedTuple):
 
 
 def things(namespace: str) -> Iterator[Placed]:
-    """Two nodes; gangs that run, and that wait for room, a queue, members and a device; of another scheduler
-    a pod that runs, and one that fits nowhere.
+    """Create two nodes, gangs that run, and gangs that wait for room, a queue, members and a device.
+
+    Another scheduler has a pod that runs, and one that fits nowhere.
     """
     yield from (Placed(NODES, objects.node(f"n{number}", cpu="4")) for number in range(2))
     yield Placed(QUEUES, objects.queue("research"))
@@ -68,7 +69,7 @@ def member(namespace: str, name: str, group: str, cpu: str = "1", **more: str) -
 
 
 def outcome(report: Json) -> Json:
-    """Groups and pods, without their namespace; of nodes, whether there is one."""
+    """Return groups and pods, without their namespace; of nodes, whether there is one."""
     groups = [{**group, "namespace": ""} for group in report["podGroups"]]
     pods = [{**pod, "namespace": "", "node": bool(pod["node"])} for pod in report["pods"]]
     return {"podGroups": _by_name(groups), "pods": _by_name(pods)}
@@ -101,8 +102,9 @@ def real(stage: Stage, muster: Muster) -> Json:
 
 @pytest.fixture
 def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
-    """The sidecar pair with gates as the policy puts them, and a stock scheduler alone. They start
-    once all objects are there, as in `muster run`.
+    """Start the sidecar pair with gates as the policy puts them, and a stock scheduler alone.
+
+    They start once all objects are there, as in `muster run`.
     """
     with stage.policy("gates/admission-policy.yaml"):
         for resource, body in things(stage.namespace):

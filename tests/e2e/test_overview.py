@@ -1,5 +1,6 @@
-"""The read model on a real control plane: a running Muster and the objects of the API say the same, and a
-submitter is shown what they may read.
+"""Read model on a real control plane: Muster's view equals the API's objects.
+
+A submitter is shown only readable objects.
 """
 
 from collections.abc import Iterator

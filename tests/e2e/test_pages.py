@@ -1,4 +1,4 @@
-"""What README and docs/ tell people to type with kubectl, typed on a real control plane, page by page."""
+"""Commands with kubectl in README and docs/, typed on a real control plane, page by page."""
 
 import os
 import shutil
@@ -35,8 +35,9 @@ def own() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def folder(own: ControlPlane, tmp_path: Path) -> Path:
-    """Where people stand: in the repository, and next to it, whichever a page means. With their overlays, and
-    with what `make release` renders.
+    """Return the working folder: in the repository, and next to it, whichever a page means.
+
+    It has the overlays of the pages, and the output of `make release`.
     """
     for place in (tmp_path, tmp_path / "kube-muster"):
         for name in FOLDERS:
@@ -53,8 +54,9 @@ def folder(own: ControlPlane, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: Path) -> None:
-    """From the top to the end, on a cluster with the CRDs, Muster's namespace and the objects of the first
-    example.
+    """Type the commands from top to end.
+
+    The cluster has the CRDs, Muster's namespace and the objects of the first example.
     """
     for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):  # nobody answers them here
         own.admin.delete_all(resource)
@@ -69,7 +71,7 @@ def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: 
 
 
 def _add_components(file: Path) -> None:
-    """What docs/how-to/install.md says of older releases is done once, for every page."""
+    """Apply the steps of docs/how-to/install.md for older releases once, for every page."""
     lines = [f"  - ../../manifests/{each}\n" for each in needed(KUBERNETES)]
     if lines:
         file.write_text("".join([file.read_text(), "components:\n", *lines]))

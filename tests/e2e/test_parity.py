@@ -47,7 +47,7 @@ class Play(NamedTuple):
             self.stage.nodes(1, prefix=f"node-{number}-", cpu=cpu)
 
     def wait_refused(self, *pods: str) -> None:
-        """Until each of these has been sent back."""
+        """Wait until each of these pods has been sent back."""
 
         def refused() -> bool:
             return {*pods} <= {call.pod for call in self.recorder.calls() if REFUSED in call.answer}
@@ -55,7 +55,7 @@ class Play(NamedTuple):
         wait_for(refused, what=f"{pods} refused")
 
     def wait_reason(self, reason: str) -> None:
-        """Until a group waits for it. That of a pod on its own has a name of its own on each stage."""
+        """Wait until a group has this reason; that of a single pod has a different name on each stage."""
 
         def given() -> bool:
             return any(each.get("reason") == reason for each in self.muster.debug("/debug/podgroups"))
@@ -116,7 +116,7 @@ def an_ungated_gang_that_has_to_wait(play: Play) -> None:
 
 
 def pods_that_fit_on_no_node(play: Play) -> None:
-    """The extender is asked nothing: one is too large, of the other nobody is less important."""
+    """Skip the extender: one pod is too large, and none is less important than the other."""
     play.nodes(1, cpu="2")
     play.stage.wait_phase(play.stage.pods("stranger", 1, cpu="2", scheduler=EVERYBODY))
     for name, cpu in (("large", "3"), ("late", "1")):
@@ -125,7 +125,7 @@ def pods_that_fit_on_no_node(play: Play) -> None:
 
 
 def an_urgent_pod_of_somebody_else(play: Play) -> None:
-    """It may clear the node of a pod on its own, not those of a gang; then it comes with its nomination."""
+    """Clear the node of a single pod, not those of a gang; then the urgent pod comes with its nomination."""
     play.nodes(3, cpu="2")
     gang = play.stage.gang("a", 2, cpu="2", gated=True, **MARKED)
     play.stage.wait_phase(gang)
@@ -158,7 +158,7 @@ def embedded(tmp_path: Path) -> Iterator[EmbeddedStage]:
 
 
 class Course(NamedTuple):
-    """What a scenario came to: each pod's calls, the order of the gangs, what pods say, and their events."""
+    """Course of a scenario: each pod's calls, the order of the gangs, messages of pods, and their events."""
 
     calls: dict[str, list[str]]
     gangs: list[str]
@@ -189,18 +189,18 @@ def _seen(play: Play) -> Course:
 
 
 def _kind(call: Answered) -> str:
-    """A refusal is one, whichever reason holds at that moment."""
+    """Return the kind of a call: all refusals are one, whichever reason holds at that moment."""
     text = str(call)
     return text.partition(REFUSED)[0] + REFUSED if REFUSED in call.answer else text
 
 
 def _once(calls: Iterable[str]) -> list[str]:
-    """The same twice in a row counts once."""
+    """Return the calls, with the same one twice in a row counted once."""
     return [each for each, _ in groupby(calls)]
 
 
 def _events(play: Play, pod: str) -> set[str]:
-    """The scheduler's own, as `kubectl describe` finds them."""
+    """Return the scheduler's own events, as `kubectl describe` finds them."""
 
     def found() -> set[str]:
         return {

@@ -1,5 +1,6 @@
-"""Pods that name no group and have no controller: most start at once, and have no PodGroup; those that wait
-get one, whatever becomes of Muster meanwhile.
+"""Pods without a group name or controller: most start at once, and have no PodGroup.
+
+Waiting ones get one, whatever happens to Muster meanwhile.
 """
 
 from itertools import chain
@@ -116,7 +117,7 @@ def test_with_never_the_pod_itself_says_why_it_waits(stage: Stage, scheduler: Ku
 def test_another_setting_after_a_restart(
     stage: Stage, scheduler: KubeScheduler, muster: Muster, muster_user: User
 ) -> None:
-    """What runs without one gets one with `always`."""
+    """Make PodGroups for running pods with `always`."""
     stage.nodes(1, cpu="4")
     pods = stage.pods("p", 2, cpu="1")
     stage.wait_phase(pods)

@@ -1,4 +1,4 @@
-"""What waiting pods say to people and to autoscalers, on a real API server beside a real scheduler."""
+"""Conditions of waiting pods, for people and autoscalers, on a real API server beside a real scheduler."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def condition(stage: Stage, name: str) -> Json:
 
 
 def conditions(stage: Stage, names: Iterable[str]) -> set[tuple[str, str]]:
-    """The reasons and messages of these pods."""
+    """Return the reasons and messages of these pods."""
     found = (condition(stage, name) for name in names)
     return {(each.get("reason", ""), each.get("message", "")) for each in found}
 
@@ -35,7 +35,7 @@ def wait_conditions(stage: Stage, names: Sequence[str], condition: tuple[str, st
 
 
 def wait_event(stage: Stage, pod: str) -> None:
-    """Until an Event says why a pod waits: that is written after the same time, and in any case."""
+    """Wait until an Event has a pod's reason to wait: it is written after the same time, and in any case."""
 
     def recorded() -> bool:
         events = stage.api.items(EVENTS, stage.namespace)
@@ -50,14 +50,15 @@ def written(muster: Muster) -> float:
 
 
 def wait_written(muster: Muster, count: int) -> None:
-    """What is written can be read a moment before it is counted."""
+    """Wait for the count of writes, which follows a moment after the write can be read."""
     wait_for(lambda: written(muster) >= count, what=f"{count} conditions counted")
     assert written(muster) == count
 
 
 def autoscalers_see(stage: Stage) -> set[str]:
-    """The pods for which cluster autoscaler and Karpenter add nodes, by their own rules (isUnschedulable,
-    IsProvisionable).
+    """Return the pods for which cluster autoscaler and Karpenter add nodes, by their own rules.
+
+    Sources: isUnschedulable, IsProvisionable.
     """
     waiting = [
         pod

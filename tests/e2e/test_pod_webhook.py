@@ -27,7 +27,7 @@ RESTRICTED = {
 
 @pytest.fixture
 def port(stage: Stage) -> Iterator[Port]:
-    """Where Muster will answer; the configurations name it, and wait for the CA that it makes."""
+    """Yield Muster's port; the configurations name it, and wait for the CA that Muster makes."""
     port = Port()
     with configured(stage.api, port, POD_WEBHOOK):
         yield port
@@ -35,7 +35,7 @@ def port(stage: Stage) -> Iterator[Port]:
 
 @pytest.fixture
 def muster(stage: Stage, muster_user: User, port: Port) -> Muster:
-    """That of the sidecar pair, with a certificate that it makes itself."""
+    """Start the Muster of the sidecar pair, with a certificate that it makes itself."""
     muster = stage.start_muster(*port.flags("self-signed"), user=muster_user)
     _wait_in_force(stage)
     return muster
@@ -81,7 +81,7 @@ def test_pods_come_without_a_gate_while_muster_is_down_and_are_served(stage: Sta
 
 
 def test_gangs_of_the_clusters_own_scheduler_are_marked(stage: Stage, muster_user: User, port: Port) -> None:
-    """What comes while Muster is down has no mark: the scheduler places it as it does anybody's."""
+    """Leave pods from the time while Muster is down unmarked: the scheduler places them as any others."""
     flags = port.flags("self-signed")
     muster = stage.start_muster(*flags, user=muster_user, scheduler_names=(DEFAULT, "muster"))
     _wait_in_force(stage)
@@ -108,7 +108,10 @@ def _gates(stage: Stage, *names: str) -> list[list[str]]:
 
 
 def _born(stage: Stage, namespace: str, **pod: Any) -> list[str]:
-    """The gates with which such a pod would be born; it keeps to the rules of Muster's own namespace."""
+    """Return the gates with which such a pod would be born.
+
+    It keeps to the rules of Muster's own namespace.
+    """
     container = {"name": "main", "image": objects.PAUSE, "securityContext": RESTRICTED}
     shown = objects.pod("for-show", namespace=namespace, containers=[container], **pod)
     return _gates_of(stage.api.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown))

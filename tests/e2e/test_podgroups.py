@@ -256,7 +256,7 @@ def test_a_group_that_somebody_deletes_is_made_again(stage: Stage, scheduler: Ku
 
 @pytest.fixture
 def plugins(stage: Stage) -> Iterator[None]:
-    """The PodGroup of scheduler-plugins, as it is installed."""
+    """Install the PodGroup of scheduler-plugins, as released."""
     documents = list(yaml.safe_load_all((DATA / "scheduler-plugins-podgroups.yaml").read_text()))
     written = manifests.install(stage.api, documents)
     yield
@@ -304,7 +304,7 @@ def _workload(stage: Stage, kind: str, name: str, replicas: int, min_member: int
 
 
 def _taken_in_by(group: Json) -> str:
-    """The UID of the queue that is noted on a PodGroup."""
+    """Return the UID of the queue that is noted on a PodGroup."""
     queue, _, own = group["metadata"]["annotations"][QUEUE_UID].partition("/")
     assert own == group["metadata"]["uid"]
     return str(queue)
@@ -320,7 +320,7 @@ def _group_names(stage: Stage) -> set[str]:
 
 
 def _second(stage: Stage, first: Json) -> str:
-    """The group of the ReplicaSet that came after the first."""
+    """Return the group of the ReplicaSet that came after the first."""
     uids = {each["metadata"]["uid"] for each in stage.api.items(REPLICA_SETS, stage.namespace)}
     return f"podgroup-{next(iter(uids - {first['metadata']['uid']}), '')}"
 

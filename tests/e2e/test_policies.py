@@ -23,13 +23,13 @@ def annotate(stage: Stage, group: str, annotations: Mapping[str, str | None]) ->
 
 
 def one(stage: Stage, name: str, cpu: str, **more: Any) -> list[str]:
-    """A gang of one in the queue q; it waits from now on, or starts."""
+    """Create a gang of one in the queue q; it waits from now on, or starts."""
     return stage.gang(name, 1, cpu=cpu, queue="q", gated=True, **more)
 
 
 @pytest.mark.parametrize("strategy", ["traverse", "fifo"])
 def test_fifo_against_traverse(stage: Stage, scheduler: KubeScheduler, strategy: str) -> None:
-    """Of 4 cpus 3 are taken. The first group needs 2, the second 1."""
+    """Request 2 cpus for the first group and 1 for the second, where 3 of 4 are taken."""
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy=strategy)
     early = one(stage, "early", "3")
@@ -48,8 +48,9 @@ def test_fifo_against_traverse(stage: Stage, scheduler: KubeScheduler, strategy:
 
 
 def test_rotation_gives_the_turn_to_who_has_not_had_one(stage: Stage, scheduler: KubeScheduler) -> None:
-    """`large` is passed by `first`. When all is free, it is the turn of `second`, and both do not fit. Names
-    decide where two were created within a second.
+    """Give the turn to `second`, after `first` has passed `large`, when all is free and both do not fit.
+
+    Names decide where two were created within a second.
     """
     stage.nodes(1, cpu="4")
     stage.queue("q", dequeueStrategy="rotation")

@@ -20,15 +20,16 @@ EVERYBODY = "default-scheduler"
 
 @pytest.fixture
 def scheduler(stage: Stage, muster: Muster) -> KubeScheduler:
-    """The sidecar's configuration, with the cluster's default profile in the same process. It is not Muster's
-    account, which deletes no pods.
+    """Start the sidecar's configuration, with the cluster's default profile in the same process.
+
+    It does not use Muster's account, which deletes no pods.
     """
     return stage.start_scheduler(for_everybody(EVERYBODY), muster=muster.address)
 
 
 @pytest.fixture
 def urgent(stage: Stage) -> Json:
-    """What makes a pod of somebody else important."""
+    """Return the fields that make a foreign pod important."""
     return {"scheduler": EVERYBODY, "priorityClassName": stage.priority("urgent", 100_000)}
 
 
@@ -87,8 +88,9 @@ def test_of_two_urgent_pods_at_once_only_as_many_are_served_as_the_gang_can_spar
 
 
 def test_an_urgent_member_evicts_nobody(stage: Stage, scheduler: KubeScheduler, urgent: Json) -> None:
-    """Ours wait for their turn, however important: what is taken for a group is Muster's to choose, and their
-    queue takes nothing from pods of others.
+    """Leave victims of our groups to Muster, whatever their priority.
+
+    Their queue takes nothing from foreign pods.
     """
     stage.queue("q", preemption={"unmanaged": "Never"})
     stage.nodes(2, cpu="2")

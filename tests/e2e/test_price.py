@@ -1,4 +1,4 @@
-"""What evictions cost, on a real control plane: who goes, when, and what is remembered of it."""
+"""Cost of evictions on a real control plane: victims, times, and the record of it."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ def group(stage: Stage, name: str) -> Json:
 
 
 def why(stage: Stage, name: str) -> str:
-    """What its PodGroup says of why it waits."""
+    """Return the reason to wait in the message of its PodGroup."""
     conditions = group(stage, name).get("status", {}).get("conditions", ())
     return " ".join(each["message"] for each in conditions if each["type"] == "Scheduled")
 

@@ -38,7 +38,7 @@ def kind(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def component(cluster: ControlPlane) -> Iterator[None]:
-    """The rights, before Muster looks for them."""
+    """Install the rights, before Muster looks for them."""
     with manifests.applied(cluster.admin, RIGHTS):
         yield
 
@@ -50,7 +50,7 @@ def far_scheduler(stage: Stage, far_muster: Muster, muster_user: User) -> KubeSc
 
 
 def full(stage: Stage) -> None:
-    """A queue that asks, and a cluster without room; what fills it is its own, so nothing is taken back."""
+    """Create a queue that asks for nodes, and fill the cluster with its pods; nothing is reclaimed."""
     stage.queue("team", provisioning=PROVISIONING)
     stage.nodes(2, cpu="4")
     stage.wait_phase(stage.pods("filler", 2, cpu="4", queue="team"))
@@ -66,7 +66,7 @@ def wait_request(stage: Stage) -> Json:
 
 
 def report(stage: Stage, request: Json, kind: str, message: str) -> None:
-    """The autoscaler writes a condition."""
+    """Write a condition as the autoscaler."""
     condition = {
         "type": kind,
         "status": "True",
@@ -81,7 +81,7 @@ def report(stage: Stage, request: Json, kind: str, message: str) -> None:
 
 
 def provide(stage: Stage, request: Json) -> None:
-    """As an autoscaler does: a node for each pod, as large as its template asks, by what the API has."""
+    """Create a node for each pod as an autoscaler does, as large as its template in the API asks."""
     for pod_set in request["spec"]["podSets"]:
         template = stage.api.get(POD_TEMPLATES, pod_set["podTemplateRef"]["name"], stage.namespace)
         (container,) = template["template"]["spec"]["containers"]
@@ -139,7 +139,7 @@ def test_what_the_autoscaler_gives_up_is_said_by_the_group(
 
 
 def templates_are_its_own(stage: Stage) -> bool:
-    """Those of a request that is gone have its UID."""
+    """Return whether all templates are of existing requests; those of a deleted one have its UID."""
     owners = {
         owner["uid"]
         for each in stage.api.items(POD_TEMPLATES, stage.namespace)

@@ -46,7 +46,7 @@ def condition(stage: Stage, queue: str, kind: str = "Open") -> Json:
 
 
 def wait_condition(stage: Stage, queue: str, kind: str = "Open", **wanted: str) -> None:
-    """The state is written first, and the conditions after it."""
+    """Wait for a condition; the state is written first, and the conditions after it."""
     wait_for(
         lambda: wanted.items() <= condition(stage, queue, kind).items(),
         what=f"condition {kind} of {queue} {wanted}",
@@ -58,8 +58,9 @@ def is_flagged(stage: Stage, queue: str) -> bool:
 
 
 def command(stage: Stage, action: str, queue: Json, *, owned: bool = True) -> str:
-    """As vcctl makes them: owned by the queue that they are for. An owner that is not there would have the
-    garbage collector remove it, where one is at work.
+    """Create a command as vcctl does: owned by the queue that it is for.
+
+    The garbage collector, if it runs, removes objects of a missing owner.
     """
     target = {"apiVersion": queue["apiVersion"], "kind": "Queue", "name": queue["metadata"]["name"]}
     target |= {"uid": queue["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
@@ -109,7 +110,7 @@ def test_a_queue_closes_when_its_last_group_goes_and_opens_again(stage: Stage, m
 
 
 def _messages(stage: Stage, queue: str) -> set[str]:
-    """The reasons of the events on the queue that has this name now."""
+    """Return the reasons of the events on the queue that has this name now."""
     uid = stage.api.get(QUEUES, queue)["metadata"]["uid"]
     events = stage.api.items(EVENTS, "default")
     return {event["reason"] for event in events if event["involvedObject"].get("uid") == uid}
@@ -313,7 +314,7 @@ def test_writes_are_few(stage: Stage, muster: Muster, scheduler: KubeScheduler) 
 
 
 def _assert_silence(stage: Stage, written: list[str]) -> None:
-    """What is due is written within a second or two; then a group of another queue moves nothing of this."""
+    """Check that writes stop within a second or two, and that a group of another queue leads to none."""
     wait_for(lambda: _is_stable(written), what="no more writes")
     before = written.count("q")
     stage.wait_phase(stage.gang("other", 1, gated=True))

@@ -1,4 +1,4 @@
-"""What each rule of a queue promises, on a real kube-scheduler: limits, order, and who is evicted for whom.
+"""Rules of queues on a real kube-scheduler: limits, order, and evictions.
 
 Further rules: test_queues, test_sharing_tree, test_policies, test_price; of users: test_admission; of jobs:
 test_jobs.
@@ -18,12 +18,12 @@ KIND = "example.com/kind"
 
 
 def one(stage: Stage, name: str, cpu: str = "1", queue: str = "q", **more: Any) -> list[str]:
-    """A gang of one; it waits from now on, or starts."""
+    """Create a gang of one; it waits from now on, or starts."""
     return stage.gang(name, 1, cpu=cpu, queue=queue, gated=True, **more)
 
 
 def starts(stage: Stage, queue: str, count: int, of: int) -> list[str]:
-    """Of so many groups of 1 cpu only some start; the next one waits at the ceiling. Returns the pods."""
+    """Start some of so many groups of 1 cpu; the next one waits at the ceiling. Return the pods."""
     pods = [pod for n in range(of) for pod in one(stage, f"{queue}-{n}", queue=queue)]
     wait_for(lambda: len(stage.bound(pods)) == count, what=f"{count} of {of} pods of {queue} are bound")
     waiting = next(pod for pod in pods if pod not in stage.bound(pods))
@@ -61,7 +61,7 @@ def test_a_queue_borrows_no_more_than_its_borrowing_limit_though_nodes_are_idle(
 def test_what_a_queue_does_not_lend_is_there_for_it_without_an_eviction(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Of the 6 of 8 cpus that it deserves, it lends 2."""
+    """Lend 2 of the 6 of 8 cpus that the queue deserves."""
     stage.nodes(1, cpu="8")
     stage.queue("owner", deserved={"cpu": "6"}, lendingLimit={"cpu": "2"})
     stage.queue("q")
@@ -107,7 +107,7 @@ def test_in_a_mixed_queue_high_priorities_let_none_pass_and_others_rotate(
 
 
 def test_a_group_that_has_waited_gains_priority_by_ageing(stage: Stage, scheduler: KubeScheduler) -> None:
-    """By 1,000 a second here: the older one goes before one whose class is higher by 500."""
+    """Start the older group before one whose class is higher by 500: ageing gives 1,000 a second here."""
     high = stage.priority("ageing-high", 500)
     stage.nodes(1, cpu="2")
     stage.queue("q", ageing=3_600_000, preemption={"withinQueue": "Never"})
@@ -132,8 +132,9 @@ def test_a_group_that_has_waited_gains_priority_by_ageing(stage: Stage, schedule
 def test_a_queue_may_borrow_from_lower_priorities_within_the_cohort(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Q holds the 2 of 6 cpus that it deserves, b more than its 2, and c waits for its 2 patiently. The group
-    of priority 5 goes; the one above the threshold stays.
+    """Borrow for q, which holds the 2 of 6 cpus that it deserves, from b, which has more than its 2.
+
+    Queue c waits for its 2 patiently. The group of priority 5 goes; the one above the threshold stays.
     """
     rules = {"policy": "LowerPriority", "maxPriorityThreshold": 10}
     classes = {value: stage.priority(f"cohort-{value}", value) for value in (5, 20, 30)}
@@ -194,8 +195,9 @@ def test_two_queues_do_not_take_turns_over_a_gang_larger_than_either_share(
 def test_short_claimants_beside_a_service_do_not_evict_a_gang_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """The first one does, after 12 s. Later claimants of its queue have to wait for atMost until the gang is
-    evicted for that queue again.
+    """Evict for the first claimant, after 12 s.
+
+    Later claimants of its queue have to wait for atMost until the gang is evicted for that queue again.
     """
     stage.nodes(5, cpu="2")
     stage.queue("rich")

@@ -187,7 +187,7 @@ def _without_least_member(stage: Stage) -> Iterator[None]:
 
 
 def _message(stage: Stage, pod: str) -> str:
-    """What the scheduler says of a pod."""
+    """Return the scheduler's message about a pod."""
     conditions = stage.pod(pod)["status"].get("conditions", [])
     return next(
         (condition.get("message", "") for condition in conditions if condition["type"] == "PodScheduled"), ""
@@ -223,8 +223,9 @@ def test_a_pod_that_names_its_node_brings_nobody_past_the_ceiling(
 def test_thousands_of_queues_that_are_absent_hold_up_nobody(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """3,000 groups that name as many queues which nobody made: a gang of another queue starts, and so does
-    one that comes when they have been told. Muster stays well all the while.
+    """Start a gang beside 3,000 groups that name as many missing queues, and one after their report.
+
+    Muster stays well all the while.
     """
     stage.nodes(2, cpu="4")
     stage.queue("there")

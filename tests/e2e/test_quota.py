@@ -57,7 +57,7 @@ def rights(stage: Stage) -> Iterator[None]:
 
 @pytest.fixture
 def policy(stage: Stage) -> Iterator[None]:
-    """The API server takes a moment to notice it, and to forget it."""
+    """Apply the policy; the API server takes a moment to notice it, and to forget it."""
 
     def refuses() -> bool:
         forged = {"metadata": {"name": "for-show", "annotations": {SOURCE: TREE}}, "spec": {"weight": 1}}
@@ -71,7 +71,7 @@ def policy(stage: Stage) -> Iterator[None]:
 
 
 def seed(*namespaces: str) -> Json:
-    """The tree of the article; these namespaces enter its leaf."""
+    """Return the tree of the article; these namespaces enter its leaf."""
     tree: Json = yaml.safe_load((DATA / "elastic-quota-tree.yaml").read_text())
     tree["spec"]["root"]["children"][0]["namespaces"] = list(namespaces)
     return tree
@@ -189,7 +189,10 @@ def test_the_policy_refuses_edits_around_the_quota_and_names_it(stage: Stage, mu
 
 @pytest.mark.usefixtures("rights")
 def test_beside_the_webhooks_a_whole_tree_grows_shrinks_and_goes(stage: Stage, muster_user: User) -> None:
-    """Which judge each queue by those around it. A new group gets the queue of its namespace's quota."""
+    """Accept the changes under webhooks that judge each queue by those around it.
+
+    A new group gets the queue of its namespace's quota.
+    """
     port = Port()
     with configured(stage.api, port):
         stage.start_muster(*port.flags("self-signed"), user=muster_user)
@@ -208,7 +211,7 @@ def test_beside_the_webhooks_a_whole_tree_grows_shrinks_and_goes(stage: Stage, m
 
 
 def sized(cpu: int, namespace: str) -> Json:
-    """As the tree of the article, with so much in all places."""
+    """Return the tree of the article, with so much in all places."""
     amounts = {"max": {"cpu": cpu}, "min": {"cpu": cpu}}
     leaf = {"name": "child-1", "namespaces": [namespace], **amounts}
     return {**seed(), "spec": {"root": {"name": "root", **amounts, "children": [leaf]}}}

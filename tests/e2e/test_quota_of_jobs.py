@@ -36,7 +36,7 @@ DEFAULT = "default"
 
 @pytest.fixture
 def tree(stage: Stage, job_rights: None, muster_user: User, tls: Path) -> Iterator[None]:
-    """With the whole default-scheduler install, its components for quotas and jobs among it."""
+    """Apply the whole default-scheduler install, including the components for quotas and jobs."""
     written = manifests.apply(stage.api, "quota/crd.yaml", "quota/rbac.yaml")
     made: Json = yaml.safe_load((DATA / "elastic-quota-tree.yaml").read_text())
     try:
@@ -84,7 +84,7 @@ def _messages(stage: Stage, unit: str) -> list[str]:
 
 
 def test_pods_that_name_nothing_enter_the_queue_of_their_namespaces_quota(stage: Stage, tree: None) -> None:
-    """With the component that marks them; the kind ElasticQuota, which it reads as well, is not there."""
+    """Mark pods by the component; the kind ElasticQuota, which it reads as well, is not installed."""
     written = manifests.apply(stage.api, "quota-marks/admission-policy.yaml")
     try:
         stage.nodes(1, cpu="4")
@@ -110,7 +110,7 @@ def _running(stage: Stage) -> int:
 
 @pytest.fixture
 def marking(stage: Stage) -> Iterator[None]:
-    """The kinds of quotas and the policies that read them, and no other policy."""
+    """Install the kinds of quotas and the policies that read them, and no other policy."""
     elastic = list(yaml.safe_load_all((DATA / "elastic-quotas.yaml").read_text()))
     kinds = [*manifests.apply(stage.api, "quota/crd.yaml"), *manifests.install(stage.api, elastic)]
     written = manifests.apply(stage.api, "quota-marks/admission-policy.yaml")
@@ -119,7 +119,7 @@ def marking(stage: Stage) -> Iterator[None]:
 
 
 def is_flagged(stage: Stage, namespace: str) -> bool:
-    """Whether a pod that names nothing would be born with the gate and the marks."""
+    """Return whether a pod that names nothing would be born with the gate and the marks."""
     shown = objects.pod("for-show", namespace=namespace, scheduler="default-scheduler")
     made = stage.api.request("POST", f"{PODS.path(namespace)}?dryRun=All", shown)
     asked = made["spec"]["containers"][0]["resources"]["requests"]

@@ -29,12 +29,12 @@ def borrowed(stage: Stage, sizes: Iterable[int], **pod: Any) -> list[list[str]]:
 
 
 def alive(stage: Stage, gangs: Iterable[list[str]]) -> list[int]:
-    """How many members of each gang run."""
+    """Return how many members of each gang run."""
     return [sum(stage.phases([name]) == {"Running"} for name in gang) for gang in gangs]
 
 
 def messages(stage: Stage, name: str) -> list[str]:
-    """The reasons of the Events on an object."""
+    """Return the reasons of the Events on an object."""
     events = stage.api.items(EVENTS, stage.namespace)
     return [event["reason"] for event in events if event["involvedObject"]["name"] == name]
 
@@ -179,7 +179,10 @@ def test_a_victim_with_a_budget_stays_and_another_one_goes(
 def test_a_gang_of_which_a_budget_allows_half_stays_whole(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Of three gangs, the two that would go first are covered. Once the budget lets one go whole, it goes."""
+    """Spare the two of three gangs that would go first, which the budget covers.
+
+    Once the budget lets one go whole, it goes.
+    """
     stage.nodes(6, cpu="2")
     stage.queue("rich")
     stage.queue("poor")
@@ -213,7 +216,7 @@ def budget(stage: Stage) -> None:
 
 
 def allow(stage: Stage, disruptions: int) -> None:
-    """What its controller says."""
+    """Write the status of the budget as its controller."""
     amounts = {"currentHealthy": 4, "desiredHealthy": 4 - disruptions, "expectedPods": 4}
     status = {**amounts, "disruptionsAllowed": disruptions, "observedGeneration": 1}
     stage.api.patch(BUDGETS, "guard", {"status": status}, stage.namespace, "status")

@@ -20,9 +20,11 @@ LONG = 200.0  # seconds, where the scheduler's silence has to be understood
 def test_a_zone_goes_whose_volumes_others_wait_for(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Replacements of one group and elastic members of another: together more than the window has places, and
-    with volumes in the zone that has no nodes. Gangs that need the whole window start one after the other.
-    They are not gated: the scheduler's calls for them make its silence about the others tell.
+    """Start gangs that need the whole window one after the other.
+
+    Replacements of one group and elastic members of another are more than the window has places, with
+    volumes in the zone that has no nodes. They are not gated: the scheduler's calls for the gangs make
+    its silence about the others tell.
     """
     volumes = Provisioner(stage)
     _zone(stage, "a", 1)

@@ -83,7 +83,7 @@ def test_helm_installs_the_packed_chart(dist: Path) -> None:
 
 
 def test_the_python_package_has_its_scripts_and_what_they_need(tmp_path: Path) -> None:
-    """As pipx and uvx install it: links are files there."""
+    """Install it as pipx and uvx do: links are files there."""
     uv = str(Path(sys.executable).with_name("uv"))
     command = [uv, "build", "--quiet", "--wheel", f"--out-dir={tmp_path}"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=240)
@@ -101,8 +101,9 @@ def test_the_python_package_has_its_scripts_and_what_they_need(tmp_path: Path) -
     "name", [*(each.name for each in SERVED), *(name for name in release.JOBS if "all" not in name)]
 )
 def test_one_apply_installs_it(own: ControlPlane, dist: Path, tmp_path: Path, name: str) -> None:
-    """Both installs, one after the other: the second finds what they share as it should be. And the rights
-    for further kinds of jobs.
+    """Apply both installs, one after the other, and the rights for further kinds of jobs.
+
+    The second finds the common objects as they should be.
     """
     done = apply(own, dist / name, tmp_path)
     created = len(done.splitlines())
@@ -125,8 +126,9 @@ def alone() -> Iterator[ControlPlane]:
 
 
 def test_the_suspended_job_of_the_pages_starts(alone: ControlPlane, dist: Path, tmp_path: Path) -> None:
-    """With what one file installs and no more: Muster and its scheduler show the token of their account, and
-    the webhooks judge what Muster writes.
+    """Start it with one installed file alone.
+
+    Muster and its scheduler show the token of their account, and the webhooks judge Muster's writes.
     """
     (file,) = [each.name for each in SERVED if each.install == "sidecar"]
     apply(alone, dist / file, tmp_path)

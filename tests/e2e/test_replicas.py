@@ -25,7 +25,7 @@ def lease() -> Json:
 
 @pytest.fixture
 def pair(stage: Stage, muster_user: User, view: bool, lease: Json) -> Pair:
-    """The first one leads."""
+    """Start two replicas, of which the first leads."""
     first = Replica(stage, muster_user, "first", view=view, lease=lease)
     wait_for(first.leads, what="the first leads")
     return first, Replica(stage, muster_user, "second", standby=True, view=view, lease=lease)
@@ -47,7 +47,7 @@ def test_the_leading_pair_is_lost_while_gangs_start(stage: Stage, pair: Pair, ha
 
 @pytest.mark.gang_deadline(60)
 def test_who_was_cut_off_comes_back_as_a_follower(stage: Stage, pair: Pair) -> None:
-    """What it had wanted to write meanwhile is written by nobody else's hand, and not twice."""
+    """Write pending changes by the new leader alone, and once."""
     first, second = pair
     stage.nodes(4, cpu="4")
     first.wire.refuse()
@@ -145,7 +145,7 @@ def _load(stage: Stage) -> dict[str, list[str]]:
 
 
 def _between_two_bindings(stage: Stage, replica: Replica, harm: Callable[[], object]) -> None:
-    """The next gang starts, and when half of it is bound the harm is done."""
+    """Start the next gang, and do the harm when half of it is bound."""
     harmed = before_request(harm)
     replica.proxy.inject(pass_on(times=SIZE // 2), harmed)
     stage.finish([f"g0-{number}" for number in range(SIZE)])

@@ -13,7 +13,7 @@ RUN_TIME = "kube-muster.io/run-time"
 
 
 def small(stage: Stage, name: str, run_time: str = "") -> list[str]:
-    """A group of one of 1 cpu."""
+    """Create a group of one of 1 cpu."""
     notes = {RUN_TIME: run_time} if run_time else {}
     stage.group(name, 1, queue="q", annotations=notes)
     return stage.pods(name, 1, group=name, cpu="1", gated=True)
@@ -29,7 +29,7 @@ def full(stage: Stage, run_time: str = "") -> list[str]:
 
 
 def reserved(stage: Stage) -> dict[str, Any]:
-    """What the queue says is reserved, once it says so."""
+    """Return the reservation in the status of the queue, once it is there."""
     found = wait_for(
         lambda: stage.api.get(QUEUES, "q").get("status", {}).get("reservation"), what="a reservation"
     )

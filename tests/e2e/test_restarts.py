@@ -1,4 +1,4 @@
-"""Whatever dies in the middle of a start: the gang stands whole in the end, or not at all."""
+"""Restarts in the middle of a start: the gang stands whole in the end, or not at all."""
 
 import itertools
 import threading
@@ -101,7 +101,7 @@ def test_muster_killed_between_two_bindings_undoes_a_gang_that_cannot_be_complet
 def test_muster_killed_between_two_bindings_binds_nobody_after_the_podgroup_went(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """What the group needs is in no object any more. Whoever is bound runs on, until there is a PodGroup."""
+    """Let bound pods run until there is a PodGroup: the group's minimum is in no object any more."""
     stage.nodes(3, cpu="2")
     gang, dead = _killed_between_two_bindings(stage, muster, proxy)
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
@@ -137,7 +137,10 @@ def test_a_scheduler_killed_at_the_barrier(
 def test_a_scheduler_killed_between_two_bindings(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """What was sent before it died counts; the callers of the rest are gone, and nothing is sent for them."""
+    """Count bindings sent before the scheduler died.
+
+    The callers of the rest are gone, and nothing is sent for them.
+    """
     stage.nodes(3, cpu="2")
     released = threading.Event()
     first = hold_request(released)
@@ -261,6 +264,6 @@ def _refused(stage: Stage, name: str) -> bool:
 
 
 def _informed(stage: Stage, message: str) -> set[str]:
-    """The pods of which the scheduler said these words in an event."""
+    """Return the pods about which the scheduler wrote this message in an event."""
     events = stage.api.items(EVENTS, stage.namespace)
     return {event["involvedObject"]["name"] for event in events if message in event.get("message", "")}

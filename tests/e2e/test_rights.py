@@ -56,7 +56,7 @@ pytestmark = pytest.mark.usefixtures("only_its_own_rights")
 
 @pytest.fixture(scope="module", autouse=True)
 def groups_of_others(cluster: ControlPlane) -> Iterator[None]:
-    """The PodGroup of scheduler-plugins, as it is installed."""
+    """Install the PodGroup of scheduler-plugins, as released."""
     written = manifests.install(cluster.admin, list(yaml.safe_load_all(PLUGINS.read_text())))
     yield
     manifests.remove(cluster.admin, written)
@@ -101,7 +101,7 @@ class Life:
         stage.group("orphan", 1, queue="going")
 
     def _command(self, name: str, queue: dict[str, Any], *, owned: bool = True) -> None:
-        """An owner that is not there would have the garbage collector remove it, where one is at work."""
+        """Create a command; the garbage collector, if it runs, would remove one with a missing owner."""
         target = {"apiVersion": queue["apiVersion"], "kind": "Queue", "controller": True}
         target |= {key: queue["metadata"][key] for key in ("name", "uid")}
         kind = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
@@ -115,7 +115,7 @@ class Life:
         )
 
     def go_on(self) -> None:
-        """What ended short begins anew, and the queue that is to go goes once its group was taken in."""
+        """Start anew each gang that ended short, and delete the queue `going` once its group was recorded."""
         self._start_anew()
         orphan = self.stage.api.find(POD_GROUPS, "orphan", self.stage.namespace)
         recorded = orphan is not None and QUEUE_UID in orphan["metadata"].get("annotations", {})
@@ -131,7 +131,7 @@ class Life:
             self._tries += 1
 
     def misses(self, right: Right) -> bool:
-        """Whether something was refused for want of this right."""
+        """Return whether a request was refused for want of this right."""
         self.go_on()
         return any(right.covers(need) for need in rights.refused(self.proxy.calls))
 

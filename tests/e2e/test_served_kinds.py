@@ -1,4 +1,4 @@
-"""What Muster reads of Kubernetes itself is served, in every supported release that has it."""
+"""Kinds of Kubernetes that Muster reads, served in every supported release that has them."""
 
 import re
 from collections import defaultdict
@@ -17,7 +17,7 @@ READ = [each for each in vars(resources).values() if isinstance(each, Resource) 
 
 
 def in_module(resource: Resource) -> bool:
-    """Whether it is of Kubernetes itself, not of a CRD."""
+    """Return whether the kind is of Kubernetes itself, not of a CRD."""
     group = resource.group
     return "." not in group or (
         re.fullmatch(r"[a-z]+\.k8s\.io", group) is not None and group not in ELSEWHERE
@@ -33,7 +33,7 @@ def plural(kind: str) -> str:
 
 
 def served(kubernetes: str, resource: Resource) -> set[str]:
-    """The versions in which a release has this kind, whatever its feature gates."""
+    """Return the versions in which a release has this kind, whatever its feature gates."""
     module = build.MODULES / kubernetes
     release = build.release(kubernetes).removeprefix("v1.")
     folder = FOLDERS.get(resource.group, resource.group.partition(".")[0])
@@ -53,7 +53,7 @@ def test_each_kind_that_is_read_is_served_by_a_supported_release(resource: Resou
 
 @pytest.mark.parametrize("kubernetes", build.supported())
 def test_no_release_has_a_kind_only_in_versions_that_are_not_read(kubernetes: str) -> None:
-    """Of kinds that it reads in any version. Before 1.36, a webhook does the work of mutating policies."""
+    """Check only kinds that it reads in any version; before 1.36, a webhook replaces mutating policies."""
     read: dict[tuple[str, str], set[str]] = defaultdict(set)
     for resource in BUILT_IN:
         read[resource.group, resource.plural].add(resource.version.rpartition("/")[2])

@@ -10,13 +10,13 @@ from tests.e2e.harness.waiting import wait_for
 
 
 def held(stage: Stage, *queues: str) -> dict[str, str]:
-    """The cpu that queues hold, as their status says."""
+    """Return the cpu that queues hold, by their status."""
     found = {name: stage.api.get(QUEUES, name).get("status", {}) for name in queues}
     return {name: status.get("allocated", {}).get("cpu", "0") for name, status in found.items()}
 
 
 def unmet(stage: Stage) -> dict[str, str]:
-    """By queue that speaks of it, whether it has less than it is guaranteed."""
+    """Return for each queue with the field whether it has less than its guarantee."""
     return {
         queue["metadata"]["name"]: each["status"]
         for queue in stage.api.items(QUEUES)
@@ -26,7 +26,7 @@ def unmet(stage: Stage) -> dict[str, str]:
 
 
 def reported(stage: Stage) -> set[str]:
-    """The queues with an event that they have less than they are guaranteed."""
+    """Return the queues with an event that they have less than their guarantee."""
     events = stage.api.items(EVENTS, "default", fieldSelector="reason=GuaranteeUnmet,source=kube-muster")
     return {event["involvedObject"]["name"] for event in events}
 
@@ -36,7 +36,10 @@ def running(stage: Stage, names: list[str]) -> int:
 
 
 def test_a_tree_of_three_levels_divides_at_each_and_sums_up(stage: Stage, scheduler: KubeScheduler) -> None:
-    """Of 16 cpus, research may hold 8, of which vision has three parts and speech one; sales has the rest."""
+    """Divide 16 cpus: research may hold 8, of which vision has three parts and speech one.
+
+    Sales has the rest.
+    """
     stage.nodes(4, cpu="4")
     stage.queue("research", capability={"cpu": "8"})
     stage.queue("sales")
@@ -91,8 +94,9 @@ def test_a_guarantee_is_kept_from_all_other_queues_together(stage: Stage, schedu
 def test_a_guarantee_above_what_there_is_is_told_on_its_queue_alone(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
-    """Of 8 cpus, 1,000 are guaranteed to greedy and 1,000 to kept: each has 4 of them, and other waits until
-    they are guaranteed less.
+    """Give greedy and kept 4 of 8 cpus each, as both have a guarantee of 1,000.
+
+    Queue other waits until they are guaranteed less.
     """
     stage.nodes(2, cpu="4")
     for name in ("greedy", "kept"):
@@ -168,7 +172,7 @@ def used(stage: Stage, queue: str) -> float:
 def test_a_queue_packs_or_spreads_its_pods(
     stage: Stage, scheduler: KubeScheduler, placement: str, nodes: int
 ) -> None:
-    """Those of a gang, and those on their own, which the scheduler would spread."""
+    """Apply the placement to pods of a gang and to single pods, which the scheduler would spread."""
     stage.nodes(2, cpu="8")
     stage.queue("q", placement=placement)
     gang = stage.gang("gang", 2, cpu="1", queue="q", gated=True)

@@ -65,7 +65,7 @@ class Life:
         return self.seen
 
     def _gang(self, name: str, size: int) -> list[str]:
-        """With the minResources that operators write: Volcano lets any group in that has none."""
+        """Create a gang with the minResources that operators write: Volcano admits any group without them."""
         name, capacity = f"{self._queue}-{name}", {"cpu": str(size)}
         self._stage.group(name, size, queue=self._queue, minResources=capacity)
         return self._stage.pods(name, size, group=name, scheduler="volcano")
@@ -74,7 +74,7 @@ class Life:
         self._vcctl("queue", "operate", f"--name={self._queue}", f"--action={action}", *more)
 
     def _see(self, **cells: str) -> None:
-        """Until the row has these cells; then all of it counts."""
+        """Wait until the row has these cells, and record all of it."""
 
         def shown() -> Row | None:
             (row,) = rows(self._vcctl("queue", "get", f"--name={self._queue}"))

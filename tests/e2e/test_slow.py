@@ -1,4 +1,4 @@
-"""What is slow has not failed: a scheduler that is away, gates, volumes, images, an API server that hangs."""
+"""Slow parts are not failures: a scheduler that is away, gates, volumes, images, an API server that hangs."""
 
 import threading
 from typing import Any
@@ -54,9 +54,11 @@ def test_time_without_a_scheduler_without_a_leader_or_with_shut_gates_is_no_fail
 def test_volumes_that_take_longer_than_a_start_and_images_that_never_come(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Members in PreBind extend a start up to the bind deadline. A group has stood whole when all that it
-    needs have been bound for a while, and loses nobody from then on. A third group, which a kubelet keeps
-    from ever standing whole, is undone at the deadline of its start: those of the others are past by then.
+    """Extend a start by members in PreBind up to the bind deadline.
+
+    A group has stood whole when all required members have been bound for a while, and loses none from
+    then on. A third group, which a kubelet keeps from ever standing whole, is undone at the deadline of
+    its start: those of the others are past by then.
     """
     stage.nodes(10, cpu="1")
     volumes = Provisioner(stage)
@@ -89,7 +91,10 @@ def test_volumes_that_take_longer_than_a_start_and_images_that_never_come(
 def test_a_large_gang_whose_bindings_hang_leaves_no_claim(
     stage: Stage, far_muster: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
-    """None arrives, and for a time nobody can read what became of it. Another gang needs all of the room."""
+    """Release all claims although no binding arrives and for a time no pod can be read.
+
+    Another gang needs all of the capacity.
+    """
     muster = far_muster
     stage.start_sidecar(muster, user=muster_user)
     stage.nodes(LARGE // 100, cpu="100")
@@ -116,7 +121,7 @@ def _view(stage: Stage, muster: Muster, group: str) -> dict[str, Any]:
 
 
 def _failed(muster: Muster) -> set[str]:
-    """The groups that ever backed off, or were refused."""
+    """Return the groups that ever backed off, or were refused."""
     turns = muster.debug("/debug/decisions?limit=1000")
     return {turn["podGroup"] for turn in turns if turn.get("reason") in ("BackingOff", "RefusedByScheduler")}
 

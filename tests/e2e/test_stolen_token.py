@@ -1,4 +1,4 @@
-"""What whoever has the token of Muster's account can do with it: not more than Muster does."""
+"""Rights of a thief with the token of Muster's account: no more than Muster's."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def thief(stage: Stage, muster_user: User) -> Iterator[Client]:
 
 
 def refusal(action: Callable[[], object]) -> str:
-    """The words of a policy; empty when it passes. Whatever else the API server refuses is an error."""
+    """Return the message of a policy, empty when the action passes; any other refusal is an error."""
     try:
         action()
     except ApiError as fault:

@@ -1,5 +1,7 @@
-"""The fault campaign in small: some random gangs and faults on a control plane of its own. With gates, over
-IPv6 and so on it tries the same promises again, under the same faults: that is for each night.
+"""Fault campaign in small: some random gangs and faults on a control plane of its own.
+
+With gates, over IPv6 and so on it tries the same promises again, under the same faults: that is for each
+night.
 """
 
 import subprocess
@@ -29,7 +31,7 @@ MIXES = ("ipv6", "older-etcd", "midway", "midway-view")
     ],
 )
 def test_a_short_campaign_of_faults_violates_nothing(mix: tuple[str, ...]) -> None:
-    """What it prints tells the rest: each violation, what went before it, and where the logs are."""
+    """Print each violation, the events before it, and the folder of the logs."""
     asked = ["--seconds", str(SECONDS), "--seed", str(SEED), "--kubernetes", KUBERNETES, *mix]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.storm", *asked], capture_output=True, text=True, timeout=LONGEST

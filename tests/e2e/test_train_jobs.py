@@ -1,5 +1,6 @@
-"""TrainJobs take their pods from a runtime: with the CRDs of Kubeflow Trainer, whose controller is played,
-and the real JobSet controller, which makes the pods.
+"""TrainJobs with pods from a runtime: the CRDs and a stand-in for the controller of Kubeflow Trainer.
+
+The real JobSet controller makes the pods.
 """
 
 import re
@@ -30,7 +31,7 @@ STEP = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
 
 @pytest.fixture(params=["v2.1.0"])
 def release(request: pytest.FixtureRequest, cluster: ControlPlane) -> Iterator[str]:
-    """Of the Trainer, with its kinds served, and the rights to them."""
+    """Yield a release of the Trainer, with its kinds served, and the rights to them."""
     trainer = Release(f"github.com/kubeflow/trainer/v2@{request.param}", "manifests/base/crds")
     crds = [trainer.crd(GROUP, kind) for kind in KINDS]
     rights = manifests.apply(cluster.admin, *(f"jobs/{kinds}/rbac.yaml" for kinds in ("trainer", "batch")))
@@ -51,7 +52,7 @@ def _remove_crd(cluster: ControlPlane, crd: Json) -> None:
 
 
 def runtime(nodes: int) -> Json:
-    """As kubeflow/trainer v2.1.0, manifests/base/runtimes/torch_distributed.yaml."""
+    """Return a runtime as in kubeflow/trainer v2.1.0, manifests/base/runtimes/torch_distributed.yaml."""
     spec = objects.pod("", namespace="", cpu="1", restartPolicy="Never")["spec"]
     spec["containers"][0]["name"] = "node"
     template = {"metadata": {"labels": STEP}, "spec": {"template": {"spec": spec}}}
@@ -67,7 +68,7 @@ def runtime(nodes: int) -> Json:
 
 
 def create_train_job(stage: Stage, **spec: Any) -> str:
-    """The name of its PodGroup."""
+    """Create a TrainJob and return the name of its PodGroup."""
     job = {
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "TrainJob",
@@ -156,7 +157,7 @@ def _apply_as_the_trainer(stage: Stage, given: Json) -> None:
 
 
 def _job_set(stage: Stage, given: Json) -> Json:
-    """By pkg/runtime/framework/plugins/jobset of v2.1.0: it is there while the TrainJob is suspended, too."""
+    """Return the JobSet by pkg/runtime/framework/plugins/jobset of v2.1.0, also for a suspended TrainJob."""
     job = train_job(stage)
     (node,) = given["spec"]["template"]["spec"]["replicatedJobs"]
     pod = node["template"]["spec"]["template"]

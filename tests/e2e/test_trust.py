@@ -1,4 +1,4 @@
-"""What anybody may write is not believed: marks on PodGroups, priorities, and nodes of pods' own choosing."""
+"""Forged input of tenants: marks on PodGroups, priorities, and node names of pods."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -160,8 +160,9 @@ def test_who_made_a_deployment_cannot_be_forged(stage: Stage, tenant: Client) ->
 
 
 def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Client) -> None:
-    """Its annotations would be those of the pod, which would count in the queue of somebody else. The roles
-    that users usually have bind no pods.
+    """Ignore annotations of a tenant's binding, which would count the pod in another tenant's queue.
+
+    The roles that users usually have bind no pods.
     """
     for role in ("edit", "admin"):
         rules = stage.api.get(CLUSTER_ROLES, f"system:aggregate-to-{role}")["rules"]
@@ -253,7 +254,7 @@ def test_a_forged_phase_does_not_bring_a_group_into_a_closed_queue(
 
 
 def _sent(stage: Stage, tenant: Client) -> None:
-    """The policy refuses it by the status; where that is forged first, the group counts as before."""
+    """Check that the policy refuses by the status; where that is forged first, the group counts as before."""
     refused = refusal(lambda: tenant.patch(POD_GROUPS, "g", {"spec": {"queue": "small"}}, stage.namespace))
     assert "the group runs and keeps its queue" in refused
 
@@ -372,8 +373,9 @@ def test_lent_room_is_kept_no_longer_by_those_who_delete_their_pods_slowly(
 def test_who_comes_only_to_evict_is_soon_given_nothing(
     stage: Stage, muster: Muster, lent: list[str], tenant: Client
 ) -> None:
-    """Four times room is taken back for groups that are deleted before they have it; then no more, also for a
-    Muster that begins anew. What was evicted comes again.
+    """Reclaim capacity four times for groups that are deleted before they have it; then no more.
+
+    This holds for a Muster that begins anew, too. Evicted pods come again.
     """
     stage.api.patch(QUEUES, "rich", {"spec": {"preemption": {"honour": ["PodDisruptionBudgets"]}}})
     there = set(lent)

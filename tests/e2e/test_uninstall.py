@@ -1,6 +1,4 @@
-"""The commands of docs/how-to/uninstall.md, as they stand there, on a real API server: nothing of Muster is
-left.
-"""
+"""Commands of docs/how-to/uninstall.md, unchanged, on a real API server: nothing of Muster is left."""
 
 import json
 import re
@@ -52,7 +50,7 @@ def cluster(muster_user: User) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def gates() -> bool:
-    """Whether pods wait behind gates rather than hidden from the scheduler."""
+    """Return whether pods wait behind gates rather than hidden from the scheduler."""
     return False
 
 
@@ -113,7 +111,7 @@ def test_uninstalling_leaves_nothing_and_nobody_waiting(
 
 
 def test_helm_upgrades_and_rolls_back(cluster: ControlPlane, administrator: Administrator) -> None:
-    """As docs/how-to/upgrade.md says, with a value for the next version."""
+    """Follow docs/how-to/upgrade.md, with a value for the next version."""
     administrator.run(INSTALL["helm"])
     (administrator.home / "values.yaml").write_text("replicas: 3\n")
     upgrade, rollback = (_helm(word) for word in ("upgrade", "rollback"))
@@ -131,7 +129,7 @@ def _helm(word: str) -> str:
 def _placed_by_a_plain_scheduler(
     cluster: ControlPlane, administrator: Administrator, user: User, waiting: Sequence[str]
 ) -> None:
-    """What the page offers for pods whose scheduler is gone: those that fit are placed, one by one."""
+    """Run the page's commands for pods whose scheduler is gone: those that fit are placed, one by one."""
     administrator.step(4)
     assert _suspended(cluster) == {"stopped"}
     assert not gates_pods(cluster.admin, TEAM)
@@ -161,7 +159,7 @@ def _populate(cluster: ControlPlane) -> None:
 
 
 def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:
-    """A gang. The last pod of one that is too large has somebody else's gate as well."""
+    """Create a gang; the last pod of a gang of several has a foreign gate as well."""
     group = objects.pod_group(name, namespace=TEAM, min_member=size)
     wait_for(lambda: _accepted(cluster, group), what="the webhooks reached")
     pods = [objects.pod(f"{name}-{number}", namespace=TEAM, group=name) for number in range(size)]
@@ -180,7 +178,7 @@ def _create_jobs(cluster: ControlPlane) -> None:
 
 
 def _reasons(cluster: ControlPlane) -> set[str]:
-    """Of the PodGroups of Jobs."""
+    """Return the reasons of the PodGroups of Jobs."""
     found = [each for each in cluster.admin.items(POD_GROUPS, TEAM) if "ownerReferences" in each["metadata"]]
     return {it["reason"] for each in found for it in each.get("status", {}).get("conditions", [])}
 
@@ -190,7 +188,7 @@ def _suspended(cluster: ControlPlane) -> set[str]:
 
 
 def _accepted(cluster: ControlPlane, group: Json) -> bool:
-    """The CA of the webhooks is written in the first seconds of Muster's life."""
+    """Return whether the webhooks are reached: their CA is written in the first seconds of Muster's life."""
     try:
         cluster.admin.create(POD_GROUPS, group)
     except ApiError:

@@ -1,4 +1,4 @@
-"""Who may use a restricted queue, with the tenants' own credentials: also where no review is answered."""
+"""Use of restricted queues with the tenants' own credentials, also where no review is answered."""
 
 import ssl
 import time
@@ -113,7 +113,7 @@ def volcano_kinds(stage: Stage) -> Iterator[None]:
 
 @pytest.fixture
 def review(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
-    """It answers nobody but the API server, which shows a certificate."""
+    """Yield a Muster that answers only the API server, which shows a certificate."""
     callers = f"--webhook-client-ca={stage.cluster.folder / CALLERS_CA}"
     with configured(stage.api, port):
         muster = _begin(stage, muster_user, "--volcano-jobs=on", *port.flags("self-signed", callers))
@@ -126,7 +126,7 @@ def _podgroup(stage: Stage, name: str) -> str:
 
 
 def _suspended(stage: Stage, name: str, queue: str | None = "vip") -> Json:
-    """The queue is named on the Job itself, not on its pods."""
+    """Return a suspended Job; the queue is named on the Job itself, not on its pods."""
     named = {QUEUE_NAME: queue} if queue else {}
     return job(name, namespace=stage.namespace, suspend=True, annotations=named)
 
@@ -206,7 +206,7 @@ def jobset_rights(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def jobsets(stage: Stage, jobset_rights: None) -> None:
-    """Served before Muster looks for them."""
+    """Start the JobSet controller, so that the kind is served before Muster looks for it."""
     stage.start_jobset_controller()
 
 
@@ -296,13 +296,13 @@ def _deployment(stage: Stage, name: str, **notes: str) -> Json:
 
 
 def _group_of(stage: Stage, app: str) -> str | None:
-    """The group of the pods of a Deployment, once its ReplicaSet is there."""
+    """Return the group of the pods of a Deployment, once its ReplicaSet is there."""
     found = stage.api.items(REPLICA_SETS, stage.namespace, labelSelector=f"app={app}")
     return f"podgroup-{found[0]['metadata']['uid']}" if found else None
 
 
 def _wait_group(stage: Stage, name: str, waits: bool) -> None:
-    """Until a group runs, or waits for the limit of its user."""
+    """Wait until a group runs, or waits for the limit of its user."""
     stage.wait_group(name, **({} if waits else {"phase": "Running"}))
     if waits:
         stage.wait_reason(name, "QueueCeiling")

@@ -160,12 +160,12 @@ def test_the_life_of_a_job(stage: Stage, muster_user: User, scheduler: KubeSched
 
 
 def _listed(vcctl: Vcctl) -> dict[str, Row]:
-    """The rows by name."""
+    """Return the rows by name."""
     return {row["Name"]: row for row in rows(vcctl("queue", "list"))}
 
 
 def _wait(vcctl: Vcctl, queue: str, **cells: str) -> None:
-    """Until `vcctl queue get` shows this, which is also the row that `list` has."""
+    """Wait until `vcctl queue get` shows these cells, which the row of `list` has, too."""
 
     def shown() -> bool:
         (row,) = rows(vcctl("queue", "get", f"--name={queue}"))

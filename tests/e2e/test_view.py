@@ -51,8 +51,9 @@ def test_a_gang_starts_whole_and_nothing_but_its_bindings_is_written_to_its_pods
 def test_a_gang_costs_hardly_more_requests_than_plain_pods(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """A plain pod is created, bound, and told of in an event. A gang has a PodGroup besides; its status is
-    written more often if its members are long in coming.
+    """Compare the requests: a plain pod is created, bound, and reported in an event.
+
+    A gang has a PodGroup besides; its status is written more often if its members are long in coming.
     """
     stage.nodes(4, cpu="32")
     gang = stage.gang("a", GANG, cpu="1")
@@ -199,7 +200,7 @@ def _pair(stage: Stage, user: User, *, view: bool) -> Iterator[KubeScheduler]:
 
 
 def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
-    """What others bind takes its room in the scheduler's books, too."""
+    """Count pods that others bind in the scheduler's cache, too."""
     stage.nodes(2, cpu="4")
     bound, stranger = stage.pods("bound", 1, cpu="3"), stage.pods("stranger", 1, scheduler="another")
     stage.wait_phase(bound)
@@ -220,8 +221,9 @@ def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, schedul
 def test_a_group_of_one_beside_claims_that_the_scheduler_cannot_see_asks(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Of a large gang on one node only some members are shown at a time; the room of the others is kept for
-    them. The scheduler is frozen until all of that is planned.
+    """Ask Muster, as only some members of a large gang on one node are shown to the scheduler at a time.
+
+    Capacity is kept for the others. The scheduler is frozen until all of that is planned.
     """
     stage.nodes(1, prefix="large", cpu="40", labels={"pool": "large"})
     stage.nodes(1, prefix="small", cpu="1")
@@ -278,7 +280,7 @@ def _reader(muster: Muster) -> Json:
 def test_nothing_is_bound_or_deleted_through_the_view(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Whoever has its kubeconfig can do what a scheduler that leaves binding to Muster does, and no more."""
+    """Allow a caller with its kubeconfig no more than a scheduler that leaves binding to Muster."""
     stage.nodes(1)
     (stranger,) = stage.pods("stranger", 1, scheduler="another")
     view = ViewClient(_kubeconfig(muster))
@@ -298,7 +300,7 @@ def test_nothing_is_bound_or_deleted_through_the_view(
 
 
 def _claims(muster: Muster) -> dict[str, set[str]]:
-    """The names of the pods that have claims, by how firm those are."""
+    """Return the names of the pods that have claims, by stage."""
     found: dict[str, set[str]] = {}
     for node in muster.debug("/debug/nodes"):
         for claim in node["claims"]:

@@ -1,5 +1,6 @@
-"""Pods of the real API server, read and changed by the view, are to client-go what they were but for the
-changes: in lists and watches, in JSON and in protobuf.
+"""Pods of the real API server, read and changed by the view, as client-go reads them.
+
+They are the same but for the changes: in lists and watches, in JSON and in protobuf.
 """
 
 from contextlib import closing
@@ -93,7 +94,7 @@ def path(stage: Stage, **query: Any) -> str:
 
 
 def watched(stage: Stage, codec: PodCodec) -> list[PodEvent]:
-    """The initial events, and then one pod changed and deleted."""
+    """Return the initial events, and then those of one pod changed and deleted."""
     asked = path(
         stage,
         watch=1,
@@ -132,7 +133,7 @@ def test_a_watch(stage: Stage, pods: None, codec: PodCodec) -> None:
 
 
 def agree(event: PodEvent, obj: Json) -> None:
-    """The facts are what client-go reads."""
+    """Check that the facts equal client-go's."""
     if event.type == "BOOKMARK":
         assert (event.facts, event.unreadable) == (None, False)
         return

@@ -1,5 +1,6 @@
-"""Whatever dies or is cut between scheduler, view and API server: gangs stand whole or not at all, and the
-scheduler believes what is so.
+"""Failures and cuts between scheduler, view and API server.
+
+Gangs stand whole or not at all, and the scheduler's cache is correct.
 """
 
 import itertools
@@ -104,7 +105,7 @@ def test_muster_killed_between_two_bindings(
 def test_muster_killed_with_gangs_that_wait_and_gangs_that_run(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Of what is bound nothing is taken back, and of what waits nothing is shown."""
+    """Keep all bound pods, and show no waiting pod."""
     stage.nodes(3, cpu="2")
     runs = stage.gang("runs", 3, cpu="2")
     stage.wait_phase(runs)
@@ -137,8 +138,10 @@ def test_the_scheduler_restarted_while_members_are_held(
 def test_a_gang_given_up_is_not_shown_before_its_old_calls_have_ended(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, verbs: FaultProxy, proxy: FaultProxy
 ) -> None:
-    """A member goes while the call for it is on its way, so that the gang has to give up; at once another one
-    comes, and it starts anew. No binding is refused, and each pod is bound once.
+    """Start a gang anew after one of its members goes while the call for it is on its way.
+
+    The gang has to give up; at once another member comes. No binding is refused, and each pod is bound
+    once.
     """
     stage.nodes(3, cpu="2")
     gang = LastCall(stage, muster, verbs, cpu="2")
@@ -262,7 +265,7 @@ def lease() -> dict[str, str]:
 
 @pytest.fixture
 def pair(stage: Stage, muster_user: User, lease: dict[str, str]) -> tuple[Replica, Replica]:
-    """The first one leads."""
+    """Start two replicas, of which the first leads."""
     first = Replica(stage, muster_user, "first", view=True, lease=lease)
     wait_for(first.leads, what="the first leads")
     return first, Replica(stage, muster_user, "second", standby=True, view=True, lease=lease)
@@ -335,6 +338,6 @@ def _lease(stage: Stage) -> tuple[str, int]:
 
 
 def _on_a_wire(stage: Stage, muster: Muster, user: User) -> tuple[TcpProxy, KubeScheduler]:
-    """A scheduler that reaches the view over a wire that can be cut."""
+    """Start a scheduler that reaches the view over a wire that can be cut."""
     wire = stage.start_wire(f"127.0.0.1:{muster.view_port}")
     return wire, stage.start_sidecar(muster, kubeconfig=muster.view_kubeconfig_through(wire.port), user=user)

@@ -154,7 +154,7 @@ def test_a_scheduler_goes_on_when_the_api_server_restarts(
 
 
 def test_what_the_roles_of_a_scheduler_let_it_do_is_allowed(stage: Stage) -> None:
-    """Of this Kubernetes, whose scheduler may do more than that of the one before."""
+    """Allow the roles of this Kubernetes, whose scheduler may do more than that of the one before."""
     rights = {right for role in ("kube-scheduler", "volume-scheduler") for right in granted(stage, role)}
     assert {right for right in rights if not is_allowed(*asked(*right))} == BEHIND_THE_BARRIER & rights
     assert rights >= {("create", "", "pods/binding"), ("patch", "resource.k8s.io", "resourceclaims/status")}
@@ -176,7 +176,7 @@ def granted(stage: Stage, role: str) -> Iterator[tuple[str, str, str]]:
 
 
 def asked(verb: str, group: str, resource: str) -> tuple[str, str]:
-    """The method and the path of a request for that."""
+    """Return the method and the path of a request for that."""
     name, _, below = resource.partition("/")
     at_one = verb in ("get", "update", "patch", "delete") or below
     prefix = f"/apis/{group}/v1" if group else "/api/v1"
@@ -185,7 +185,7 @@ def asked(verb: str, group: str, resource: str) -> tuple[str, str]:
 
 
 def read_anew(proxy: FaultProxy, seen: int) -> list[str]:
-    """What the scheduler has read from the beginning since so many calls."""
+    """Return the paths that the scheduler has listed anew since so many calls."""
     answered = [call.path for call in list(proxy.calls)[seen:] if call.status]
     return [path for path in answered if "sendInitialEvents=true" in path]
 
@@ -214,6 +214,6 @@ def kubectl(stage: Stage, muster: Muster, *arguments: str) -> "subprocess.Comple
 
 
 def workers(muster: Muster) -> list[int]:
-    """The children of the process that was started."""
+    """Return the children of the process that was started."""
     pid = muster.process.pid
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -1,5 +1,7 @@
-"""Behind the view there are two watches of pods, the scheduler's and Muster's own: either may expire, be late
-or stand still, so that one is ahead of the other. No node is given twice and no gang stands in part.
+"""Two watches of pods behind the view, the scheduler's and Muster's own.
+
+Either may expire, be late or stand still, so that one is ahead of the other. No node is given twice and no
+gang stands in part.
 """
 
 import itertools
@@ -35,7 +37,7 @@ TooOld = Callable[[str, Callable[[], object]], Fault]
 
 @pytest.fixture
 def muster(far_muster: Muster) -> Muster:
-    """The scheduler's watch goes through `proxy` as well, by way of Muster."""
+    """Start a Muster; the scheduler's watch goes through `proxy` as well, by way of Muster."""
     return far_muster
 
 
@@ -188,8 +190,10 @@ def test_room_that_only_the_schedulers_watch_knows_to_be_taken_is_not_taken_agai
 def test_gangs_come_and_go_while_one_watch_is_late(
     stage: Stage, proxy: FaultProxy, muster_user: User, whose: str
 ) -> None:
-    """Each has room only where another has ended. Where Muster's own watch is in time, somebody else takes
-    some of that again and again; the other way round they would race for it, as any two schedulers do.
+    """Start each gang only where another has ended.
+
+    Where Muster's own watch is in time, a foreign scheduler takes some of that again and again; the other
+    way round they would race for it, as any two schedulers do.
     """
     late = is_late(whose, LATE)
     proxy.inject(late)
@@ -211,7 +215,7 @@ def test_gangs_come_and_go_while_one_watch_is_late(
 
 
 def _answered_unseen(stage: Stage, muster: Muster, the_schedulers: Watch) -> list[str]:
-    """A gang that may start, of which the scheduler's watch has heard nothing."""
+    """Create a gang that may start, of which the scheduler's watch has heard nothing."""
     stage.nodes(3, cpu="2")
     the_schedulers.stop()
     gang = stage.gang("a", 3, cpu="2")
@@ -226,7 +230,7 @@ def _bound_by_another(stage: Stage, node: str) -> list[str]:
 
 
 def _unbound(muster: Muster) -> tuple[int, int]:
-    """How many pods of ours that are not bound the view shows to the scheduler, and how many it hides."""
+    """Return how many of our unbound pods the view shows to the scheduler, and how many it hides."""
     readers: list[dict[str, Any]] = muster.debug("/debug/view")["readers"]
     found = next((reader for reader in readers if reader["watches"]), {})
     return found.get("shown", 0), found.get("hidden", 0)

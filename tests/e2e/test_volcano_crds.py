@@ -1,6 +1,4 @@
-"""Muster on the CRDs of Volcano, as on the way from one to the other: what they do not know is dropped, and
-nothing comes of that.
-"""
+"""Muster on the CRDs of Volcano, as during a move: unknown fields are dropped without harm."""
 
 from collections.abc import Iterator
 
@@ -23,7 +21,7 @@ PLURALS = ("queues", "podgroups", "commands")
 
 @pytest.fixture
 def muster(stage: Stage, muster_user: User) -> Iterator[Muster]:
-    """Started on Volcano's kinds; ours come back after the test."""
+    """Start a Muster on Volcano's kinds; ours come back after the test."""
     ours = [
         document
         for document in manifests.documents("crds/*.yaml")

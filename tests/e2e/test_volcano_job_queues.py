@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture
 def jobs(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
-    """With four cpu."""
+    """Return Volcano Jobs with four cpu."""
     stage.nodes(2, cpu="2")
     return VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
 

@@ -33,7 +33,7 @@ pytestmark = [
 
 @pytest.fixture
 def jobs(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
-    """With four cpu."""
+    """Return Volcano Jobs with four cpu."""
     stage.nodes(2, cpu="2")
     return VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
 
@@ -246,7 +246,7 @@ def test_a_running_job_of_volcano_is_taken_over_with_its_pods(
 def test_a_running_job_goes_back_to_volcano_with_its_pods(
     stage: Stage, jobs: VolcanoJobs, muster: Muster
 ) -> None:
-    """As long as Volcano's controllers are at work, nothing is made for it or done to it."""
+    """Leave the job alone as long as Volcano's controllers are at work."""
     jobs.create("job")
     before = jobs.wait_pods("job", 2, "Running")
     with volcano_at_work(stage.api):
@@ -310,7 +310,7 @@ def _events(stage: Stage, job: str, reason: str = "") -> list[str]:
 def test_a_job_that_is_nested_too_deeply_costs_no_other_job_its_start(
     stage: Stage, jobs: VolcanoJobs, muster: Muster
 ) -> None:
-    """As the API server takes it where no webhook refuses it: first by a watch, then by a list."""
+    """Read the job by a watch, then by a list, as the API server accepts it without a webhook."""
     head = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     meta = {"name": "deep", "namespace": stage.namespace}
     spec = {"schedulerName": "volcano", "tasks": [{**task(), "template": {"spec": {"more": "DEEP"}}}]}

@@ -44,7 +44,7 @@ def jobs(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
 
 
 def own(stage: Stage, jobs: VolcanoJobs, job: str, kind: Resource, name: str) -> Json:
-    """An object that is to belong to the job."""
+    """Create an object that is to belong to the job."""
     found = stage.api.get(kind, name, stage.namespace)
     assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [
         jobs.get(job)["metadata"]["uid"]

@@ -1,5 +1,6 @@
-"""Muster with webhooks and a certificate of its own needs each right that manifests/webhooks/rbac.yaml grants
-it, and no other besides those of manifests/rbac.yaml.
+"""Rights of Muster with webhooks and a certificate of its own.
+
+It needs each right of manifests/webhooks/rbac.yaml, and no other besides those of manifests/rbac.yaml.
 """
 
 from collections.abc import Callable
@@ -58,7 +59,7 @@ class Life:
         return found["data"] if found else {}
 
     def trusted(self, resource: Resource, name: str) -> list[str]:
-        """The bundles in one configuration."""
+        """Return the bundles in one configuration."""
         hooks = self.stage.api.get(resource, name)["webhooks"]
         return [hook["clientConfig"]["caBundle"] for hook in hooks if "caBundle" in hook["clientConfig"]]
 
@@ -67,7 +68,7 @@ class Life:
         return rights.used(self.proxy.calls, GRANTED)
 
     def misses(self, right: Right) -> bool:
-        """Whether something was refused for want of this right."""
+        """Return whether a request was refused for want of this right."""
         self.go_on()
         refused = rights.refused(self.proxy.calls)
         return any(right.covers(need) for need in refused)

@@ -1,4 +1,4 @@
-"""What would be, on a real control plane: `muster why --what-if` and `muster plan` say it, and it is so."""
+"""What-if on a real control plane: `muster why --what-if` and `muster plan` are right."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Jobs whose pods work together, without a PodGroup of anybody's, on nodes of 8 GPUs each: all of a job runs,
-or none of it; whether its pods are there or it waits suspended.
+"""Jobs whose pods work together, without a user's PodGroup, on nodes of 8 GPUs each.
+
+All of a job runs, or none of it; whether its pods are there or it waits suspended.
 """
 
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def training(stage: Stage, *, workers: int, suspend: bool = False, **annotations
 
 
 def make_pods(stage: Stage) -> list[str]:
-    """As the training operator does it."""
+    """Create pods as the training operator does, and return their names."""
     made = stage.api.get(PYTORCH_JOBS, "train", stage.namespace)
     owner = {
         "apiVersion": made["apiVersion"],
@@ -150,7 +151,7 @@ def test_the_jobs_of_a_job_set_run_together(stage: Stage, muster_user: User) -> 
 def test_a_job_whose_queue_is_mistyped_says_so_and_goes_once_it_is_there(
     kubeflow: None, stage: Stage, muster_user: User
 ) -> None:
-    """Where the webhooks judge the PodGroup that Muster makes of it."""
+    """Report the mistake where the webhooks judge the PodGroup that Muster makes of the job."""
     port, named = Port(), {objects.QUEUE_NAME: "mistyped"}
     stage.nodes(2, **GPUS)
     with configured(stage.api, port):
@@ -167,7 +168,7 @@ def test_a_job_whose_queue_is_mistyped_says_so_and_goes_once_it_is_there(
 
 
 def reported(stage: Stage, job: str) -> set[str]:
-    """The reasons of the events of a job."""
+    """Return the reasons of the events of a job."""
     return {
         each["reason"]
         for each in stage.api.items(EVENTS, stage.namespace)

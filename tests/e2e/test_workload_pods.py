@@ -1,4 +1,4 @@
-"""What `muster run` makes of a workload is what the controllers of Kubernetes make of it."""
+"""Pods of workloads in `muster run`, compared to the controllers of Kubernetes."""
 
 import random
 import re
@@ -33,7 +33,7 @@ _CHANCE = re.compile(
 
 
 def written(name: str, namespace: str) -> Json:
-    """The pods of a StatefulSet come at once here, and one after the other unless it says so there."""
+    """Return the object; pods of a StatefulSet come at once here, and there only if it says so."""
     found: Json = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     found["metadata"]["namespace"] = namespace
     if found["kind"] == "StatefulSet":
@@ -48,7 +48,7 @@ def here(name: str) -> list[Json]:
 
 
 def seen(pods: Sequence[Json]) -> list[Json]:
-    """What is left to no chance: UIDs, hashes and random letters are."""
+    """Return the pods without random parts: UIDs, hashes and random letters."""
     return sorted((_seen(pod["metadata"]) for pod in pods), key=str)
 
 

@@ -1,5 +1,6 @@
-"""Garbage collections are few, and leave out what the watches read at first, once it is all there; and what
-was freed is given back.
+"""Garbage collections: few, without the objects that the watches read at first.
+
+Freed memory is given back.
 """
 
 import gc
@@ -15,7 +16,7 @@ from extender.host.upkeep import FreedMemory, collect_less_often, long_lived
 
 @pytest.fixture(autouse=True)
 def collection() -> Iterator[None]:
-    """As a program has it at first. The tests and what they import are left out before and after."""
+    """Restore the collector to the state of a new program, without the tests and their imports afterwards."""
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     gc.unfreeze()

@@ -27,7 +27,7 @@ SILENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def never_called(monkeypatch: pytest.MonkeyPatch) -> Event:
-    """Whatever calls other tests of this process have made."""
+    """Replace the record of the first call: other tests of this process may have made calls."""
     event = Event()
     monkeypatch.setattr(metrics, "first_call", event)
     return event
@@ -126,7 +126,7 @@ def test_watches_of_one_name_are_shown_together(station: Station) -> None:
 
 
 def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
-    """Also one that changes twice between two looks, and one that is gone."""
+    """Count a group that changes twice between two looks, and drop a deleted group."""
     watch = Watch(station, node("a", cpu="2"), gang("g", 2), gang("h", 2), gang("i", 2))
 
     def counted() -> dict[str, float]:

@@ -73,7 +73,7 @@ class Screen:
         self.table = views.table()
 
     def show(self, name: str, *arguments: Any) -> Any:
-        """A page as its reader gets it."""
+        """Return a page as its reader gets it."""
         page = self.table[name](*arguments)
         return page if isinstance(page, bytes) else msgspec.json.decode(msgspec.json.encode(page))
 

@@ -1,4 +1,4 @@
-"""What each call puts on the wire, and how it reads the answer."""
+"""Calls on the wire: the request of each, and how it reads the answer."""
 
 import json
 from collections.abc import Callable
@@ -361,7 +361,7 @@ def test_muster_asks_what_it_may(allowed: bool, server: Server, cluster: ApiClie
 
 
 def test_events_are_read_a_few_at_a_time(server: Server, cluster: ApiClient) -> None:
-    """Whoever may write some decides how large they are, and how many there are."""
+    """Limit the reads: any author of events decides how large they are, and how many there are."""
 
     def few(following: str) -> Reply:
         events = [{"metadata": {}, "reason": "FailedCreate", "message": "no"}] * 25

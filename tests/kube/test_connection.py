@@ -1,6 +1,4 @@
-"""Requests over real sockets: what is sent, what is received, and which error every kind of failure
-becomes.
-"""
+"""Requests over real sockets: sent and received bytes, and the error for every kind of failure."""
 
 import shutil
 import socket

@@ -1,6 +1,6 @@
-"""What a sink receives, round by round, when the API server behaves and when it does not.
+"""Events at a sink, cycle by cycle, when the API server behaves and when it does not.
 
-A round is one list (if needed) and one watch. The tests drive rounds by hand and note the pauses between
+A cycle is one list (if needed) and one watch. The tests drive cycles by hand and note the pauses between
 them; only those about the thread itself start it.
 """
 
@@ -101,7 +101,7 @@ def bookmark(version: int) -> bytes:
 
 
 def deepened(body: bytes) -> bytes:
-    """As deep as the API server takes it: no encoder of ours writes that."""
+    """Nest the body as deeply as the API server accepts, which no encoder of ours writes."""
     return body.replace(b'"DEEP"', b"[" * 9000 + b"]" * 9000)
 
 
@@ -111,8 +111,9 @@ END = Lines([bookmark(99)])
 
 
 def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: Rounds) -> None:
-    """A proxy repeats an event, or a server that is behind begins with older ones: what is gone stays gone,
-    and what has changed does not change back.
+    """Ignore repeated and older events, as from a proxy or a server that is behind.
+
+    Deleted objects stay deleted, and changes do not change back.
     """
     again = [event("ADDED", pod("a", 8)), event("DELETED", pod("b", 9)), event("ADDED", pod("c", 10))]
     news = event("MODIFIED", pod("a", 11))
@@ -478,7 +479,7 @@ def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles:
 
 
 def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Connection) -> None:
-    """As one does that waits for a thread that could not start; the API server being away is no reason."""
+    """Report a thread that waits, as for a thread that could not start; an absent API server is no reason."""
     taken, goes_on = threading.Event(), threading.Event()
 
     class Slow(Listener):

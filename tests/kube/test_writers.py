@@ -24,7 +24,7 @@ class Desk:
         self.changed = threading.Condition()
 
     def job(self, name: str, *faults: ApiError) -> Callable[[], None]:
-        """A job that raises each of `faults` in turn and succeeds after."""
+        """Return a job that raises each of `faults` in turn and succeeds after."""
         left = list(faults)
 
         def run() -> None:

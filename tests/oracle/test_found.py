@@ -1,4 +1,4 @@
-"""What the oracle has found: decisions that were not what docs/ say."""
+"""Findings of the oracle: decisions that differed from docs/."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ STARTS = Verdict.STARTING
 
 
 def waiting(name: str, members: int, cpu: str, **more: Any) -> list[Any]:
-    """Of queue q, where nothing else is said; in the order of the names' last letters."""
+    """Return a gang, of queue q by default, in the order of the names' last letters."""
     return gang(name, members, cpu=cpu, created=f"2026-01-01T00:00:0{name[-1]}Z", **{"queue": "q", **more})
 
 

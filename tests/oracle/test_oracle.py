@@ -1,5 +1,7 @@
-"""decide() against the oracle, on random small clusters: what queues deserve, who may start, and whether each
-reason is true. `make nightly` tries 10,000.
+"""Decisions of decide() against the oracle, on random small clusters.
+
+Compared are what queues deserve, which groups may start, and whether each reason is true. `make nightly`
+tries 10,000.
 """
 
 from collections.abc import Iterator

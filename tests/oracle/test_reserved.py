@@ -1,5 +1,6 @@
-"""Room that is reserved: who starts leaves the group for which it is its nodes by their moment; who would not
-waits (Reserved), and nobody else does.
+"""Reserved capacity: starting groups leave the reserved nodes free by their moment.
+
+A group that would not waits (Reserved), and no other group does.
 """
 
 from collections.abc import Iterator
@@ -46,8 +47,10 @@ class Busy:
         return [Pod((("cpu", cpus),))] * members
 
     def standing(self, after: float, decisions: Decisions, before: str = "") -> list[tuple[Pod, str]]:
-        """Who is on nodes at a moment, of those that run, and those that start now when it is the turn of
-        `before`; empty: all of them.
+        """Return the pods on nodes at a moment.
+
+        Counted are running pods, and those that start now when it is the turn of `before`; empty: all
+        of them.
         """
         found = list[tuple[Pod, str]]()
         started = list(takewhile(lambda it: it != before, self.jobs))

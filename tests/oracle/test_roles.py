@@ -1,5 +1,6 @@
-"""Gangs of two roles whose pods keep others away from nodes or zones, in queues with and without flavors. A
-plan keeps every rule, a group waits only if no way is left, and never fits if the empty cluster has none.
+"""Gangs of two roles whose pods keep others away from nodes or zones, in queues with and without flavors.
+
+A plan keeps every rule, a group waits only if no way is left, and never fits if the empty cluster has none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +64,7 @@ class Cluster(NamedTuple):
         )
 
     def untrue(self, world: World) -> Iterator[str]:
-        """The sentences that are not true of what was decided."""
+        """Yield the statements that are not true of the decisions."""
         placed, by_name = list(self.standing), {host.name: host for host in self.hosts}
         for gang in self.gangs:
             plan = world.plan(gang.name)

@@ -1,5 +1,6 @@
-"""Pods that mind each other: host ports, and required (anti-)affinity within a node or zone. A gang starts if
-any of all ways to send its members to nodes keeps every rule, and only then.
+"""Pods with host ports, or required (anti-)affinity within a node or zone.
+
+A gang starts if any of all ways to send its members to nodes keeps every rule, and only then.
 """
 
 from collections import Counter
@@ -54,7 +55,7 @@ Place = tuple[Kind, Host]
 
 
 def is_allowed(standing: Sequence[Place], coming: Sequence[Place]) -> bool:
-    """Whether pods of one kind may come where they are sent, all of them."""
+    """Return whether pods of one kind may go to their nodes, all of them."""
     candidates, (kind, _) = [*standing, *coming], coming[0]
     used = Counter[Host]()
     for each, host in candidates:
@@ -74,7 +75,7 @@ def is_allowed(standing: Sequence[Place], coming: Sequence[Place]) -> bool:
 
 
 def _clash(one: Place, other: Place) -> bool:
-    """Whether the first of two keeps the other one away, or both have the same port."""
+    """Return whether the first pod keeps the other one away, or both have the same port."""
     (kind, here), (its, there) = one, other
     if kind.has_port and its.has_port and here == there:
         return True

@@ -39,7 +39,7 @@ def test_no_entry_is_left_over(entry: Entry) -> None:
 
 @pytest.mark.parametrize("command", [command for command in ALL if way_of(command) is Way.ALONE], ids=str)
 def test_it_runs_alone(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the files of its page, 200 pods where it has very many, and pods that run fast."""
+    """Run it with the files of its page, 200 pods where it has very many, and pods that run fast."""
     monkeypatch.chdir(with_files_of_its_page(tmp_path, command))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     text = command.text.replace("100000", "200").replace("muster run", "muster run --speed 1000")

@@ -11,7 +11,7 @@ def test_it_is_drawn_as_kept(name: str) -> None:
 
 
 def test_no_other_pictures_are_kept() -> None:
-    """Those of the dashboard are made by tests/browser."""
+    """Ignore pictures of the dashboard, which tests/browser makes."""
     assert {path.stem for path in FOLDER.glob("*.svg")} == set(PICTURES)
     others = {path.name for path in FOLDER.iterdir() if path.suffix != ".svg"}
     assert all(

@@ -58,7 +58,7 @@ def _kubeconfig(output: Path, process: "subprocess.Popen[bytes]") -> str:
 
 
 def answer(question: Command, kubeconfig: str) -> str:
-    """The answer, once it is that of the page or the time is over."""
+    """Return the answer, once it is that of the page or the time is over."""
     until = time.monotonic() + LONGEST
     while True:
         found = timeless(_ask(question, kubeconfig))

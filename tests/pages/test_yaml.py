@@ -1,5 +1,6 @@
-"""Every YAML of README, docs/ and examples/ is handed to `muster simulate`, which reads as `muster run` does,
-or stands in NOT_RUN with the reason.
+"""YAML of README, docs/ and examples/: read by `muster simulate`, or in NOT_RUN with the reason.
+
+`muster simulate` reads as `muster run` does.
 """
 
 import json

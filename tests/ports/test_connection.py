@@ -1,4 +1,4 @@
-"""What a port makes of the bytes that arrive, however they are split and however late they come."""
+"""Bytes at a port: how it reads them, however they are split and however late they come."""
 
 import asyncio
 import re
@@ -80,7 +80,7 @@ class Stage:
         return reader, writer
 
     async def meet(self, is_first: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection on which nothing was said, or one request was answered."""
+        """Return a connection without any request, or after one request was answered if not `is_first`."""
         reader, writer = await self.say(b"" if is_first else request(b"before"))
         if not is_first:
             await reader.readuntil(b"before")
@@ -152,7 +152,7 @@ def request(body: bytes, *fields: bytes) -> bytes:
 
 
 def short(body: bytes = b"", target: bytes = b"/", host: bytes = b"localhost") -> bytes:
-    """As Go's client writes it."""
+    """Return a short request as Go's client writes it."""
     head = b"POST %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\n"
     fields = b"Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
     return head % (target, host, len(body)) + fields + body
@@ -353,7 +353,7 @@ async def test_the_largest_unread_answer_goes_first_when_there_are_too_many_byte
 
 @played(LIMITS._replace(unread=100_000_000))
 async def test_a_connection_that_is_idle_does_not_hold_its_last_answer(stage: Stage) -> None:
-    """Of each of a thousand it would be there for two minutes."""
+    """Free the answer, which each of a thousand connections would keep for two minutes."""
     reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
     assert await reader.readexactly(len(LONG_ANSWER)) == LONG_ANSWER
@@ -384,7 +384,7 @@ async def test_short_requests_and_others_are_told_apart_however_they_are_cut(
 
 @played()
 async def test_a_connection_with_nothing_to_do_takes_short_requests_again(stage: Stage) -> None:
-    """As any of Go's transport may be the next one's."""
+    """Accept short requests, as any connection of Go's transport may get the next one."""
     reader, writer = await stage.meet(is_first=False)
     for _ in range(3):
         before = stage.short

@@ -1,4 +1,4 @@
-"""Which connections are closed when there are too many, too many bytes, or too late a request."""
+"""Connections to close: when there are too many, too many bytes, or too late a request."""
 
 from prometheus_client import REGISTRY
 

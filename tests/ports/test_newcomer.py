@@ -1,4 +1,4 @@
-"""Who has been let in and has not asked yet: what they wait for, and what is left to whom."""
+"""Newcomers: accepted connections without a request, what they wait for, and what is left to whom."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ class Met:
         self.sent = 0
 
     async def say(self, piece: bytes) -> str:
-        """What it waits for afterwards."""
+        """Send a piece and return what the newcomer waits for afterwards."""
         self.caller.sendall(piece)
         self.sent += len(piece)
         wait_for(lambda: len(self.sock.recv(9999, socket.MSG_PEEK)) == self.sent, what="it has arrived")

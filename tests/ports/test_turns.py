@@ -1,4 +1,4 @@
-"""Who is answered next, where more ask than can be answered at the same time."""
+"""Turns: the order of answers where more callers ask than can be answered at the same time."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a kube-scheduler does is allowed; what goes behind Muster's back is not."""
+"""Allowed requests: those of a kube-scheduler, but none that bypasses Muster."""
 
 import pytest
 

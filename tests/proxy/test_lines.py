@@ -170,7 +170,7 @@ def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
 def test_a_client_that_waits_too_long_for_a_connection_may_come_again(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a proxy that does not say that a connection is open."""
+    """Let the client come again where the proxy does not report an open connection."""
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setattr(lines, "TURN", 0.01)
@@ -193,7 +193,7 @@ def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: S
 
 
 def test_silence_has_its_limits(raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an idle connection, and of one that was asked something."""
+    """Limit the silence of an idle connection, and of one with a request."""
     monkeypatch.setattr(upstreams, "_REFRESH", 0.05)
     client = dial(start(raw.url).port)
     client.send(POSTED)

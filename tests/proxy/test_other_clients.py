@@ -96,7 +96,7 @@ def test_it_refuses_what_a_scheduler_does_not_do(
 
 
 def test_a_list_in_json_leaves_hidden_pods_out_and_nothing_else(server: Server, viewed: Front) -> None:
-    """As a scheduler would get it: `curl`, and `kubectl get pods -o json` where it asks for no Table."""
+    """Send a scheduler's list, also to `curl` and `kubectl get pods -o json`, which asks for no Table."""
     pods = [pod("ours", "7"), pod("bound", "8", node="n"), pod("theirs", "9")]
     pods[2]["spec"]["schedulerName"] = "default-scheduler"
     items = [without_kind(each) for each in pods]

@@ -1,4 +1,4 @@
-"""What holds for pods in JSON and in protobuf: the facts, and that nothing but the three edits changes."""
+"""Pods in JSON and in protobuf: the facts, and that nothing but the three edits changes."""
 
 from contextlib import suppress
 from itertools import product
@@ -49,7 +49,7 @@ def only(form: PodForm, type_: str, obj: Json) -> PodEvent:
 
 
 def shown(form: PodForm, obj: Json, version: int, appearance: Appearance) -> Json:
-    """What a client reads of a pod that came in a watch."""
+    """Return a client's view of a pod that came in a watch."""
     frame = form.codec.write("MODIFIED", only(form, "ADDED", obj).pod, version, appearance)
     type_, found = form.read(frame)
     assert type_ == "MODIFIED"

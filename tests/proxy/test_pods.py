@@ -100,7 +100,7 @@ class Stage:
         return upstream, client
 
     def answer_list(self, *pages: bytes) -> list[str]:
-        """Returns what was asked for."""
+        """Return the requests that were made for the list."""
         upstream = self.raw.accept()
         asked = []
         for page in pages:
@@ -252,7 +252,7 @@ def test_a_second_watch_ends_the_first(stage: Stage) -> None:
 
 
 def test_wherever_the_bytes_are_cut_events_are_whole(stage: Stage) -> None:
-    """Also where the API server's connection ends: the client sees that something is missing."""
+    """Keep events whole where the API server's connection ends, too: the client sees that data is missing."""
     stage.released.change(("a", N1))
     data = (
         line("ADDED", pod("a", "1001"))
@@ -463,7 +463,7 @@ CLAIM_MADE: Json = {"status": {"extendedResourceClaimStatus": {"resourceClaimNam
 def test_other_status_patches_are_passed_on(
     stage: Stage, patch: Patch, name: str, body: Json | bytes
 ) -> None:
-    """Of pods that are not ours, what only the API server can answer, and what ends no attempt."""
+    """Pass on patches of foreign pods, patches for the API server alone, and those that end no attempt."""
     stage.released.ours["team-a/a"] = "uid-of-a"  # type: ignore[assignment]
     sent: list[bytes] = []
 

@@ -69,8 +69,10 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
 def test_events_that_wait_keep_nothing_else_waiting(
     server: Server, front: Front, monkeypatch: pytest.MonkeyPatch, lately: float, again: str | None
 ) -> None:
-    """Half of the port's connections may wait with Events; of further ones, the scheduler is told that
-    they are lost, or may come again if the API server answered others lately.
+    """Limit Events to half of the port's connections.
+
+    For further ones, the scheduler is told that they are lost, or may come again if the API server
+    answered others lately.
     """
     monkeypatch.setattr(upstream, "_HANGS", lately)
     server.script.append(Reply(201))
@@ -93,7 +95,7 @@ def test_events_that_wait_keep_nothing_else_waiting(
 
 
 def _reported(client: RawConnection) -> tuple[int, str | None]:
-    """What is said of one more Event: the status, and when to come again."""
+    """Return the answer to one more Event: the status, and when to come again."""
     client.send(event(EVENTS))
     answer = HTTPResponse(client.sock)
     answer.begin()

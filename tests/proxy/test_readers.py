@@ -1,4 +1,4 @@
-"""What Muster says of those who read pods through the view."""
+"""Messages about readers of pods through the view."""
 
 from extender.domain.ledger.releases import Bypasses
 from extender.proxy.pods import PodReader, readers_text

@@ -62,7 +62,7 @@ def test_the_view_says_who_asks(server: Server, front: Front) -> None:
 
 
 def test_where_muster_has_no_token_none_is_shown(server: Server, start: Start) -> None:
-    """That of the client is not the view's to use."""
+    """Show no token, not even the client's, which is not the view's to use."""
     server.script.append(Reply())
     assert ask(start(server.url, user={"token": ""}).client(), Authorization="Bearer theirs").status == 200
     (request,) = server.requests

@@ -1,5 +1,6 @@
-"""Whatever a person hands over ends in what ran, what waits and why, and what was not understood, by file
-and line. Here it is handed to `muster simulate`, which reads files as `muster run` does and takes no time.
+"""Bad files: any input ends in a report of what ran, what waits and why, and faults by file and line.
+
+The tests use `muster simulate`, which reads files as `muster run` does and takes no time.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What Muster writes of pods, and how objects end."""
+"""Writes of Muster to pods, and the end of objects."""
 
 from collections.abc import Callable
 

@@ -31,7 +31,7 @@ def create(service: Service, obj: Json) -> Json:
 
 
 def settled(controllers: WorkloadControllers, service: Service, kind: ResourceKind = PODS) -> list[Json]:
-    """What is there of a kind once the controllers have looked at everything."""
+    """Return the objects of a kind once the controllers have looked at everything."""
     wait_for(lambda: not controllers.behind)
     return service.store.all(kind)
 

@@ -1,4 +1,4 @@
-"""What becomes of new objects."""
+"""New objects: identity, names, gates, defaults, and refused fields."""
 
 import pytest
 

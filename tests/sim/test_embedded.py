@@ -33,7 +33,7 @@ def nodes_of(cluster: Embedded, name: str) -> list[str]:
 
 
 def reason(cluster: Embedded, name: str) -> str:
-    """Empty before there is such a group, or it says something."""
+    """Return the reason of a group, empty before there is such a group, or it has a reason."""
     found = cluster.store.get(POD_GROUPS, "default", name) or {}
     return str(find_stored_condition(found, "Scheduled").get("reason", ""))
 
@@ -91,7 +91,7 @@ def test_what_was_there_before_it_started_starts_and_what_it_started_ends_with_i
 
 
 def test_who_watched_a_cluster_lists_anew_of_one_that_is_run_at_its_address_later() -> None:
-    """As an open dashboard does, beside `muster run --listen ADDRESS` that is started again."""
+    """List anew, as an open dashboard does beside a second `muster run --listen ADDRESS`."""
     with Embedded() as first:
         first.make_nodes(9, "4", "16Gi")
         seen = first.store.version

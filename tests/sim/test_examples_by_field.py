@@ -1,4 +1,4 @@
-"""What a workload comes to is the same in `muster run` and `muster simulate`: each kind, by what it says."""
+"""Outcomes of workloads in `muster run` and `muster simulate`: the same for each kind, by its fields."""
 
 from pathlib import Path
 
@@ -31,8 +31,9 @@ def test_there_are_many() -> None:
 
 
 def test_each_comes_to_its_outcome_in_run(tmp_path: Path) -> None:
-    """All at once, each in its namespace: there is room for them all. It takes half a minute, for Muster
-    writes their reasons at its pace.
+    """Run all at once, each in its namespace, on nodes with capacity for all.
+
+    It takes half a minute, for Muster writes their reasons at its pace.
     """
     found: dict[str, set[str]] = {example.namespace: set() for example in EXAMPLES}
     manifests = load([written(tmp_path, EXAMPLES)], create_namespaces=True)

@@ -1,4 +1,4 @@
-"""Which nodes the scheduler's own tests leave over: room, labels, taints, ports, company."""
+"""Nodes that the scheduler's own tests leave over: capacity, labels, taints, ports, affinity."""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""What `muster run` shows, letter by letter. After a change run `python -m tests.sim.drawings`, and look."""
+"""Frames of `muster run`, letter by letter.
+
+After a change run `python -m tests.sim.drawings`, and look.
+"""
 
 import re
 

@@ -31,7 +31,7 @@ class Jobs:
         self._service.amend(JOBS, "default", "work", changed)
 
     def set_status(self, pod: Json, **status: Any) -> None:
-        """Of one of its pods, as a kubelet."""
+        """Set the status of one of its pods, as a kubelet does."""
 
         def ready(before: Json) -> Json:
             uid = {"uid": before["metadata"]["uid"]}

@@ -29,7 +29,7 @@ def running(service: Service) -> Iterator[None]:
 
 
 def pods(service: Service) -> list[str]:
-    """The phases of those that are not being deleted."""
+    """Return the phases of pods that are not being deleted."""
     found = service.store.all(PODS)
     return [each["status"]["phase"] for each in found if "deletionTimestamp" not in each["metadata"]]
 
@@ -99,7 +99,7 @@ def test_jobs_and_cron_jobs_make_their_pods(kubectl: Kubectl, service: Service) 
 
 @needs_kubectl
 def test_what_a_deployment_in_protobuf_says_is_all_kept(kubectl: Kubectl) -> None:
-    """As kubectl would have written it in JSON."""
+    """Keep each field, as if kubectl had written it in JSON."""
     command = ("create", "deployment", "web", "--image=x", "--image=y", "--replicas=0")
     names = ("-o", "jsonpath={.spec.replicas} {.spec.selector} {.spec.template.spec} {.metadata.labels}")
     output = kubectl(*command, "--dry-run=client", *names)
@@ -131,7 +131,7 @@ def test_a_pod_is_run(kubectl: Kubectl, service: Service) -> None:
     ],
 )
 def test_kinds_that_are_not_served_are_not_found(kubectl: Kubectl, command: str) -> None:
-    """As on a server that lacks them: no word of forms of bodies."""
+    """Answer as a server that lacks them, without an error about the form of the body."""
     refused = kubectl.refused("create", *command.split())
     assert "the server could not find the requested resource" in refused
 

@@ -1,4 +1,4 @@
-"""What `-f` reads, and how it names what is wrong."""
+"""Input of `-f`, and the messages about faults in it."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def rejections(file: Path, text: str) -> list[str]:
-    """What is said of a file with that text, without its path."""
+    """Return the messages about a file with that text, without its path."""
     file.write_text(text)
     with pytest.raises(InvalidManifests) as refusal:
         load([file])

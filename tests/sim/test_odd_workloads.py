@@ -45,7 +45,7 @@ PLACES = [(obj, path) for obj in SOUND for path in places(obj) if path]
 
 
 def handed_over(obj: Any, folder: Path) -> list[str]:
-    """What is told of it."""
+    """Return the messages about an object."""
     (folder / "odd.json").write_text(json.dumps(obj))
     try:
         found = load([folder / "odd.json"])

@@ -23,7 +23,7 @@ FINALIZERS = st.lists(st.sampled_from(("a.b/x", "a.b/y")), unique=True, max_size
 
 @st.composite
 def wishes(draw: st.DrawFn) -> Json:
-    """A queue as somebody may want it, its weight included only at times."""
+    """Draw a queue as an author may want it, its weight included only at times."""
     spec: Json = {"capability": draw(AMOUNTS)} if draw(st.booleans()) else {}
     spec |= {"weight": draw(st.integers(1, 3))} if draw(st.booleans()) else {}
     meta = {"name": "q", "labels": draw(LABELS), "finalizers": draw(FINALIZERS)}
@@ -39,7 +39,7 @@ def applied(service: Service, name: str, wish: Json) -> Json:
 
 
 def replaced(service: Service, wish: Json) -> None:
-    """By somebody who does not apply."""
+    """Replace the queue as an author that does not apply."""
     manager = Manager("editor", UPDATE, QUEUES.api_version)
     service.amend(
         QUEUES, "", "q", lambda before: {**before, "spec": wish["spec"]}, options=WriteOptions(manager)

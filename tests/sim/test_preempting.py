@@ -1,4 +1,4 @@
-"""Whom the embedded loop evicts, and what it asks before: the stock scheduler's rules of preemption."""
+"""Preemption in the embedded loop: victims and the checks before, by the stock scheduler's rules."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def cluster(**standing: list[Json]) -> Nodes:
 
 
 def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
-    """The node to clear, of whom, and why not."""
+    """Return the node to clear, the victims, and why there are none."""
     standing = known.standing(wanted)
     rejections = feasible(known, standing, known.names())[1]
     if why := ineligible(known, wanted, standing, rejections):

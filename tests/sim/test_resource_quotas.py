@@ -167,7 +167,7 @@ def submit(service: Service, name: str, pods: int) -> None:
 
 
 def there(service: Service) -> list[str]:
-    """The Jobs of the pods that have not ended."""
+    """Return the Jobs of the pods that have not ended."""
     active = [each for each in service.store.all(PODS) if each["status"]["phase"] == "Pending"]
     return sorted(each["metadata"]["ownerReferences"][0]["name"] for each in active)
 

@@ -103,7 +103,7 @@ def nodes(service: Service, count: int, **options: Any) -> None:
 
 
 def ours(service: Service, name: str, **options: Any) -> Json:
-    """A pod of ours in kube-system, where no policy puts a gate on it."""
+    """Create a pod of ours in kube-system, where no policy puts a gate on it."""
     made = objects.pod(name, namespace="kube-system", **options)
     return service.create(PODS, "", made)
 

@@ -1,4 +1,4 @@
-"""When a pod is tried again: the stock scheduler's rules of backoff and waking."""
+"""Retries of a pod: the stock scheduler's rules of backoff and requeueing."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def popped(queue: SchedulingQueue) -> QueuedPod:
 
 
 def is_idle(queue: SchedulingQueue) -> bool:
-    """Whether everything is parked or gated."""
+    """Return whether all pods are parked or gated."""
     return not queue.busy
 
 
@@ -62,7 +62,7 @@ def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
 
 
 def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: SchedulingQueue) -> None:
-    """Which plugin refuses a pod is known only when its try is over."""
+    """Count the event for all of them: the plugin that refuses a pod is known only when its try is over."""
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
         item = popped(queue)

@@ -1,4 +1,4 @@
-"""What users see, drawn from clusters that are made up."""
+"""Screens of `muster run` and of other commands, drawn from invented clusters."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a real API server refuses is refused here, in its words.
+"""Refusals of a real API server, repeated here with its messages.
 
 Many more requests are compared with a real one in tests/e2e/test_api_parity.py.
 """

@@ -20,7 +20,7 @@ from tests.sim.requests import PODS, ask, create, get, overflow_log, patch, pod
 
 
 class Sink:
-    """What a reflector tells: the pods that there are, by name."""
+    """Sink of a reflector: the existing pods, by name."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -44,7 +44,7 @@ def reflecting(connection: Connection, **options: Any) -> Iterator[tuple[Reflect
 
 
 def events(connection: Connection, version: str, count: int, **query: str) -> list[tuple[str, str]]:
-    """The first events of a watch, and whom they are about."""
+    """Return the first events of a watch, and the names of their objects."""
     asked = {"watch": "1", "resourceVersion": version, **query}
     seen: list[tuple[str, str]] = []
     with connection.stream(PODS, asked, read_timeout=30) as lines:

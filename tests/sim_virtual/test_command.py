@@ -278,7 +278,7 @@ def _chunks(terminal: int) -> Iterator[str]:
 
 
 def test_the_page_shows_what_is_drawn(tmp_path: Path) -> None:
-    """What is printed is one of tests/pages/pictures.py."""
+    """Print one of the pictures of tests/pages/pictures.py."""
     drawn = tmp_path / "chart.svg"
     arguments = ("--trace", EXAMPLES / "trace.csv", "--nodes", "4", "--node-cpu", "8", "--gantt", drawn)
     assert muster(*arguments).exit_code == 0

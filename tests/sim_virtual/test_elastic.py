@@ -20,7 +20,7 @@ CALM = 1000.0  # seconds
 
 
 class Changes(Observer):
-    """When pods started, and when some were evicted for others; which of each group run."""
+    """Observer of starts and evictions for others, and of the running pods of each group."""
 
     def __init__(self) -> None:
         self.started: list[float] = []
@@ -92,8 +92,9 @@ def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: 
 @pytest.mark.parametrize("every", [1.0, 4.0, 30.0])
 @pytest.mark.parametrize("members", [1, 3, 6])
 def test_with_alternating_demand_no_more_is_evicted_than_is_asked_for(every: float, members: int) -> None:
-    """Every few seconds a gang of another queue comes and ends: of the elastic group at most as many members
-    as it needs go, and they come back.
+    """Evict no more members than needed, for a gang of another queue that comes and ends every few seconds.
+
+    The evicted members of the elastic group come back.
     """
     times = 16
     rows = [row("wide", 12, 0.0, None, needed=1, queue="a")]

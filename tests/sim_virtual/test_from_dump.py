@@ -29,7 +29,7 @@ from tests.domain.world import World, gang, key, timestamp
 
 
 class Watched(Observer):
-    """What was decided at each moment."""
+    """Observer of the decisions at each moment."""
 
     def __init__(self) -> None:
         self.decisions: dict[float, Decisions] = {}

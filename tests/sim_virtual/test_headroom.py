@@ -1,6 +1,4 @@
-"""Headroom in virtual time: whoever a ceiling keeps waiting starts within a stated time, however many small
-groups come.
-"""
+"""Headroom in virtual time: a bound on the wait at a ceiling, however many small groups come."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -37,8 +35,9 @@ class Watch(Observer):
 
 
 class Case(NamedTuple):
-    """Small jobs of queue `stream` come every 32 s for two hours; `big` comes once 8 run, in queue `own`. The
-    nodes have room for all: 8 cpus, or pods, are the ceiling.
+    """Case of small jobs in queue `stream`, every 32 s for two hours, and `big` in queue `own`.
+
+    `big` comes once 8 run. The nodes have capacity for all: 8 cpus, or pods, are the ceiling.
     """
 
     specs: Mapping[str, QueueSpec]
@@ -66,7 +65,7 @@ CASES = {
 
 
 def started(case: Case) -> float:
-    """When `big` started; at the end if it did not."""
+    """Return the time when `big` started, or the end if it did not."""
     rows = [
         Row(32.0 * n, f"small{n}x", 1, 1, RUNS, {CPU: "1"}, case.stream, declared=case.declared)
         for n in range(int(TWO_HOURS / 32.0))

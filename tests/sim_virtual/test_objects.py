@@ -344,7 +344,7 @@ def test_pods_run_as_long_as_they_say_else_as_the_flag_and_no_longer_than_a_dead
 
 
 def _of_queue(name: str, cpu: int, at: int, notes: str = "") -> str:
-    """A queue, and a Job of one pod in it that runs for ten hours."""
+    """Return a queue, and a Job of one pod in it that runs for ten hours."""
     head = f"apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {{name: {name}}}\n---\n"
     recorded = f'{RUN}: "36000", {ARRIVAL}: "{at}"{notes}'
     queue = f"metadata: {{annotations: {{scheduling.volcano.sh/queue-name: {name}}}}}"
@@ -366,8 +366,9 @@ def _of_queue(name: str, cpu: int, at: int, notes: str = "") -> str:
 def test_checkpoints_of_a_job_are_those_of_its_pods(
     tmp_path: Path, notes: str, named: bool, wait: float
 ) -> None:
-    """Its eviction costs little from then on, and so comes as soon as it may. Not where the pods name a
-    group, as in a cluster.
+    """Evict a job soon after a checkpoint, when it costs little, but not where the pods name a group.
+
+    A group is treated as in a cluster.
     """
     first = _of_queue("first", 4, 0, notes)
     if named:

@@ -1,5 +1,6 @@
-"""Promised starts in virtual time: while run times are honest, no group starts later than it was told,
-whatever comes meanwhile.
+"""Promised starts in virtual time: no group starts later than it was told, whatever comes meanwhile.
+
+This holds while run times are honest.
 """
 
 from typing import NamedTuple
@@ -25,9 +26,7 @@ QUEUES = ("p", "q", "r", "s")
 
 
 class Job(NamedTuple):
-    """A gang that comes `after` seconds after the one before and says that it runs `stretch` times as long as
-    it does.
-    """
+    """Gang `after` seconds after the one before, with a declared run time of `stretch` times the real one."""
 
     after: int
     queue: str
@@ -39,8 +38,10 @@ class Job(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """Of a queue. `capability` and `pods`: the most that it holds; 0: no limit. `flavors`: it may use only
-    the labelled nodes, or all by a flavor, of which the capability is then.
+    """Settings of a queue.
+
+    `capability` and `pods`: its ceiling; 0: no limit. `flavors`: it may use only the labelled nodes, or
+    all by a flavor, of which the capability is then.
     """
 
     weight: int

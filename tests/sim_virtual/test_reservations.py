@@ -92,8 +92,10 @@ LONG = settings(max_examples=examples(4), deadline=None, suppress_health_check=[
 def test_a_large_gang_starts_within_its_bound_whatever_the_others_say(
     size: tuple[int, int], jobs: list[Job]
 ) -> None:
-    """What is declared is at most 30 times as long as it takes; nobody passes after the first promise, and
-    then all that stands on the nodes has ended after the longest time that any runs.
+    """Bound the wait where declared run times are at most 30 times the real ones.
+
+    No group passes after the first promise, and then all pods on the nodes have ended after the longest
+    real run time.
     """
     began = run(jobs, *size).began
     assert began is not None
@@ -132,8 +134,10 @@ DAY = 86_400.0
 
 @pytest.mark.parametrize("name", ["liar-{}", "liar{}x"], ids=["of one series", "each of its own"])
 def test_jobs_that_say_a_second_and_run_a_day_let_nobody_starve(name: str) -> None:
-    """Another one comes every twenty minutes, far more than there is room for. The large gang waits for those
-    that run already, and starts: within a day, and what it takes until nobody passes any more.
+    """Start the large gang within a day and the time until no group passes it any more.
+
+    Another job comes every twenty minutes, far more than there is capacity for. The gang waits for those
+    that run already.
     """
     rows = [Row(1200.0 * n, name.format(100 + n), 1, 1, DAY, {CPU: "2"}, declared=1.0) for n in range(100)]
     rows.append(Row(1201.0, "big", 3, 3, 10.0, {CPU: "4"}))

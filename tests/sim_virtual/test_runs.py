@@ -1,4 +1,4 @@
-"""What comes of small traces, to the number; and what holds at every moment of any."""
+"""Results of small traces, to the number, and invariants at every moment of any trace."""
 
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def taking_back_at_once(name: str, **more: Any) -> Queue:
 
 
 def evicted(result: Result) -> dict[str, list[float]]:
-    """By group the moments at which some of its pods were."""
+    """Return by group the moments at which some of its pods were evicted."""
     timelines = ((timeline.name, timeline.reclaimed) for timeline in result.measured.timelines.values())
     return {name.partition("/")[2]: sorted(instants) for name, instants in timelines if instants}
 

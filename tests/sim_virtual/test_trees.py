@@ -40,7 +40,7 @@ longest wait of 16-63 pods         0s         0s
 
 
 def queue(name: str, parent: str, share: float, wanted: int = 10) -> QueueDecision:
-    """It holds 5 cpu."""
+    """Return a queue that holds 5 cpu."""
     held, asked = {"cpu": 5}, {"cpu": wanted}
     return QueueDecision(name, "Open", 1, parent, held, asked, {}, {}, share)
 

@@ -1,4 +1,4 @@
-"""What the fault proxy does to requests, and to watches, where a fault says so."""
+"""Fault proxy: its effect on requests, and on watches, where a fault says so."""
 
 import socket
 import threading

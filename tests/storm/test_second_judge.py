@@ -241,7 +241,7 @@ def test_a_pod_is_bound_once(reported: History) -> None:
 
 
 def evicted(reported: History, *, gives: bool, stands: float, waits: bool = True) -> None:
-    """A gang of one that stood so long when it was evicted; `waits`: another pod did meanwhile."""
+    """Add a gang of one that stood so long when it was evicted; `waits`: another pod did meanwhile."""
     reported.queue(0, gives=gives)
     reported.group(0, 1)
     reported.pod(1, "a", "n", cpu=4)

@@ -30,7 +30,7 @@ from tests.verbs.stage import PATIENCE, Patient, Stage, started
 
 
 def gang_of_three(min_member: int | None = None, size: int = 3) -> Stage:
-    """A gang with a node for each member, and two nodes to spare."""
+    """Return a gang with a node for each member, and two nodes to spare."""
     return Stage(nodes("a", "b", "c", "d", "e", cpu="1"), gang("g", size, min_member=min_member))
 
 
@@ -42,7 +42,7 @@ def releases() -> float:
 
 
 def test_a_call_that_is_held_shows_that_the_scheduler_is_there() -> None:
-    """If it does not ask about a member meanwhile, it has a reason."""
+    """Count a held call as a sign of the scheduler: it has a reason not to ask about a member."""
     with gang_of_three().calls() as stage:
         call = stage.held_call("g-0")
         stage.now += 100.0

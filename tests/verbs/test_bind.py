@@ -25,7 +25,7 @@ from tests.verbs.stage import Patient, Stage, started
 
 
 def refusal(stage: Stage, name: str = "p", on: str = "a", uid: str = "uid-p") -> str:
-    """The answer to a bind call that does not wait."""
+    """Return the answer to a bind call that does not wait."""
     return asyncio.run(stage.verbs.bind(BindingArgs(name, "team", uid, on), Patient())).error
 
 

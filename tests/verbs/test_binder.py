@@ -25,7 +25,7 @@ NO_ANSWER = Reply(raw=b"")  # the request was sent, and the connection is cut: t
 
 
 def read(node: str = "", uid: str = "uid-p", deleted: bool = False) -> Reply:
-    """The answer to a read of the pod."""
+    """Return the answer to a read of the pod."""
     meta = {"name": "p", "uid": uid, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     return Reply(200, json.dumps({"metadata": meta, "spec": {"nodeName": node}}).encode())
 
@@ -60,8 +60,9 @@ class Desk:
         self.while_pausing()
 
     def bind(self, *replies: Reply, unclear: bool = False) -> str:
-        """The result, once the API server has given these answers. The claim of a failed binding is freed,
-        unless its outcome is `unclear`.
+        """Return the result, once the API server has given these answers.
+
+        The claim of a failed binding is freed, unless its outcome is `unclear`.
         """
         self.server.script.extend(replies)
         with capture_logs():

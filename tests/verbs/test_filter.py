@@ -21,7 +21,7 @@ def refused(reason: Reason, offered: str) -> FilterResult:
 
 
 def planned_apart() -> Stage:
-    """A gang of two whose members need a node each."""
+    """Return a gang of two whose members need a node each."""
     return Stage(nodes("a", "b", "c", cpu="1"), gang("g", 2))
 
 

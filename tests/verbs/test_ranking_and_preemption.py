@@ -36,7 +36,7 @@ def survivors_of_unseen(stage: Stage, preemptor: Pod, **candidates: MetaVictims)
 
 
 def running_gang(size: int = 3, min_member: int = 2) -> Stage:
-    """A gang that stands, with surplus members, each pod on a node of its own."""
+    """Return a gang that stands, with surplus members, each pod on a node of its own."""
     stage = Stage(nodes("a", "b", "c", cpu="1"), gang("g", size, min_member=min_member))
     stage.start("g")
     if size > min_member:
@@ -46,7 +46,7 @@ def running_gang(size: int = 3, min_member: int = 2) -> Stage:
 
 
 def crowded_gang(size: int, min_member: int) -> Stage:
-    """The same on one node."""
+    """Return the running gang on one node."""
     stage = Stage(node("n", cpu="16"), gang("g", size, min_member=min_member))
     stage.start("g")
     stage.scheduler_takes(*stage.plan("g")).run(*(f"g-{n}" for n in range(size))).settle()

@@ -85,7 +85,7 @@ def test_any_order(of: VolcanoJob, happens: list[tuple[Any, ...]], has_foreign: 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=20))
 def test_no_pod_is_made_twice(looks: list[tuple[int, int]]) -> None:
-    """Whatever Muster sees of what it has written, and wherever it crashes."""
+    """Create each pod once, whichever of its writes Muster sees, and wherever it crashes."""
     cluster = Cluster(job(task("m", 2), task("w", 2, ["m"])), NOW)
     for lag, writes in looks:
         cluster.look(lag, 0, writes)
@@ -112,8 +112,9 @@ RESTARTED = {
 def test_a_restart_happens_once(
     looks: list[tuple[int, int, int]], action: Action, min_available: int | None
 ) -> None:
-    """However often Muster crashes in it: one retry, and each pod is made once more. What an outdated copy of
-    the job has made since is of the time before.
+    """Retry once, and create each pod once more, however often Muster crashes in it.
+
+    Pods created since by an outdated copy of the job count as older than the restart.
     """
     parts, rules = PartitionPolicy(2, 2), [policy(action, "PodFailed")]
     tasks = task("m", 1), task("w", 3, partition_policy=parts, policies=rules)

@@ -71,7 +71,7 @@ def test_a_phase_that_nobody_knows_becomes_pending() -> None:
 
 
 def test_a_job_that_waits_has_no_pods() -> None:
-    """Also one that needs none, and policies wait with it."""
+    """Create no pod for a job that needs none either, and let policies wait with it."""
     for given in (job(), job(task("w", 0)), job(policies=[policy("AbortJob", "PodFailed")])):
         found = look(given, pod(0, "Failed"), let_go=False)
         assert (found.status.state.phase, found.creates) == ("Pending", ())
@@ -243,7 +243,7 @@ def test_an_end_during_a_restart_is_not_lost() -> None:
 
 
 def test_what_was_made_on_an_outdated_copy_of_the_job_goes() -> None:
-    """Of the time before it was restarted; what was made since stays, also for an outdated copy."""
+    """Delete pods from the time before the restart; newer ones stay, also for an outdated copy."""
     given = job(status=in_phase("Running", version=1, retry_count=1))
     assert names(look(given, pod(0), pod(1, version=1, retry=1)).deletes) == ["j-w-0"]
     outdated = job(status=in_phase("Restarting", "RestartTask", "w: it failed", retry_count=1))
@@ -284,7 +284,7 @@ TARGETS = {
 
 @each_of(*TARGETS)
 def test_the_restart_of_a_part(action: Action) -> None:
-    """Also if the status was written, and then nothing was deleted."""
+    """Repeat the deletion if the status was written, and then nothing was deleted."""
     target, expected = TARGETS[action]
     parts = PartitionPolicy(2, 2)
     given = job(task("m", 1), task("w", 4, partition_policy=parts), status=in_phase("Running", version=3))

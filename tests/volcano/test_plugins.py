@@ -29,7 +29,7 @@ KEYS = SshKeys("private", "ssh-ed25519 public")
 
 
 def job(plugins: dict[str, list[str] | None] | None, tasks: dict[str, int], **template: Any) -> VolcanoJob:
-    """A job named `train`; `template` is put into the spec of each of its pods."""
+    """Return a job named `train`; `template` is put into the spec of each of its pods."""
     spec = {"containers": [{"name": "main", "env": [{"name": "OWN", "value": "1"}]}], **template}
     of = [TaskSpec(name=name, replicas=many, template={"spec": spec}) for name, many in tasks.items()]
     return VolcanoJob(
@@ -38,7 +38,7 @@ def job(plugins: dict[str, list[str] | None] | None, tasks: dict[str, int], **te
 
 
 def pod(of: VolcanoJob, task: str, index: int) -> Json:
-    """As the job's controller builds it, with what its plugins add."""
+    """Return a pod as the job's controller builds it, with the additions of its plugins."""
     found = next(each for each in of.spec.tasks if each.name == task)
     return whole_pod(of, plugins_of(of).plugins, found, index)
 

@@ -14,7 +14,7 @@ ABORT_ON_FAILURE = policy("AbortJob", "PodFailed")
 
 
 def asks(policies: list[LifecyclePolicy], *pods: JobPod, group: str = "", version: int = 0) -> str:
-    """What a job asks for with these policies of itself; empty: nothing."""
+    """Return the action of a job's own policies; empty: nothing."""
     given = with_defaults(job(policies=policies, status=in_phase("Running", version=version)))
     return next((request.action.value for request in asked_for(given, pods, group)), "")
 

@@ -1,4 +1,4 @@
-"""What becomes of a running Volcano Job: the phases it goes through, for each thing that may happen to it."""
+"""Phases of a running Volcano Job, for each event that may happen to it."""
 
 from typing import Any
 

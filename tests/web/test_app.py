@@ -48,7 +48,7 @@ class Agreeable(SchedulerVerbs):
     """Answers every verb with its arguments."""
 
     def __init__(self) -> None:
-        """It has no ledger."""
+        """Skip the base initializer, which needs a ledger."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         metrics.refused("NoRoom")
@@ -76,7 +76,7 @@ class Broken(SchedulerVerbs):
     """Raises in every verb, each time with a different message."""
 
     def __init__(self) -> None:
-        """It has no ledger."""
+        """Skip the base initializer, which needs a ledger."""
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         raise RuntimeError(f"secret of {args.pod.metadata.name}")

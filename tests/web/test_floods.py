@@ -44,8 +44,9 @@ def get(caller: HTTPConnection, path: str) -> bytes:
 
 
 def ended(callers: list[socket.socket]) -> list[int]:
-    """The sockets on which something can be read: since none is answered, that is the end of the
-    connection.
+    """Return the sockets on which something can be read.
+
+    Since no request is answered, that is the end of the connection.
     """
     poll = select.poll()
     for caller in callers:
@@ -188,7 +189,7 @@ def test_the_limits_are_those_that_are_told() -> None:
 
 
 def test_over_tls_any_name_is_answered(lasting_program: Server) -> None:
-    """With a certificate for another name: the API server calls webhooks by the name of their Service."""
+    """Accept a certificate for another name: the API server calls webhooks by the name of their Service."""
     caller = HTTPSConnection(
         "127.0.0.1", lasting_program.webhook_port, context=ssl._create_unverified_context()
     )

@@ -23,7 +23,7 @@ SOUND = HealthApp(
 
 
 def ask(app: HealthApp, *paths: str, method: str = "GET") -> list[Asked]:
-    """What its port answers, on one connection."""
+    """Return the answers of its port, on one connection."""
     side = SideServer("health", listen("--health-listen", Address("127.0.0.1", 0)), app)
     answers = []
     with closing(HTTPConnection(*side.address, timeout=30)) as caller:

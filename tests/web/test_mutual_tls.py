@@ -59,7 +59,7 @@ def caller(program: Server, trusted: bytes, shown: Pair | None, folder: Path) ->
 
 
 def served(program: Server, shown: Pair, trusted: bytes = b"") -> bool:
-    """A request on a new connection."""
+    """Return whether a request on a new connection is served."""
     with ExitStack() as stack:
         path = Path(stack.enter_context(TemporaryDirectory()))
         made = stack.enter_context(closing(caller(program, trusted or shown.authority, shown, path)))
@@ -81,7 +81,7 @@ def test_who_shows_the_certificate_is_served_on_one_connection(
 
 
 def test_all_others_are_not(program: Server, mutual: Mutual, tmp_path: Path) -> None:
-    """Also with the server's own certificate, which is not for clients, and with one of another CA."""
+    """Refuse the server's own certificate, which is not for clients, and one of another CA."""
     trusted, strangers = mutual[0].authority, make_mutual(["127.0.0.1"], 3600, time.time())[1]
     shown = (None, mutual[0], strangers, make_pair(["127.0.0.1"], 3600, time.time()))
     callers: list[HTTPConnection] = [caller(program, trusted, pair, tmp_path) for pair in shown]

@@ -55,7 +55,7 @@ def test_a_side_server_serves_until_it_is_stopped() -> None:
 
 
 def test_no_more_requests_are_answered_at_a_time_than_there_are_threads() -> None:
-    """Also while callers hang up whose requests are being answered."""
+    """Keep the limit while callers hang up whose requests are being answered."""
     running, most, changed, go_on = 0, 0, Condition(), Event()
 
     def app(request: web.BaseRequest, body: bytes) -> web.Response:

@@ -49,7 +49,7 @@ def test_held_calls_are_answered_when_the_parent_is_killed(program: Server) -> N
     "headers", [{"SCRIPT_NAME": "/v1/unheard"}, {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}]
 )
 def test_headers_of_proxies_mean_nothing(lasting_program: Server, headers: dict[str, str]) -> None:
-    """If they were trusted, they would change the path, and contradict each other."""
+    """Ignore them: they would change the path, and contradict each other."""
     probe = lasting_program.connect(lasting_program.health_port)
     probe.request("GET", "/livez", headers=headers)
     assert probe.getresponse().read() == b"ok"

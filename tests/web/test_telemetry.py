@@ -116,9 +116,7 @@ def test_every_metric_of_ours_has_our_prefix_and_a_meaning() -> None:
 
 
 def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
-    """The context variables exist from the beginning: two threads that create the same one could not reset
-    it.
-    """
+    """Create the context variables early: two threads that create the same one could not reset it."""
     program = (
         "from extender.telemetry import logs; from structlog import contextvars as c; print(*c._CONTEXT_VARS)"
     )
@@ -127,7 +125,7 @@ def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
 
 
 def test_no_label_can_grow_without_bound() -> None:
-    """Of queues only the first by name are shown, and none that is gone."""
+    """Show only the first queues by name, and no deleted one."""
     known = {"verb", "outcome", "reason", "verdict", "resource", "path", "state", "port", "part", "interval"}
     known |= {"queue", "column", "cause", "version", "python"}  # the last two of one series
     own = [value for value in vars(metrics).values() if hasattr(value, "_labelnames")]

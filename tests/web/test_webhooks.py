@@ -107,7 +107,10 @@ def server(echo: Echo, identity: Identity) -> Iterator[WebhookServer]:
 
 @contextmanager
 def connect(server: WebhookServer, pair: Pair, own: Path | None = None) -> Iterator[HTTPSConnection]:
-    """A client that trusts only the CA of this pair. `own`: the file with its own certificate and key."""
+    """Yield a client that trusts only the CA of this pair.
+
+    `own`: the file with its own certificate and key.
+    """
     context = ssl.create_default_context(cadata=pair.authority.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
     if own is not None:
@@ -119,7 +122,7 @@ def connect(server: WebhookServer, pair: Pair, own: Path | None = None) -> Itera
 
 
 def ask(server: WebhookServer, pair: Pair, path: str, body: bytes) -> tuple[int, bytes]:
-    """A request over a connection of its own."""
+    """Return the answer to a request over a connection of its own."""
     with connect(server, pair) as connection:
         return post(connection, path, body)
 

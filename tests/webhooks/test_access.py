@@ -1,4 +1,4 @@
-"""Which subjects may use a queue: asked once within a few seconds, and never guessed."""
+"""Subjects that may use a queue: asked once within a few seconds, and never guessed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What names a LocalQueue, and who may lead a namespace into a queue."""
+"""References to LocalQueues, and who may lead a namespace into a queue."""
 
 from typing import Any
 
@@ -146,7 +146,7 @@ def test_a_local_queue_of_a_restricted_queue_may_be_stopped_by_anybody_who_may_w
 
 
 def test_a_group_that_runs_is_sent_to_no_other_queue(desk: Desk) -> None:
-    """Whatever names that: its queue, its label, or another group of its name."""
+    """Ignore the queue, its label, and another group of its name for a running group."""
     desk.ledger.intake.set_queue(queue("other"))
     desk.ledger.intake.set_local_queue(local("other"))
     desk.ledger.intake.set_group(group("g", 1, "open"))

@@ -126,7 +126,7 @@ def test_what_could_not_be_asked_is_not_called_missing(desk: Desk) -> None:
 
 
 def test_reviews_that_wait_for_look_ups_leave_room_for_others() -> None:
-    """Of two kinds that share a lane for two; the third is told at once."""
+    """Answer the third kind at once while two kinds share a lane for two."""
     api, lane = Api(), BoundedSemaphore(2)
     queues, others = (LookUps(api.queue, lane=lane) for _ in range(2))
     api.answers.clear()

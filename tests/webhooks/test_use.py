@@ -25,7 +25,7 @@ def named(name: str = QUEUE, value: str = "vip", place: str = "annotations") -> 
 
 
 def in_template(value: str) -> Json:
-    """A JobSet whose pods name a queue."""
+    """Return a JobSet whose pods name a queue."""
     template = {"spec": {"template": pod(value)}}
     return {"metadata": {"name": "x"}, "spec": {"replicatedJobs": [{"name": "w", "template": template}]}}
 
@@ -52,7 +52,7 @@ def recorded(desk: Desk, thing: Json, kind: Json, operation: str = "CREATE", **m
 
 
 def annotations(desk: Desk, answer: Json) -> dict[str, str]:
-    """The annotations that an answer adds."""
+    """Return the annotations that an answer adds."""
     found: dict[str, str] = {}
     for patch in desk.decoded(answer) or ():
         key = patch["path"].rpartition("/")[2].replace("~1", "/")

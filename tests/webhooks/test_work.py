@@ -295,7 +295,7 @@ def test_a_gang_of_a_volcano_job_that_could_never_be_whole(
 
 @pytest.fixture
 def runner(desk: Desk) -> Desk:
-    """Of Volcano Jobs."""
+    """Return a desk that runs Volcano Jobs."""
     desk.runs_volcano_jobs = True
     desk.ledger.intake.set_queue(queue("default"))
     desk.ledger.snapshot()

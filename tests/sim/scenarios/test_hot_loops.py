@@ -1,4 +1,4 @@
-"""How often refused pods come again: as rarely as on a real control plane."""
+"""Retries of refused pods: as rare as on a real control plane."""
 
 from tests.e2e.test_hot_loops import (
     test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing,
