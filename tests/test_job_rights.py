@@ -99,7 +99,7 @@ def test_the_release_has_a_file_for_each_api_group_and_one_for_all() -> None:
 
 
 def test_the_role_that_all_installs_share_changes_no_job() -> None:
-    """So that --manage-jobs=off can be backed by taking one binding away."""
+    """Keep job rights apart, so that --manage-jobs=off can be backed by taking one binding away."""
     (role,) = (
         document
         for document in documents(chart.MANIFESTS / "rbac.yaml")

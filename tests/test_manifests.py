@@ -693,7 +693,7 @@ def test_the_view_is_not_reached_over_the_network() -> None:
 
 
 def test_in_the_hosts_network_scheduler_and_muster_show_each_other_certificates() -> None:
-    """In a pod of their own nobody else is on their loopback."""
+    """Check the certificates there; in a pod of their own nobody else is on their loopback."""
     for each in scheduler_configuration("default-scheduler.yaml")["extenders"]:
         assert each["enableHTTPS"] is True
         assert {*each["tlsConfig"]} == {"caFile", "certFile", "keyFile"}

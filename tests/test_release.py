@@ -127,7 +127,7 @@ def test_the_plugin_runs_the_package_of_its_version(tmp_path: Path, program: str
 
 
 def test_the_package_has_a_script_of_its_name() -> None:
-    """So that `uvx kube-muster` needs no more than that."""
+    """Name the script so that `uvx kube-muster` needs no more than that."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"][project["name"]] == project["scripts"]["muster"]
 

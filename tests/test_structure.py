@@ -57,7 +57,7 @@ def test_folders_of_the_domain_form_no_circle(pairs: set[Arrow]) -> None:
 
 
 def test_packages_of_the_domain_are_those_of_the_architecture(pairs: set[Arrow]) -> None:
-    """And each imports what its row says."""
+    """Check that each imports the packages of its row."""
     table = {
         code(name)[0]: re.findall(r"\w+", imports)
         for name, _, imports in rows("docs/explanation/architecture.md", "package")

@@ -411,7 +411,7 @@ def test_jobs_go_with_their_groups(town: Desk) -> None:
 def test_a_cascade_waits_for_groups_with_finalizers(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
-    """And deletes what came to the queue before it was closed and was seen only later."""
+    """Delete groups that came to the queue before it was closed and were seen only later, too."""
     held = town.store.get(POD_GROUPS, "team", "fit")
     assert held is not None
     town.store.put(POD_GROUPS, {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/held"]}})

@@ -655,7 +655,7 @@ def queue_of_a_quota_that_is_gone(site: Installation) -> None:
 def test_queues_that_are_as_quotas_say_are_in_order(
     site: Installation, check: Callable[..., Findings]
 ) -> None:
-    """And one that Muster is closing, because its quota is gone."""
+    """Accept a queue that Muster is closing, because its quota is gone."""
     tree(site, "a", "b")
     for name in ("root-quota", "a", "b"):
         quota_queue(site, name)

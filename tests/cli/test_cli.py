@@ -103,7 +103,7 @@ def test_beyond_loopback_the_dashboard_has_a_certificate(monkeypatch: pytest.Mon
 
 
 def test_the_api_server_may_call_by_an_address_of_either_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written as certificates have it."""
+    """Compare addresses as certificates write them."""
     flags = [f"--webhook-name={name}" for name in ("muster.x.svc", "10.0.0.1", "FD00:0::1")]
     assert configured(monkeypatch, *flags).webhook_names == ("muster.x.svc", "10.0.0.1", "fd00::1")
     for name in ("fe80::1%eth0", "[::1]", "Muster"):

@@ -608,7 +608,7 @@ def test_a_job_is_deleted_by_its_own_uid(desk: Desk) -> None:
 
 
 def test_a_volcano_job_of_flags(desk: Desk) -> None:
-    """Here, where the API server has none of them, as it would be made."""
+    """Create the Job as it would be where the API server has none of them."""
     flags = ("--replicas", "4", "--min", "2", "--requests", "cpu=2, memory=1Gi", "--queue", "research")
     made = json.loads(
         desk.output("job", "run", "--name", "train", *flags, "--dry-run", "client", "-o", "json")

@@ -260,7 +260,7 @@ def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
     "evil", ["q; reboot", "$(reboot)", "`reboot`", "q\nreboot", "q' 'reboot", "-q", "\x1b[2J"]
 )
 def test_what_a_tenant_writes_reaches_no_shell(case: Desk, front: Front, evil: str) -> None:
-    """In a group that waits for any reason, in a pod, and in references to owners."""
+    """Quote names of a waiting group, of a pod, and of owner references."""
     waiting = {
         "ahead": [f"other/{evil}", f"{evil}/other"],
         "capability": [

@@ -755,7 +755,7 @@ def test_escape_sequences_of_tenants_do_not_reach_the_terminal(desk: Desk) -> No
 
 
 def test_a_name_of_a_tenant_forges_no_line_of_a_table(desk: Desk) -> None:
-    """Nor does what hides in it move the columns."""
+    """Keep the columns in place, whatever the name hides."""
     desk.group("g", queue="q\nother   q   Running   1\u202e\u200b\x1b[32m")
     desk.group("h", queue="q")
     forged = r"q\nother   q   Running   1\u202e\u200b\x1b[32m"

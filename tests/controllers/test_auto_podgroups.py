@@ -27,7 +27,7 @@ GROUP = "podgroup-uid-web"
 
 
 class Desk(Bench):
-    """Shows the controller what the watches would."""
+    """Bench that shows the controller the events of the watches."""
 
     def __init__(
         self, *objects: Any, plain: PlainPods = PlainPods.ALWAYS, limits: Limits | None = None

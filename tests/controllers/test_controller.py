@@ -30,7 +30,7 @@ from tests.rows import each_of
 
 
 class Keeper(Controller[str]):
-    """Reconciles the keys of `objects`: each is written but those in `gone`; those in `poison` raise."""
+    """Controller of `objects`: it writes each but those in `gone`, and raises for those in `poison`."""
 
     name = "test"
 

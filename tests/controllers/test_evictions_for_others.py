@@ -18,7 +18,7 @@ from tests.rows import each_of
 
 
 class Reclaiming(Bench):
-    """Queue b holds all four cpus, and a group of queue a is below its share."""
+    """World where queue b holds all four cpus, and a group of queue a is below its share."""
 
     def __init__(self, **rules: Any) -> None:
         super().__init__(node("n"), queue("a"), queue("b", preemption=preemption(**rules)))
@@ -87,7 +87,7 @@ def test_nobody_goes_before_it_could_be_written_unless_that_is_refused(fault: Ap
     Forbidden(403, "Forbidden", "a policy says no"),
 )
 def test_a_refused_victim_is_spared_for_another(fault: ApiError) -> None:
-    """At once, also where it will be refused each time."""
+    """Select the other victim at once, also where the first one will be refused each time."""
     bench = Reclaiming()
     with bench.writing():
         bench.api.fail("evict", fault)

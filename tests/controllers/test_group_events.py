@@ -64,7 +64,7 @@ def test_a_wait_that_lasts_is_told_to_the_group_and_its_first_members() -> None:
 
 @each_of(True, False)
 def test_a_job_hears_why_it_waits(suspended: bool) -> None:
-    """Suspended, or as pods that are there already."""
+    """Give the reason to a suspended job, and to one whose pods exist already."""
     with announcing(nodes("a", cpu="1"), auto_groups=True) as bench:
         made = job("train", 2, suspended=suspended, completions=2, completionMode="Indexed")
         bench.ledger.intake.set_job(BATCH, made)

@@ -113,7 +113,7 @@ def test_what_is_written_can_be_read_by_others_meanwhile(path: Path) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_after_a_restart_nothing_is_missing_and_nothing_counts_twice(path: Path, committed: bool) -> None:
-    """Not committed: the last second, of which the objects say the same."""
+    """Restore the last second, which is not committed, from the objects."""
     office = Office(path, gang("a", 2), gang("b", 1)).look().start("b").after(HOUR)
     office.world.start("a")
     office.history.look(office.world.decisions)

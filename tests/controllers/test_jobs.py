@@ -39,7 +39,7 @@ VOLCANO = JobKind(*VOLCANO_JOB)
 
 
 class Desk(Bench):
-    """Shows the controller what the watches would."""
+    """Bench that shows the controller the events of the watches."""
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(*objects, auto_groups=True)
@@ -232,7 +232,7 @@ def test_versions_are_known_of_jobs_that_wait(suspended: bool) -> None:
 
 
 def test_the_template_of_a_job_that_has_run_is_left_as_it_is() -> None:
-    """Before 1.36 the API server refuses to change it."""
+    """Leave it alone: before 1.36 the API server refuses to change it."""
     ran = replace(job("a"), status={"startTime": "2026-01-01T00:00:00Z"})
     versions = JobVersions(WORKLOADS)
     versions.record(GroupKey("default/a"), BATCH, ran)
@@ -296,7 +296,7 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
 
 
 def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> None:
-    """So that it is known also if Muster is killed right after the suspension."""
+    """Write the claim first, so that it is known even if Muster is killed right after the suspension."""
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()

@@ -29,7 +29,7 @@ SELECTOR = LabelSelector({"a": "b"})
 
 
 class LocalQueueApi(Api):
-    """`reserved` are the server's LocalQueues, by name."""
+    """API server of LocalQueues, in `stored` by name."""
 
     def __init__(self) -> None:
         super().__init__()

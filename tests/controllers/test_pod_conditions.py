@@ -32,7 +32,7 @@ FIRST = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
 class Conditions(Bench):
-    """Its API server shows what is written on the pods, as the watch does."""
+    """Bench whose API server shows the written conditions on the pods, as the watch does."""
 
     def __init__(
         self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True, viewed: bool = False

@@ -145,7 +145,7 @@ def test_which_queue_took_it_in_is_noted_in_its_turn() -> None:
 
 
 def test_which_queue_took_them_in_is_noted_at_once_when_it_closes() -> None:
-    """However many there are: after a restart, only those that it took in may still start."""
+    """Note the queue on any number of groups: after a restart, only groups with its note may still start."""
     many = [f"g{number}" for number in range(3 * NUMBERS_AT_ONCE)]
     groups = [told_from_the_beginning(name, "q") for name in many]
     members = [builders.pod(f"{name}-{number}", name) for name in many for number in range(2)]
@@ -573,7 +573,7 @@ def test_after_a_conflict_the_newest_copy_is_written() -> None:
 
 @each_of(1, 2, 3)
 def test_a_write_that_failed_is_made_later(failures: int) -> None:
-    """Even after the writers have given up, after two tries."""
+    """Write it even after the writers have given up, after two tries."""
     with desk(node("a"), gang("g", 5)) as bench:
         bench.api.fail("patch", *[ServerFault(500)] * failures)
         for _ in range(failures + 1):
@@ -599,7 +599,7 @@ def test_nothing_is_written_while_another_leads() -> None:
 
 
 def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
-    """Even if the lapse was too short for a look."""
+    """Write it even if the lapse was too short for a look."""
     with desk(node("a"), gang("g", 5)) as bench:
         bench.fence.append(False)
         assert bench.look() == []

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 class Desk(Bench):
-    """Its watch shows what is written, unless told not to."""
+    """Bench whose watch shows each write, unless told not to."""
 
     def __init__(self, *objects: Any, policy: ConditionPolicy | None = None, served: bool = True) -> None:
         self.queues: ObjectStore[str, QueueCopy] = ObjectStore()
@@ -187,7 +187,7 @@ def test_without_the_kind_nothing_is_written_and_with_it_all_groups_ask() -> Non
 
 
 def test_what_is_there_stays_until_it_is_known_whether_requests_may_be_made() -> None:
-    """After a restart the watch shows them one by one."""
+    """Keep the requests, which the watch shows one by one after a restart."""
     with desk(waiting()) as bench:
         bench.lasting()
         made = bench.requests.of(key("g"))

@@ -342,7 +342,7 @@ def test_what_is_held_of_each_flavor_is_told(desk: Desk) -> None:
 
 
 class ShownOnChange(Desk):
-    """The watch shows a queue when it has changed, and not otherwise."""
+    """Bench whose watch shows a queue when it has changed, and not otherwise."""
 
     def follow(self, queue: Queue) -> None:
         known = self.copies.get(queue.metadata.name)

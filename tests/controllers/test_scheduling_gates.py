@@ -200,7 +200,7 @@ def test_nothing_is_written_while_another_leads() -> None:
 
 
 def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
-    """Even if the lapse was too short for a look."""
+    """Write it even if the lapse was too short for a look."""
     with gates(node("a"), pod("p")) as bench:
         bench.fence.append(False)
         assert bench.look() == []

@@ -171,7 +171,7 @@ def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
 
 
 def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
-    """Otherwise any tenant who may create pods could stop all of ours."""
+    """Ignore other namespaces: otherwise any tenant who may create pods could stop all of ours."""
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")

@@ -37,7 +37,7 @@ FOR_EVER = 1_000_000  # writes
 
 
 class VolcanoApi(Api):
-    """It keeps one Volcano Job, pods, and what else is created."""
+    """API server with one Volcano Job, pods, and other created objects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ RESTARTS = {"event": "PodFailed", "action": "RestartJob"}
 
 
 class VolcanoBench(Bench):
-    """The watch shows what there is when `watch` says so."""
+    """Bench whose watch shows the objects when `watch` is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def bench() -> Iterator[VolcanoBench]:
 
 
 def test_a_job_of_ten_pods_costs_a_few_writes_besides_them(bench: VolcanoBench) -> None:
-    """Besides, a queued one has a PodGroup with its phases, and the note that lets it go."""
+    """Count the writes, with those of a queued job's PodGroup, its phases, and the note of admission."""
     bench.api.submit(task("a", 10))
     bench.work()
     for index in range(10):  # they come up one by one
@@ -477,7 +477,7 @@ def test_of_hundreds_of_claims_that_are_missing_a_few_are_looked_up(bench: Volca
 
 
 def test_a_pod_that_goes_again_and_again_is_one_loss(bench: VolcanoBench) -> None:
-    """However often it goes before its policy is due: that restarts the job once."""
+    """Restart the job once, however often the pod goes before its policy is due."""
     policies = [{"event": "PodEvicted", "action": "RestartJob", "timeout": "1m"}]
     bench.api.submit(task("a", 2), minAvailable=1, policies=policies)
     bench.work()

@@ -161,7 +161,7 @@ def test_all_who_look_share_one_overview_and_are_told_when_there_is_another() ->
 
 
 def test_an_estimate_is_shown_once_it_is_told() -> None:
-    """Though nothing else is decided meanwhile."""
+    """Show it without any other change in the decisions."""
     made, now = world(), [0.0]
     reported: dict[str, Estimate] = {}
     source = DecidedSource(

@@ -74,7 +74,7 @@ def test_every_screen_is_well_formed_and_without_inline_scripts_styles_or_foreig
 
 
 class Tags(HTMLParser):
-    """Complains of what is closed without having been opened."""
+    """Parser that rejects a tag that is closed without having been opened."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What-if on the page of a waiting job, for viewers who may see all objects of the decision.
+"""Page of a waiting job with what-if terms, for viewers who may see all objects of the decision.
 
 Nothing is written.
 """

@@ -361,7 +361,7 @@ def test_a_native_group_without_a_gang_is_none() -> None:
 
 
 def test_each_version_of_a_native_group_goes_without_the_other() -> None:
-    """While an API server is upgraded, it may be known by both for a moment."""
+    """Delete one version alone: during an upgrade of the API server, both may be known for a moment."""
     there = world(node("n"), native("g", 2), alpha("g", 3), pod("g-0", "g"))
     there.ledger.intake.drop_group(there.decision("g").key, Origin.ALPHA)
     assert there.settle().detail("g") == "1 of 2 members exist"

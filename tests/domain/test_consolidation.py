@@ -127,7 +127,7 @@ dice = st.integers(0, 99)
 
 
 def test_the_place_of_what_moves_is_taken_by_nobody_else() -> None:
-    """Neither while it leaves, nor until its controller has made another one."""
+    """Keep the place while the pod leaves, and until its controller has made another one."""
     world = wants_node(in_pieces(sizes=SMALL))
     gone = evicted(world)
     world.add(gang("other", 1, queue="q", created=timestamp(world.now), **gpus(1))).settle()
@@ -223,7 +223,7 @@ def test_a_job_moves_by_being_suspended_and_let_go_again() -> None:
 
 
 def test_what_has_a_flavor_moves_to_nodes_of_that_flavor() -> None:
-    """Although others have more room."""
+    """Select nodes of the flavor although others have more free capacity."""
     kinds = [flavor("spot"), flavor("ondemand")]
     spot: Any = {"labels": on_flavor("spot")}
     world = World([node(f"n{number}", cpu="6", **spot) for number in range(2)], node("free", cpu="60"))

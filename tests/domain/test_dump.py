@@ -186,7 +186,7 @@ def test_other_names_are_of_one_dump_alone() -> None:
 
 @each_of(*WORLDS.values(), named_world)
 def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> None:
-    """Here, groups differ in age: no name decides who comes first."""
+    """Compare groups that differ in age: no name decides the order."""
     found = other_names(world().ledger.decisions, keyed_hash(b"secret"))
     assert (found.file.renamed, found.file.otherwise) == (True, 0)
     assert replayed(found.snapshot, found.decisions).same

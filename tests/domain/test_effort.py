@@ -115,7 +115,7 @@ def test_one_that_is_too_dear_even_then_is_tried_ever_more_seldom(monkeypatch: p
 
 
 def test_the_groups_of_a_namespace_share_what_may_be_spent() -> None:
-    """However many of them there are, together they cost no more than a few."""
+    """Bound the work for any number of groups: together they cost no more than a few."""
     few, many = (world(*(dear(f"g{n}") for n in range(count))) for count in (3, 30))
     assert looks(many.settle) <= 2 * looks(few.settle)
     assert {many.reason(f"g{n}") for n in range(30)} == {Reason.TOO_COMPLEX}

@@ -181,7 +181,7 @@ def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs()
 
 
 def test_more_nodes_do_not_help_below_a_ceiling_that_is_too_low() -> None:
-    """Nor does more capability while others run."""
+    """Name more capability as useless, too, while others run."""
     world = World(*nodes("n", "m", cpu="4"), queue("q", capability={"cpu": "4"}))
     world.add(stranger("s", on="n", cpu="3")).add(one("b", "3", members=2)).settle()
     assert world.reason("b") is Reason.NEVER_FITS

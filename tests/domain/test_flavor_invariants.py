@@ -170,7 +170,10 @@ def test_whatever_an_owner_writes_costs_that_queue_only(world: World, written: l
 
 
 def test_capacity_that_becomes_free_after_a_trial_placement_is_noticed() -> None:
-    """In the cycle before, capacity was taken and given back for g4, after g3 had read it and slept on."""
+    """Wake g3, which had read the capacity before it was taken and given back for g4.
+
+    That was in the cycle before.
+    """
     spot = on_flavor("spot")
     flavors = [flavor("spot", {"cpu": "0"}), flavor("ondemand"), flavor("gpu")]
     world = World(*(node(f"n{n}", cpu=cpu, labels=spot) for n, cpu in enumerate("112")))

@@ -111,7 +111,10 @@ def test_each_role_takes_back_of_a_flavor_of_its_own() -> None:
 
 
 def test_what_is_deserved_of_a_later_flavor_comes_before_what_is_borrowed() -> None:
-    """Then that of which the nearest queue lends: x has used its H100, its parent has some, root has A100."""
+    """Select deserved flavors first, then that of which the nearest queue lends.
+
+    x has used its H100, its parent has some, root has A100.
+    """
     world = World(*machines("h100", 1), *machines("a100", 1), *machines("l40", 1, gpus=2))
     world.add(queue("p", flavors=[gpus("h100", deserved=8)]))
     world.add(

@@ -109,7 +109,7 @@ def test_no_stop_is_made_for_each_of_many_that_wait_for_the_same() -> None:
 
 
 def test_who_waits_behind_others_waits_for_what_they_wait_for() -> None:
-    """In a strict queue the small one would fit now."""
+    """Wait in a strict queue, although the small group would fit now."""
     world = one_node("fifo").add(waits(), waits("small", cpu="1", day=3)).settle()
     assert foretold(world)["small"].unknown.startswith("team/runs of queue q has no known end")
 

@@ -421,7 +421,7 @@ def test_those_that_are_gone_are_not_stirred() -> None:
 
 
 def test_what_is_due_over_time_is_looked_at_again_at_a_fixed_moment() -> None:
-    """Whenever it was looked at last: a moment that is counted from now differs with each look."""
+    """Keep the moment: if it were counted from now, it would differ with each look."""
     whole = {"capability": {"cpu": "5"}, "deserved": {"cpu": "4"}}
     world = crowd(10_000.0, pa=whole, pb={"deserved": {"cpu": "1"}}, q={"deserved": {"cpu": "4"}})
     snapshot = world.advance(1.0).ledger.snapshot()

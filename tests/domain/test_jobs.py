@@ -452,7 +452,7 @@ def late(world: JobWorld, name: str) -> int:
 
 
 def test_after_a_restart_a_job_of_which_most_pods_have_ended_is_left_alone() -> None:
-    """And their objects are gone: what it makes at once now runs."""
+    """Leave the job alone when the objects of these pods are gone: pods that it makes at once now run."""
     ran = job("ran", 4, completions=10, annotations={keys.STARTED: "2026-01-01T00:00:00Z"}, suspended=False)
     world = JobWorld(node("n0", cpu="4"), queue("default", start_timeout="1m"))
     world.stopped = True
@@ -524,7 +524,7 @@ def test_a_job_that_waits_goes_to_kueue_with_its_local_queue() -> None:
 
 @each_of({"parallelism": 3}, {"template": {}})
 def test_a_job_that_has_changed_since_it_was_decided_on_is_not_let_go(change: dict[str, Any]) -> None:
-    """Neither before the ledger has looked at it again, nor before that has been decided."""
+    """Wait until the ledger has looked at it again, and that has been decided."""
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 2))
     world.stopped = True
     key = GroupKey(f"{NAMESPACE}/{podgroup_name('train')}")
@@ -545,7 +545,7 @@ def managed(world: JobWorld, key: GroupKey) -> ManagedJob:
 
 
 def test_pods_larger_than_those_of_its_template_do_not_take_over_its_room() -> None:
-    """Else they would pass the ceiling of its queue. Whoever may create pods may name its group."""
+    """Refuse these pods, which would pass the ceiling of its queue: any author of pods may name its group."""
     world = JobWorld(queue("q", capability={"cpu": "2"}), node("n0", cpu="8"))
     world.stopped = True
     world.submit(job("j", 2, queue="q")).work()

@@ -360,7 +360,7 @@ def test_the_order_of_events_does_not_matter(order: list[str], pauses: set[int])
     )
 )
 def test_a_local_queue_is_what_it_was_last(changes: list[tuple[str, str, str]]) -> None:
-    """However it came about, the result is the same as if it had always been so."""
+    """Compare with a LocalQueue that has always been as it is."""
     groups = [*labelled("g", 99), *labelled("h", 99, to="other")]
     world = world_with(groups)
     for name, to, policy in changes:

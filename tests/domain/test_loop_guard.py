@@ -154,7 +154,7 @@ def test_two_queues_whose_weights_change_back_and_forth_do_not_take_turns() -> N
 
 
 def test_queues_that_lend_to_each_other_by_turns_always_get_back_what_they_deserve() -> None:
-    """Whichever has work takes all there is, until the other one has some as well."""
+    """Let the queue with work take all capacity until the other one has work as well."""
     world = World(node("n"), queue("a"), queue("b"))
     for turn in range(8):
         for name, other in (("a", "b"), ("b", "a")):

@@ -111,7 +111,7 @@ def test_a_job_that_keeps_places_by_itself_takes_over() -> None:
 
 
 def test_a_larger_pod_does_not_take_over_the_place() -> None:
-    """Else it would pass the ceiling of its queue."""
+    """Refuse the larger pod, which would pass the ceiling of its queue."""
     world = World(queue("q", capability={"cpu": "2"}), node("n", cpu="8"), gang("g", 2, queue="q")).settle()
     world.scheduler_takes("g-0", "g-1").run("g-0", "g-1").settle()
     world.delete("g-0").settle()

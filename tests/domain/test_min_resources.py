@@ -132,7 +132,7 @@ GPU = "example.com/gpu"
 
 @each_of({"cpu": "6"}, {"cpu": "1", "more": {GPU: "2"}})
 def test_a_later_pod_passes_no_ceiling_by_what_is_kept(asked: dict[str, Any]) -> None:
-    """Be it of what minResources names or of what it does not."""
+    """Refuse resources beyond the ceiling, whether minResources names them or not."""
     world = driver(queue("default", capability={"cpu": "4", GPU: "1"}))
     world.add(node("a", cpu="8", more={GPU: "8"}), pod("e", "app", **asked)).settle()
     assert "e" not in world.plan("app")
@@ -173,7 +173,7 @@ def test_muster_s_own_minresources_keep_nothing_once_the_owner_of_the_pods_is_go
 
 
 def test_it_does_not_depend_on_which_members_are_planned() -> None:
-    """Beside the small member, more is kept than beside the large one, and more than the ceiling admits."""
+    """Keep more beside the small member than beside the large one, and more than the ceiling admits."""
     world = World(queue("default", capability={"cpu": "4"}), node("n", cpu="8"), pod("busy", on="n"))
     world.add(group("g", 1, min_resources={"cpu": "4"}))
     world.add(pod("g-0", "g", cpu="3", selector={"no": "where"}), pod("g-1", "g")).settle()

@@ -114,7 +114,7 @@ def looks_at_nodes(work: Callable[[], object]) -> int:
 
 
 def test_a_node_that_changes_costs_each_selector_one_look() -> None:
-    """However many selectors there are: none is forgotten because there are too many."""
+    """Remember any number of selectors: none is forgotten because there are too many."""
     pods = [pod(f"p{n}", selector={"own": f"{n}"}) for n in range(700)]
     world = World(*(node(f"n{n}") for n in range(40)), pods)
     assert looks_at_nodes(world.settle) == 0
@@ -174,7 +174,7 @@ def names_in(root: object, prefix: str) -> set[str]:
 
 @each_of(False, True)
 def test_nothing_keeps_the_names_of_nodes_that_are_gone(viewed: bool) -> None:
-    """Nor do pods that have waited since, and were planned there once."""
+    """Forget the names in pods that have waited since, and were planned there once, too."""
     world = World(node("stays"), gang("waits", 3, cpu="4"), viewed=viewed)
     for number in range(12):
         name, own = f"gone-{number}", {"own": f"{number}"}

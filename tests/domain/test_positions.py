@@ -86,7 +86,7 @@ def test_in_a_rotating_queue_those_who_had_their_turn_come_last() -> None:
 
 
 def test_positions_stay_where_only_room_changes() -> None:
-    """Carried over: a pod of others comes, and nothing is decided anew."""
+    """Carry the positions over when a foreign pod comes and nothing is decided anew."""
     world = world_of(cpu="4").add(stranger("s", on="n", cpu="3"))
     world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02", size="3")).settle()
     world.add(stranger("t", on="n", cpu="500m")).settle()

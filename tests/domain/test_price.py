@@ -399,7 +399,7 @@ def test_nobody_goes_before_that_is_owed_or_the_time_is_up(
 
 
 def test_what_has_just_saved_its_work_goes_before_what_has_not() -> None:
-    """Although it is larger, and has run longer."""
+    """Select the gang with saved work, although it is larger, and has run longer."""
     world = World(node("n", cpu="8"), queue("a"), queue("b", preemption=KEEPS))
     world.add(gang("kept", 3, queue="b", notes={PREEMPTABLE: "false"}))
     world.add(gang("saves", 3, queue="b"), gang("loses", 2, queue="b")).start("saves", "loses", "kept")
@@ -431,7 +431,10 @@ def test_work_lost_before_is_not_lost_again() -> None:
 def test_no_other_one_could_go_instead_with_which_less_is_lost(
     given_runs: list[tuple[int, int, int]], members: int, cpu: int
 ) -> None:
-    """Runs: on which node, of how many cpu, for how many seconds."""
+    """Compare all choices of victims.
+
+    `given_runs`: the node, the cpu and the seconds of each run.
+    """
     world, free = World(*nodes("n0", "n1", "n2"), queue("q")), [4, 4, 4]
     there: dict[str, tuple[int, int, int]] = {}
     for number, (on, size, ran) in enumerate(given_runs):

@@ -212,7 +212,7 @@ def test_of_many_queues_a_round_looks_at_those_that_have_news_and_those_above_th
 
 
 def test_the_groups_of_a_queue_are_found_without_looking_at_all() -> None:
-    """Wherever they go, before they have been viewed there and after."""
+    """Find groups wherever they are sent, before they have been viewed there and after."""
     world = World(*map(queue, "abc"), *(gang(name, 1, queue="a") for name in "gh"))  # no room: both wait
     registry = world.ledger.registry
 

@@ -43,7 +43,7 @@ def test_a_role_that_is_not_there_is_named() -> None:
 
 
 def test_of_thousands_of_missing_roles_a_few_are_named() -> None:
-    """However long their names: what is said goes into a status, the log and events."""
+    """Limit the message, however long their names: it goes into a status, the log and events."""
     roles = {f"{number:05}" + "r" * 100_000: 1 for number in range(20)}
     world = World(node("n"), group("g", 20, roles=roles), pod("p", "g")).settle()
     assert world.detail("g").endswith(" and 12 more roles")

@@ -233,7 +233,7 @@ def test_nobody_else_gets_the_room_while_victims_leave() -> None:
 
 
 def test_pods_that_are_leaving_count_as_room() -> None:
-    """After a restart: nothing is known of the reclaim, but its victims are going."""
+    """Count victims that are going after a restart, when nothing is known of the reclaim."""
     world = borrowed()
     world.mark_deleted("b0-0")
     world.mark_deleted("b1-0")

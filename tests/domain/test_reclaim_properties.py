@@ -159,7 +159,7 @@ def held_afterwards(world: World, now: Decisions, queue: str) -> Counter[str]:
 @settings(max_examples=examples(15), deadline=None)
 @given(clusters)
 def test_who_is_evicted_for_starts(cluster: Any) -> None:
-    """Once all its victims are gone, and nothing else has happened, a group starts."""
+    """Start the group once all its victims are gone, and nothing else has happened."""
     world = ran(cluster).settle()
     claimants = [key for key, each in world.decisions.groups.items() if each.reclaim is not None]
     going = [eviction.victim.name for eviction in world.decisions.evictions.values()]
@@ -172,7 +172,7 @@ def test_who_is_evicted_for_starts(cluster: Any) -> None:
 @settings(max_examples=examples(20), deadline=None)
 @given(clusters)
 def test_nobody_goes_who_is_not_needed(cluster: Any) -> None:
-    """Without any one of the units, the others that go make too little room."""
+    """Check that without any one of the units, the others that go free too little capacity."""
     world = ran(cluster).settle()
     snapshot = world.ledger.snapshot()
     pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed}

@@ -366,7 +366,7 @@ def test_declared_times_of_a_series_that_lies_are_stretched() -> None:
 
 
 def test_a_run_time_beyond_all_durations_counts_as_none() -> None:
-    """Else the start would never come, and everybody might pass."""
+    """Ignore it: otherwise the start would never come, and every group might pass."""
     world = reserved(run_time="9" * 309 + "h")
     assert (reservation(world).starts_at, reservation(world).passable_until) == (None, None)
 
@@ -478,7 +478,7 @@ def test_what_was_promised_binds_those_whose_share_grew_since() -> None:
 
 @each_of(("1h", True), ("2h", False))
 def test_a_start_is_promised_once_it_is_less_than_an_hour_away(run_time: str, is_reported: bool) -> None:
-    """Farther away, groups of unknown run time may pass."""
+    """Let groups of unknown run time pass while the start is farther away."""
     world = reserved(run_time)
     assert is_promised(world) is is_reported
     world.pass_time(3600.0 if not is_reported else 0.0)

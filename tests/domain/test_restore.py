@@ -74,7 +74,7 @@ def courses(snapshot: Snapshot) -> dict[GroupKey, Course]:
 
 
 class RestoredJobs(Jobs):
-    """A snapshot says of a job whether it waits and which pods are expected, not all that it says itself."""
+    """Jobs whose snapshot has only their suspension and their expected pods."""
 
     @invariant()
     def groups_of_jobs_stand_as_before(self) -> None:

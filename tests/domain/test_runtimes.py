@@ -16,7 +16,7 @@ OWN = RuntimeName("TrainingRuntime", NAMESPACE, "torch")
 
 
 class TrainWorld(JobWorld):
-    """The Trainer makes no pods here."""
+    """World where the Trainer makes no pods."""
 
     def __init__(self, *objects: Any) -> None:
         super().__init__(*objects)

@@ -80,7 +80,7 @@ def test_the_same_is_decided_where_all_mappings_share(monkeypatch: pytest.Monkey
 
 
 def test_an_event_among_many_queues_and_groups_leaves_the_rest_alone() -> None:
-    """Neither groups nor queues are looked at, or copied, that it does not concern."""
+    """Leave groups and queues that the event does not concern without a look or a copy."""
     names = [f"q{n:04}" for n in range(400)]
     world = World([queue(name) for name in names], [group(f"g-{name}", 2, queue=name) for name in names])
     world.settle().add(pod("p", "g-q0003")).settle()

@@ -575,7 +575,7 @@ def test_a_start_left_by_a_crash_is_not_completed_beyond_the_ceiling() -> None:
 
 
 def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
-    """In a queue without other groups, which takes no part in the division."""
+    """Use a queue without other groups, which takes no part in the division."""
     world = World(node("n"), queue("q"), group("g", 1, "q"), pod("g-0", "g", queue="q", on="n")).settle()
     world.add(pod("g-1", "g", queue="q")).finish("g-0")
     world.ledger.intake.drop_group(key("g"))

@@ -20,7 +20,7 @@ TEXTS = ("", "0/2 nodes are available.", refusal(Reason.NO_ROOM))
 
 
 class ViewedEvents(Events):
-    """`believed`: what the scheduler has been told of unbound pods, by UID."""
+    """Events with `believed`: the scheduler's knowledge of unbound pods, by UID."""
 
     @initialize()
     def begin(self) -> None:

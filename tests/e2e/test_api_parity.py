@@ -141,7 +141,7 @@ def refused(api: Client) -> Iterator[tuple[str, tuple[int, frozenset[str]]]]:
 
 
 def test_both_refuse_pods_beyond_a_quota_and_count_the_others(real: Client, ours: Client) -> None:
-    """In the same words. What a new quota counts is written here, as the real one's controller does."""
+    """Compare the messages, too; the status of a new quota is written here, as the real controller does."""
     (theirs, their_use), (found, use) = (under_a_quota(api) for api in (real, ours))
     assert found == theirs
     assert use == their_use == {"requests.cpu": "1500m", "limits.memory": "1536Mi", "pods": "2"}

@@ -18,7 +18,7 @@ NO_GROUP = "00000000-0000-0000-0000-000000000000"
 
 
 def test_filter_does_not_believe_a_pod_that_no_watch_has_shown(stage: Stage, muster: Muster) -> None:
-    """Not ours passes, ours waits."""
+    """Pass on an unknown pod of another scheduler; let one of ours wait."""
     stage.nodes(2, cpu="4")
     for scheduler, expected in (("default-scheduler", ["n0", "n1"]), ("muster", [])):
         pod = objects.pod("unheard-of", namespace=stage.namespace, scheduler=scheduler, group="nothing")

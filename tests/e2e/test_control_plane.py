@@ -88,7 +88,7 @@ def test_a_stock_scheduler_accepts_our_configuration(
 
 
 def test_a_dead_muster_stops_nobody_elses_pods(stage: Stage) -> None:
-    """In the default-scheduler variant ours are marked, and only they depend on Muster."""
+    """Start unmarked pods in the default-scheduler variant, where only marked ones depend on Muster."""
     stage.nodes(1)
     with stage.policy("default-scheduler/admission-policy.yaml"):
         (ours,) = stage.pods("ours", 1, group="g", scheduler=STOCK)

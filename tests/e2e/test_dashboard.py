@@ -51,7 +51,7 @@ def cluster(audit: Audit) -> Iterator[ControlPlane]:
 
 
 class Browser:
-    """Keeps the cookie, follows nothing."""
+    """Browser that keeps the cookie and follows no redirect."""
 
     def __init__(self, connect: Callable[[], http.client.HTTPConnection], token: str = "") -> None:
         self._connect = connect

@@ -96,7 +96,7 @@ def _is_answered(muster: Muster, folder: Path) -> bool:
 def test_who_shows_no_certificate_is_not_answered(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, tls: Path
 ) -> None:
-    """Neither without TLS, nor with a certificate of somebody else's CA; the scheduler is, meanwhile."""
+    """Refuse callers without TLS or with a certificate of another CA; answer the scheduler meanwhile."""
     stage.nodes(1, cpu="4")
     host, _, port = muster.address.partition(":")
     trusting = ssl.create_default_context(cafile=tls / "muster" / "ca.crt")

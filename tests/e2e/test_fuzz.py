@@ -12,7 +12,10 @@ SECONDS = 40
 
 
 def test_no_request_of_any_kind_shakes_it(stage: Stage, muster_user: User) -> None:
-    """While a gang waits for room. It starts afterwards, and so does one that comes then."""
+    """Send requests while a gang waits for capacity.
+
+    It starts afterwards, and so does one that comes then.
+    """
     stage.nodes(3, cpu="4")
     webhooks = Port()
     with configured(stage.api, webhooks):

@@ -50,7 +50,7 @@ def test_a_restart_comes_back_as_another_process(tmp_path: Path) -> None:
 
 
 def test_children_die_with_the_tests(tmp_path: Path) -> None:
-    """Even when the tests are killed without a chance to clean up."""
+    """End them even when the tests are killed without a chance to clean up."""
     program = (
         "import pathlib, os, signal\n"
         "from tests.e2e.harness.process import Process\n"

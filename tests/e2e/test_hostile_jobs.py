@@ -88,7 +88,7 @@ def test_a_group_whose_annotations_are_full_waits_and_says_so(
 def test_pods_that_pod_security_refuses_end_the_start_within_a_moment(
     stage: Stage, jobs: VolcanoJobs
 ) -> None:
-    """In the words of the API server; and the job runs once they are not refused."""
+    """Report the API server's message; the job runs once its pods are not refused."""
     label = "pod-security.kubernetes.io/enforce"
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {label: "restricted"}}})
     jobs.create("refused", task(replicas=4))

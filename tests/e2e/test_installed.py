@@ -43,7 +43,7 @@ def cluster(muster_user: User) -> Iterator[ControlPlane]:
 
 
 class Site:
-    """All that an overlay makes, and one pod of its DaemonSet; only folders and ports are other ones."""
+    """Site with all objects of an overlay, and one pod of its DaemonSet; only folders and ports differ."""
 
     def __init__(self, stage: Stage, user: User, tls: Path, folder: Path) -> None:
         self.stage, self._folder = stage, folder

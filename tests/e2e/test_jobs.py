@@ -104,7 +104,7 @@ def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> No
 
 
 def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_taken(jobs: Stage) -> None:
-    """Long before its start times out, which takes five minutes by default."""
+    """Free the capacity long before its start times out, which takes five minutes by default."""
     jobs.limit_pods("2", "Terminating")
     gang = {"more": {"completionMode": "Indexed"}, "suspend": True, "queue": "default"}
     jobs.job("cut", parallelism=3, completions=3, activeDeadlineSeconds=600, **gang)

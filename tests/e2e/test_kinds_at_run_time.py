@@ -120,7 +120,7 @@ def test_a_kind_of_jobs_comes_goes_and_comes_back(stage: Stage, jobs: Muster, tm
 def test_the_jobs_of_a_kind_that_went_unseen_are_forgotten(
     stage: Stage, jobs: Muster, wire: TcpProxy
 ) -> None:
-    """Else Muster would make their PodGroups again as often as they are collected."""
+    """Forget them: otherwise Muster would make their PodGroups again as often as they are collected."""
     training_runs.install(stage.api)
     stage.start_controller_manager()  # it collects only what belongs to kinds that it knows
     unit = create(stage, "first", 5)

@@ -81,7 +81,7 @@ def test_surplus_members_come_back_one_by_one(stage: Stage, scheduler: KubeSched
 
 
 def test_a_lost_node_takes_its_member_and_no_other(stage: Stage, scheduler: KubeScheduler) -> None:
-    """Not reachable first, then gone, its pods with it; a spare node is there."""
+    """Make the node unreachable, then delete it with its pods; a spare node is there."""
     stage.nodes(4, cpu="2")
     gang = stage.gang("a", 3, cpu="2", gated=True)
     nodes = _running(stage, gang)

@@ -104,7 +104,7 @@ def test_it_remembers_a_node_that_was_over_for_a_moment(seeded: Stage) -> None:
 
 
 def test_it_finds_nothing_in_a_clean_run(stage: Stage) -> None:
-    """Full to the brim, room used twice, a gang that shrinks after it stood whole, a gang undone in time."""
+    """Watch a full node, capacity used twice, a whole gang that shrinks, and one undone in time."""
     stage.nodes(1, cpu="3")
     whole = stage.gang("whole", 3)
     bind(stage, whole)

@@ -88,7 +88,7 @@ def test_a_ray_job_is_submitted_by_a_pod_that_the_gang_does_not_count(
 
 
 def test_a_spark_driver_starts_alone_and_its_executors_follow(stage: Stage, scheduler: KubeScheduler) -> None:
-    """Once there is room for all of them, which its minResources asks for."""
+    """Start the executors once there is capacity for all of them, which its minResources asks for."""
     stage.nodes(2, cpu="1")
     stage.queue("spark")
     spark = Operator(stage, "spark-operator")

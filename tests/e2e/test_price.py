@@ -23,7 +23,7 @@ def why(stage: Stage, name: str) -> str:
 
 
 def test_of_two_gangs_that_goes_which_saves_its_work(stage: Stage, scheduler: KubeScheduler) -> None:
-    """Although it has run for longer. After 12 s, the other one has work to lose."""
+    """Evict it although it has run for longer; after 12 s, the other one has work to lose."""
     stage.nodes(4, cpu="2")
     stage.queue("rich")
     stage.queue("poor", preemption={"after": "12s"})

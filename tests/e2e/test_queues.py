@@ -208,7 +208,7 @@ def _assert_no_start_failed(muster: Muster) -> None:
 def test_a_pod_that_names_its_node_brings_nobody_past_the_ceiling(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
-    """Such a pod runs without being asked for; whoever its group still misses waits all the same."""
+    """Let the pod run, as it needs no admission; the missing members of its group wait all the same."""
     (node,) = stage.nodes(1, cpu="32")
     stage.queue("small", capability={"cpu": "4"})
     stage.group("a", 5, queue="small")

@@ -138,7 +138,7 @@ def test_the_tree_of_the_article_makes_the_queues_and_its_namespace_enters_the_l
 def test_check_says_what_comes_of_quotas(
     stage: Stage, muster: Muster, request: pytest.FixtureRequest
 ) -> None:
-    """Without the component nothing does."""
+    """Report that without the component quotas have no effect."""
 
     def message() -> str:
         found = json.loads(Shell(stage.cluster, ADMIN, "kube-muster")("check", "-o", "json").stdout)

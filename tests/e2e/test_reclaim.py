@@ -63,7 +63,10 @@ def test_a_full_cluster_gives_back_to_a_starved_queue(
 def test_machines_with_gpus_are_given_back_however_short_memory_is(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
-    """Without two of its gangs, rich holds less memory than it deserves, and half of the GPUs."""
+    """Reclaim the GPUs, although without two of its gangs rich holds less memory than it deserves.
+
+    It holds half of the GPUs then.
+    """
     stage.nodes(2, cpu="200", memory="2000Gi", **{GPU: "8"})
     stage.queue("rich")
     stage.queue("poor")

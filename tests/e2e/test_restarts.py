@@ -67,7 +67,7 @@ def test_muster_killed_at_the_barrier(
 def test_muster_killed_between_two_bindings_completes_the_gang_first(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """Even a gang that would go before it in any order does not get the room that it lacks."""
+    """Complete it before any other gang, even one ahead of it in order."""
     stage.nodes(3, cpu="2")
     stage.group("0-older", 2)
     gang, dead = _killed_between_two_bindings(stage, muster, proxy)

@@ -63,7 +63,7 @@ def groups_of_others(cluster: ControlPlane) -> Iterator[None]:
 
 
 class Life:
-    """All that Muster does in its life, brought about over and over."""
+    """Life of Muster: all of its actions, brought about over and over."""
 
     def __init__(self, stage: Stage, proxy: FaultProxy, user: User) -> None:
         self.stage = stage

@@ -86,7 +86,7 @@ class Life:
 
 
 def test_vcctl_shows_the_same_of_either(stage: Stage, vcctl: Vcctl, muster_user: User) -> None:
-    """But for the parent: Volcano writes `root` into a queue that names none."""
+    """Ignore the parent: Volcano writes `root` into a queue that names none."""
     stage.nodes(2, cpu="1")
     with Volcano(stage.cluster):
         with_volcano = Life(stage, vcctl, "first").lead()

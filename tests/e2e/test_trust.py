@@ -91,7 +91,7 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
 
 
 def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None:
-    """Only what is true may be said when a group is created, and nobody else changes it afterwards."""
+    """Accept only the true author when a group is created, and no change afterwards."""
 
     def made(name: str, user: str) -> Json:
         group = objects.pod_group(name, namespace=stage.namespace, min_member=1)
@@ -226,7 +226,7 @@ def _annotations(stage: Stage, group: str) -> Json:
 def test_a_forged_phase_does_not_bring_a_group_into_a_closed_queue(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, tenant: Client
 ) -> None:
-    """After a restart, a group that came in time is known by its mark, whatever its status says."""
+    """Know a group that came in time by its mark after a restart, whatever its status says."""
     stage.nodes(1, cpu="3")
     stage.queue("q")
     early = stage.gang("early", 3, queue="q", gated=True)

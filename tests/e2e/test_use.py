@@ -45,7 +45,7 @@ FORGED = "the annotation kube-muster.io/may-use says that its author may use que
 
 
 class Tenants(NamedTuple):
-    """Both may do all in the namespace; Alice may use the queue `vip`, Bob may not."""
+    """Tenants with all rights in the namespace; Alice may use the queue `vip`, Bob may not."""
 
     alice: Client
     bob: Client

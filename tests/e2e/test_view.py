@@ -67,7 +67,7 @@ def test_a_gang_costs_hardly_more_requests_than_plain_pods(
 
 
 def test_a_gang_of_500_starts_whole(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
-    """Packed on few nodes, where no more than some are nominated at a time."""
+    """Pack it on few nodes, where only a limited number is nominated at a time."""
     stage.nodes(6, cpu="100")
     gang = stage.gang("large", 500)
     stage.wait_bound(gang, timeout=120)

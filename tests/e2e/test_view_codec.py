@@ -151,7 +151,7 @@ def agree(event: PodEvent, obj: Json) -> None:
 
 
 def test_a_list(stage: Stage, pods: None, codec: PodCodec) -> None:
-    """Read in pages, written as one, and its pods as events."""
+    """Read the list in pages, write it as one, and its pods as events."""
     first = codec.page(fetched(stage, codec, limit=2))
     rest = codec.page(fetched(stage, codec, limit=2, **{"continue": first.more}))
     whole = client_go.listed(fetched(stage, codec), codec.content_type)

@@ -194,7 +194,7 @@ def test_the_api_server_killed_between_two_bindings(
 def test_what_is_released_while_the_scheduler_has_no_watch_is_shown_afterwards(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
-    """And what ran is still known to run: versions do not go back, or the scheduler would end."""
+    """Keep running pods known: versions do not go back, or the scheduler would end."""
     wire, scheduler = _on_a_wire(stage, muster, muster_user)
     stage.nodes(3, cpu="4")
     before = stage.gang("a", 3, cpu="2")

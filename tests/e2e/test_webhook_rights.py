@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("only_its_own_rights")
 
 
 class Life:
-    """All that the webhooks do, brought about over and over."""
+    """Life of the webhooks: all of their actions, brought about over and over."""
 
     def __init__(self, stage: Stage, proxy: FaultProxy, user: User) -> None:
         self.stage = stage

@@ -1,4 +1,4 @@
-"""What-if on a real control plane: `muster why --what-if` and `muster plan` are right."""
+"""Answers to what-if on a real control plane: `muster why --what-if` and `muster plan` are right."""
 
 import json
 from pathlib import Path

@@ -33,7 +33,7 @@ def test_another_secret_changes_nothing_else(made: Made) -> None:
 
 
 def test_of_the_events_some_are_as_a_scheduler_writes_them() -> None:
-    """So short ones reach the path that is theirs."""
+    """Make some short events, so that they reach the path that is theirs."""
     made = [through_view.event(Random(f"7/{number}"), "secret") for number in range(200)]
     assert 40 < sum(newcomer._PLAIN.match(each) is not None for each in made) < 160
 

@@ -10,7 +10,7 @@ PATIENCE = 10.0
 
 
 class Looks:
-    """Counts the looks; those in `raising` raise."""
+    """Counter of the looks; those in `raising` raise."""
 
     def __init__(self, enough: int, raising: range = range(0), pause: float | None = None) -> None:
         self.count = 0

@@ -122,7 +122,7 @@ def test_the_smallest_change_starts_it(objects: list[Any], change: str) -> None:
 
 
 def test_none_of_those_that_have_to_end_can_be_spared() -> None:
-    """Nor the last one that was found, once another one is spared: that changes the order of the queues."""
+    """Keep the last one, too, once another one is spared: that changes the order of the queues."""
     small = Pod((("cpu", 500), ("pods", 1)))
     large = Pod((("cpu", 1500), ("memory", GIB), ("pods", 1)), tolerates=True)
     gpu, other = Pod((*small.asks, (GPU, 1))), Pod((("cpu", 500), ("memory", GIB), ("pods", 1)))

@@ -89,7 +89,7 @@ def town(tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.mark.parametrize("page", IN_TOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_it_runs_in_the_town(page: Path, town: Desk) -> None:
-    """From the top of the page to its end."""
+    """Run the commands from the top of the page to its end."""
     for command in commands(page):
         if way_of(command) is Way.TOWN:
             arguments = shlex.split(command.text.removeprefix("kubectl ").removeprefix("muster "))

@@ -26,7 +26,7 @@ NOT_RUN = {
 
 
 class Text(NamedTuple):
-    """`where`: the page and the number of its YAML, or the file."""
+    """YAML of a page or file; `where`: the page and the number of its YAML, or the file."""
 
     where: str
     text: str
@@ -53,7 +53,7 @@ RUN = [text for text in texts() if why_not(text.text) is None]
 
 @each_of(*RUN)
 def test_what_pages_and_examples_show_can_be_created(given: Text, *, tmp_path: Path) -> None:
-    """And of what has pods, each starts or waits with a reason."""
+    """Check that each object with pods starts or waits with a reason."""
     file = tmp_path / "shown.yaml"
     file.write_text(given.text)
     if not pods_of(created(file, create_namespaces=True)[0]):

@@ -122,7 +122,7 @@ def test_only_the_three_edits_change_a_pod(
 def test_a_scheduler_hears_nothing_of_the_group_that_a_pod_names(
     form: PodForm, appearance: Appearance
 ) -> None:
-    """In watches and in lists; a text that looks alike is kept."""
+    """Hide it in watches and in lists; a text that looks alike is kept."""
     before = pod()
     before["metadata"]["annotations"] = {"schedulingGroup": "\xda\x02"}
     named = {**before, "spec": {**before["spec"], "schedulingGroup": {"podGroupName": "g"}}}

@@ -301,7 +301,7 @@ def test_a_pod_that_cannot_be_read_is_shown_as_it_is(stage: Stage) -> None:
 
 
 def test_without_an_api_server_a_watch_is_429(stage: Stage) -> None:
-    """So that the client keeps its version."""
+    """Answer 429, so that the client keeps its version."""
     stage.raw.close()
     client = stage.client()
     client.ask("watch=1&resourceVersion=7")

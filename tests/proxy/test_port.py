@@ -144,7 +144,7 @@ def _is_served(front: Front) -> bool:
 
 
 def test_as_many_silent_connections_as_there_may_be_shut_nobody_out(server: Server, front: Front) -> None:
-    """Neither who comes anew nor the scheduler that is there: of those that said nothing, the first goes."""
+    """Close the first silent connection, and neither a new caller's nor the scheduler's."""
     server.script.extend([Reply()] * 3)
     scheduler = front.client()
     scheduler.request("GET", LEASE)
@@ -195,7 +195,7 @@ def test_a_watch_outlives_the_time_for_a_head(raw: RawServer, start: Start) -> N
 def test_an_idle_connection_is_closed_before_the_api_server_would(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a request might cross with its end."""
+    """Close it first: otherwise a request might cross with its end."""
     monkeypatch.setattr("extender.proxy.upstream.OLDEST_IDLE", 0.05)
     client = start(raw.url).client()
     client.request("GET", NODES)

@@ -72,7 +72,7 @@ def test_where_muster_has_no_token_none_is_shown(server: Server, start: Start) -
 def test_what_a_proxy_opens_no_tunnel_for_was_not_sent(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So it may be repeated, even an event."""
+    """Report it as unsent, so that it may be repeated, even an event."""
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
     server.script.append(status(503))
@@ -306,7 +306,7 @@ def test_a_large_answer_that_is_cut_off_is_cut_off(raw: RawServer, start: Start)
 def test_a_rotated_token_is_used_at_once(
     server: Server, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is looked at the next time. The scheduler hears nothing of the refusal."""
+    """Use it before the next look at the file; the scheduler hears nothing of the refusal."""
     monkeypatch.setattr("extender.proxy.upstream._REFRESH", 3600.0)
     token = tmp_path / "token"
     token.write_text("old")

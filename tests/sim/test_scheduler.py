@@ -24,7 +24,7 @@ UNHELPFUL = "preemption: 0/{0} nodes are available: {0} Preemption is not helpfu
 
 
 class PlayedExtender:
-    """Passes everything and binds at once, until a test puts other answers in."""
+    """Extender that passes everything and binds at once, until a test sets other answers."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

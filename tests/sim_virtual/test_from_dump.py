@@ -74,7 +74,7 @@ def test_what_runs_ends_after_the_rest_of_its_time_and_others_follow() -> None:
 
 
 def test_what_keeps_a_group_from_starting_still_does() -> None:
-    """Held by its owner; of a namespace that its queue does not take."""
+    """Keep a group waiting that its owner holds, or whose namespace its queue does not accept."""
     world = World(node("a"), queue("q"))
     world.add(group("held", 1, queue="q", annotations={keys.HOLD: "true"}), pod("held-0", "held"))
     world.add(gang("free", 1, queue="q")).settle()

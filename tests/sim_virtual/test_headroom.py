@@ -22,7 +22,7 @@ CAME, PATIENCE, RUNS = 901.0, 600.0, 300.0
 
 
 class Started(Exception):
-    """The large gang runs: what comes later does not matter."""
+    """Signal that the large gang runs: later events do not matter."""
 
 
 class Watch(Observer):

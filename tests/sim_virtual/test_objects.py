@@ -514,7 +514,7 @@ def test_a_job_whose_pods_a_quota_refuses_makes_room_for_the_next_after_a_moment
 def test_a_job_some_or_all_of_whose_pods_a_quota_refuses_starts_once_others_have_ended(
     tmp_path: Path, before: int
 ) -> None:
-    """Tried at 0, 7, 19 and 41 seconds: after a moment each time, and pauses of 5, 10 and 20 seconds."""
+    """Try at 0, 7, 19 and 41 seconds: after a moment each time, and pauses of 5, 10 and 20 seconds."""
     pods = [pod(f"first-{number}", cpu="100m", run="30") for number in range(before)]
     first = [text.replace("{sched", "{activeDeadlineSeconds: 99, sched") for text in pods]
     result = run(loaded(tmp_path, limit(3), *first, LIMITED_JOB))

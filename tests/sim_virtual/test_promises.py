@@ -53,7 +53,10 @@ class Spec(NamedTuple):
 
 
 class Watch(Observer):
-    """`late`: groups that started later than they were promised, with the earliest promise and the start."""
+    """Observer with `late`: groups that started later than promised.
+
+    `late` has the earliest promise and the start of each.
+    """
 
     def __init__(self) -> None:
         self.open: dict[GroupKey, float] = {}  # the earliest promise to each group that waits

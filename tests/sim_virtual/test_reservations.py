@@ -35,7 +35,7 @@ class Job(NamedTuple):
 
 
 class Started(Exception):
-    """The large gang runs: what comes later does not matter."""
+    """Signal that the large gang runs: later events do not matter."""
 
 
 class Watch(Observer):

@@ -153,7 +153,7 @@ def evicted(result: Result) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize(("minimum", "instant"), [("0s", 150.0), ("300s", 300.0)])
 def test_nobody_is_evicted_before_its_minimum_run_time(minimum: str, instant: float) -> None:
-    """From when a pod started, as its status says: poor comes later and is due half of the room."""
+    """Count from the start of a pod in its status: poor comes later and is due half of the capacity."""
     queues = (taking_back_at_once("rich", min_runtime=minimum), taking_back_at_once("poor"))
     rows = [row("held", 8, seconds=9000.0, needed=1, queue="rich"), row("due", 4, 150.0, queue="poor")]
     given_ = cluster() + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
@@ -172,7 +172,7 @@ def test_what_ran_shortest_goes_first() -> None:
 
 @pytest.mark.parametrize(("half_life", "last"), [(0.0, "b"), (60.0, "a")])
 def test_what_queues_held_lately_counts_if_it_is_kept(half_life: float, last: str) -> None:
-    """Then b goes first, although a is first by name: a has held all until then."""
+    """Start b first, although a is first by name: a has held all until then."""
     queues = (
         Queue(Meta("p"), QueueSpec(fair_share=HISTORICAL)),
         *(Queue(Meta(name), QueueSpec(parent="p")) for name in "ab"),

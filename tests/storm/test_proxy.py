@@ -18,7 +18,7 @@ from tests.storm.faults.on_watches import Echo
 
 
 class Server(BaseHTTPRequestHandler):
-    """Says ok to every POST, and tells every watch the same."""
+    """Server that answers ok to every POST, and sends the same to every watch."""
 
     protocol_version = "HTTP/1.1"
     came: ClassVar[list[bytes]] = []
@@ -78,7 +78,7 @@ def test_what_comes_twice_is_answered_once(proxy: FaultProxy) -> None:
 
 
 def test_a_watch_is_told_events_again_at_once_or_from_the_watch_before(proxy: FaultProxy) -> None:
-    """Whole events, in whatever pieces they come; an error is the end, and not repeated."""
+    """Send whole events, in whatever pieces they come; an error is the end, and not repeated."""
     echo = Echo(Random(1))
     watched = Fault("GET", "/pods$", asked="watch=", pieces=echo, times=4)
     proxy.inject(watched)

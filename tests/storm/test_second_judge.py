@@ -335,7 +335,7 @@ def test_a_queue_says_whether_it_gives(spec: Any, gives: bool) -> None:
 
 
 def test_it_shares_nothing_with_the_first_judges_and_with_muster() -> None:
-    """But the client that follows the watches."""
+    """Allow only the client that follows the watches."""
     here = Path(__file__).parent
     for name in ("second_judge", "notes", "testimony", "witness"):
         imported = re.findall(

@@ -91,7 +91,7 @@ def test_an_unknown_pod_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_pod_that_is_not_ours_is_refused() -> None:
-    """Otherwise any caller of the port could bind any pod of the cluster to any node."""
+    """Refuse it: otherwise any caller of the port could bind any pod of the cluster to any node."""
     stage = Stage(node("a"), stranger("s"))
     assert refusal(stage, "s", uid="uid-s") == NOT_OURS
     assert (stage.posted, stage.stage("s")) == ([], None)

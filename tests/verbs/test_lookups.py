@@ -16,7 +16,7 @@ from tests.verbs.stage import PATIENCE
 
 
 class Slow(Api):
-    """Answers no read before it is released."""
+    """Reader that answers no read before it is released."""
 
     def __init__(self) -> None:
         super().__init__()

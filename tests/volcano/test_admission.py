@@ -165,7 +165,7 @@ def test_what_may_change(change: Json, expected: list[str]) -> None:
 
 
 def test_what_came_past_admission_may_still_be_changed_elsewhere() -> None:
-    """Such as its annotations, by Muster."""
+    """Allow changes elsewhere, such as Muster's of its annotations."""
     bad = job(tasks=[{"name": "a", "replicas": -1}] * 2)
     assert review_new(bad)
     assert review_change(bad, bad) == []

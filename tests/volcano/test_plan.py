@@ -326,7 +326,7 @@ def test_after_its_last_retry_a_job_has_failed_and_keeps_what_ended() -> None:
 
 @each_of((0, 0.0), (2, 0.0), (3, 1.0), (5, 4.0), (9, 60.0), (10**6, 60.0))
 def test_beyond_those_of_the_default_retries_come_ever_later(retries: int, seconds: float) -> None:
-    """From the last one on: whoever has run for long since then waits no more."""
+    """Count pauses from the last retry: a job that has run for long since then waits no more."""
     rules = [policy("RestartJob", "PodFailed"), policy("AbortJob", "PodEvicted")]
     given = job(policies=rules, max_retry=10**9, status=in_phase("Running", retry_count=retries))
     restarted = NOW - 100.0
@@ -471,7 +471,7 @@ def test_a_pod_of_others_is_left_alone_and_named() -> None:
     (job(plugins={"magic": None}), "spec.plugins: invalid value 'magic': must be one of env, svc"),
 )
 def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None:
-    """Once: when it begins."""
+    """Report the fault once, when it begins."""
     found = look(given, pod(0, "Failed"))
     assert any(words in each for each in faults(found)), found.remarks
     assert faults(look(after(given, found), pod(0, "Failed"))) == []

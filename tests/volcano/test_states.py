@@ -108,7 +108,7 @@ def test_where_three_pods_lead_it(
 
 @each_of((None, {"m": 1, "w": 1}, "Failed"), (2, {"m": 1, "w": 1}, "Completed"), (None, {"w": 2}, "Failed"))
 def test_each_task_needs_its_own(min_available: int | None, succeeded: dict[str, int], expected: str) -> None:
-    """Only where the job needs no fewer pods than its tasks do."""
+    """Check tasks only where the job needs no fewer pods than its tasks do."""
     spec = with_defaults(job(task("m", 1), task("w", 2), min_available=min_available)).spec
     good = sum(succeeded.values())
     by_task = {name: TaskState({"Succeeded": count}) for name, count in succeeded.items()}

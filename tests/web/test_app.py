@@ -45,7 +45,7 @@ BODIES = {
 
 
 class Agreeable(SchedulerVerbs):
-    """Answers every verb with its arguments."""
+    """Verbs that answer with their arguments."""
 
     def __init__(self) -> None:
         """Skip the base initializer, which needs a ledger."""
@@ -65,7 +65,7 @@ class Agreeable(SchedulerVerbs):
 
 
 class Holding(Agreeable):
-    """Holds every bind call."""
+    """Verbs that hold every bind call."""
 
     async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
         await asyncio.Event().wait()
@@ -73,7 +73,7 @@ class Holding(Agreeable):
 
 
 class Broken(SchedulerVerbs):
-    """Raises in every verb, each time with a different message."""
+    """Verbs that raise, each time with a different message."""
 
     def __init__(self) -> None:
         """Skip the base initializer, which needs a ledger."""

@@ -140,7 +140,7 @@ def test_calls_stay_held_in_a_flood(program: Server) -> None:
 
 
 def test_who_sends_on_behind_a_held_call_is_closed(lasting_program: Server) -> None:
-    """Otherwise each held call could have as many bytes kept as it likes."""
+    """Close the connection: otherwise each held call could have as many bytes kept as its caller likes."""
     before = lasting_program.dropped("verbs", "memory")
     [call] = lasting_program.hold(1)
     assert isinstance(call.sock, socket.socket)

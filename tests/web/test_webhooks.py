@@ -22,7 +22,7 @@ PATIENCE = 10
 
 
 class Echo(Reviewer):
-    """Answers with the request. `slow` waits until the test lets it go on, `broken` raises."""
+    """App that answers with the request; `slow` waits until the test lets it go on, `broken` raises."""
 
     def __init__(self) -> None:
         nothing = ReviewPath(lambda request: ReviewOutcome(), ())

@@ -250,7 +250,7 @@ def test_the_first_makes_it_and_the_second_takes_it(api: Cluster) -> None:
 
 
 def test_who_is_slower_takes_what_is_there(api: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither saw a Secret; the other replica was faster."""
+    """Take the Secret of the faster replica, although neither saw one."""
     other = Replica(api)
     slower = Replica(api)
 
@@ -285,7 +285,10 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
 
 
 def test_a_port_that_cannot_be_served_keeps_nothing_from_being_renewed(api: Cluster) -> None:
-    """Such as one whose file with the callers' CAs is not there; it is tried again at each look."""
+    """Renew beside such a port, as one whose file with the callers' CAs is missing.
+
+    It is tried again at each look.
+    """
     replica = Replica(api)
     replica.look()
     replica.now, replica.fault = replica.now + LIFE * 2 / 3 + 1, OSError("no such file")

@@ -16,7 +16,7 @@ PATIENCE = 10.0
 
 
 class Api(AdmissionApi):
-    """Answers with what exists when a look-up begins, once `answers` lets it."""
+    """API that answers with the objects at the start of a look-up, once `answers` lets it."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
@@ -39,7 +39,7 @@ class Api(AdmissionApi):
 
 
 class Desk:
-    """Time stands still except for pauses, each of which waits for `goes_on`."""
+    """Desk whose time stands still except for pauses, each of which waits for `goes_on`."""
 
     def __init__(self) -> None:
         self.api = Api()
