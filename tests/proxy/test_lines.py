@@ -146,7 +146,7 @@ def test_what_met_a_connection_that_had_died_is_sent_by_another(raw: RawServer, 
 def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dial through a proxy, which reports when a connection is open: one opens, and a second one never does."""
+    """Dial through a proxy, which reports open connections: one opens, and a second one never does."""
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
     before = metrics.view_dials._value.get()
