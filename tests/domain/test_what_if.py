@@ -148,7 +148,7 @@ def test_a_pod_of_others_that_is_gone() -> None:
 
 @each_of("delete=job/train", "delete=job/team/train", "delete=podgroup/podgroup-uid-train")
 def test_a_workload_that_is_gone(term: str) -> None:
-    """Name the group that Muster made for pods of the workload."""
+    """End the group that Muster made for pods of the workload."""
     owners = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
     unit = group("podgroup-uid-train", 1, "q")
     unit = replace(unit, metadata=replace(unit.metadata, owner_references=owners))

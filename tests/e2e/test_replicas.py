@@ -47,7 +47,7 @@ def test_the_leading_pair_is_lost_while_gangs_start(stage: Stage, pair: Pair, ha
 
 @pytest.mark.gang_deadline(60)
 def test_who_was_cut_off_comes_back_as_a_follower(stage: Stage, pair: Pair) -> None:
-    """Write pending changes by the new leader alone, and once."""
+    """Drop its pending writes: the new leader has made them, once."""
     first, second = pair
     stage.nodes(4, cpu="4")
     first.wire.refuse()
