@@ -120,6 +120,11 @@ def test_files_that_are_named_exist(page: Path) -> None:
             assert list(ROOT.glob(path.rstrip("/"))), f"{span}: no such file"
 
 
+@each_page
+def test_no_merge_is_left_open(page: Path) -> None:
+    assert not re.search(r"^[<>]{7} ", page.read_text(), re.MULTILINE)
+
+
 def test_classes_and_tables_that_recipes_name_are_in_the_code() -> None:
     page = ROOT / "docs" / "contributing" / "how-to-add.md"
     named = {span for span in spans(page) if re.fullmatch(r"[A-Z][A-Za-z]+|[A-Z_]{4,}", span)}
