@@ -178,3 +178,13 @@ def test_it_does_not_depend_on_which_members_are_planned() -> None:
     world.add(group("g", 1, min_resources={"cpu": "4"}))
     world.add(pod("g-0", "g", cpu="3", selector={"no": "where"}), pod("g-1", "g")).settle()
     assert world.reason("g") is Reason.QUEUE_CEILING
+
+
+def test_what_is_kept_shrinks_to_what_the_members_that_came_leave() -> None:
+    """KubeRay's gang of a head and two workers, of which a third worker comes before the gang starts."""
+    world = World([node(f"n{number}", cpu="1", memory="4Gi") for number in range(3)])
+    world.add(group("ray", 3, min_resources={"cpu": "3", "memory": "4Gi"}))
+    world.add(pod("head", "ray", more={"memory": "2Gi"}), pod("w0", "ray", more={"memory": "1Gi"})).settle()
+    assert world.reason("ray") is Reason.NOT_ENOUGH_MEMBERS
+    world.add(*(pod(f"w{number}", "ray", more={"memory": "1Gi"}) for number in (1, 2))).settle()
+    assert world.verdict("ray") is Verdict.STARTING

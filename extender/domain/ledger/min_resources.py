@@ -66,8 +66,12 @@ class MinResources:
         asked = {} if self._is_used(group.key, there, asked) else asked
         left = {name: n - used.get(name, 0) for name, n in asked.items()}
         for pod in list(_reserved(group)):
-            if any(n > 0 for n in left.values()):
-                left = {name: n - pod.shape.requests.get(name, 0) for name, n in left.items()}
+            requests = pod.shape.requests
+            has_place = self._parts.claims.get(pod.uid) is not None
+            is_needed = any(n > 0 for n in left.values())
+            # Without a place it may ask for no more than is left, or the gang might fit on no nodes for it.
+            if is_needed and (has_place or all(n <= left.get(name, n) for name, n in requests.items())):
+                left = {name: n - requests.get(name, 0) for name, n in left.items()}
             else:
                 self._dismiss(group, pod)
         if not any(_reserved(group)):
