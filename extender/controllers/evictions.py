@@ -103,7 +103,7 @@ class EvictionsController(RecordingController[Uid]):
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         losing = self._ledger.groups.queue_of(pod.group) if pod.group else ""
-        queue = self._ledger.queues.view(losing) if losing else None
+        queue = self._ledger.queues.info(losing) if losing else None
         protection = queue.protection if queue is not None and cause not in _PURPOSES else None
         grace, overrules = None, False
         if protection is not None:  # budgets keep none that is going

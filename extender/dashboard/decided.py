@@ -145,10 +145,10 @@ class DecidedOverviews:
     def _summed_up(self, snapshot: Snapshot, decisions: Decisions) -> list[QueueSummary]:
         known, found = self._queues, {}
         for name, depth in in_tree_order({name: it.parent for name, it in decisions.queues.items()}):
-            view, made = snapshot.queues.get(name), decisions.queues[name]
+            info, made = snapshot.queues.get(name), decisions.queues[name]
             before = known.get(name)
-            if before is None or before[0] is not view or before[1] != made or before[2].depth != depth:
-                before = (view, made, _queue_summary(view, made, depth))
+            if before is None or before[0] is not info or before[1] != made or before[2].depth != depth:
+                before = (info, made, _queue_summary(info, made, depth))
             found[name] = before
         self._queues = found
         return [summary for _, _, summary in found.values()]
@@ -160,17 +160,17 @@ class DecidedOverviews:
     ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
         """And those that came, changed or went. Of thousands, nearly all are as before."""
         known, found, moved = self._groups, {}, list[GroupKey]()
-        views, lines = snapshot.groups, {name: it.waiting for name, it in decisions.queues.items()}
+        infos, lines = snapshot.groups, {name: it.waiting for name, it in decisions.queues.items()}
         for key in sorted(decisions.groups):
-            made, view, before = decisions.groups[key], views.get(key), known.get(key)
-            if view is None:
+            made, info, before = decisions.groups[key], infos.get(key), known.get(key)
+            if info is None:
                 continue
             line, estimate = lines.get(made.queue, 0) if made.position else 0, self._estimate_of(key)
-            same = before is not None and before[0] is view and before[1] is made
+            same = before is not None and before[0] is info and before[1] is made
             if not same:
                 moved.append(key)
             if before is None or not same or before[2] != line or before[3] != estimate:
-                before = (view, made, line, estimate, _group_summary(view, made, line, estimate))
+                before = (info, made, line, estimate, _group_summary(info, made, line, estimate))
             found[key] = before
         self._groups = found
         return [it[-1] for it in found.values()], [*moved, *known.keys() - found.keys()]
@@ -180,20 +180,20 @@ class DecidedOverviews:
     ) -> GroupDetails | None:
         """`log`: what was decided on this group, the newest first. Who stands in its way is found out now."""
         memory, made = carried_of(decisions), decisions.groups.get(key)
-        view = memory.snapshot.groups.get(key) if memory else None
-        if memory is None or made is None or view is None:
+        info = memory.snapshot.groups.get(key) if memory else None
+        if memory is None or made is None or info is None:
             return None
         snapshot, why = memory.snapshot, self._why(decisions, made)
         queue = decisions.queues.get(made.queue)
         in_line = queue.waiting if queue and made.position else 0
-        summary = _group_summary(view, made, in_line, self._estimate_of(key), why)
+        summary = _group_summary(info, made, in_line, self._estimate_of(key), why)
         namespace, _, name = key.partition("/")
         line = f"kubectl muster why -n {namespace} podgroup/{name}"
         return GroupDetails(
             summary,
-            [*_members(view, made)],
-            [*_shortfall(snapshot, view)] if summary.wait else [],
-            [*_course(view, log)],
+            [*_members(info, made)],
+            [*_shortfall(snapshot, info)] if summary.wait else [],
+            [*_course(info, log)],
             [CommandSummary("see the same on the command line", line)],
         )
 
@@ -265,8 +265,8 @@ class DecidedSource:
 # ---- queues
 
 
-def _queue_summary(view: QueueInfo | None, made: QueueDecision, depth: int) -> QueueSummary:
-    record = view.record if view else QueueRecord(made.name)
+def _queue_summary(info: QueueInfo | None, made: QueueDecision, depth: int) -> QueueSummary:
+    record = info.record if info else QueueRecord(made.name)
     ceiling = {name: n for name, n in on_all_nodes(made.ceiling).items() if not isinf(n)}
     shares = [
         *share_summaries(
@@ -292,7 +292,7 @@ def _queue_summary(view: QueueInfo | None, made: QueueDecision, depth: int) -> Q
         waiting=made.counts.get("pending", 0),
         starting=made.counts.get("inqueue", 0),
         running=made.counts.get("running", 0),
-        fault=made.fault or (view.fault if view else ""),
+        fault=made.fault or (info.fault if info else ""),
     )
 
 
@@ -300,68 +300,68 @@ def _queue_summary(view: QueueInfo | None, made: QueueDecision, depth: int) -> Q
 
 
 def _group_summary(
-    view: GroupInfo, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
+    info: GroupInfo, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
 ) -> GroupSummary:
     """Return the summary of a group.
 
     Args:
-        view: The group.
+        info: The group.
         made: The decision on it.
         line: How many groups of its queue are in line.
         estimate: The estimate of its start, if any.
         why: Its holders, where they are to be shown.
     """
-    namespace, _, name = view.key.partition("/")
+    namespace, _, name = info.key.partition("/")
     wait = None
     if (reason := made.reason) is not None:
         status = waiting_of(made, why, why.outlook if why else "", estimate)
         detail = message_of(replace(made, position=0))
         wait = WaitSummary.of(reason, sentence(reason), detail, status, line)
         more = len(why.holders) + why.more_holders - len(wait.holders) if why else 0
-        wait = replace(wait, since=ready_since(view), more_holders=more)
+        wait = replace(wait, since=ready_since(info), more_holders=more)
     return GroupSummary(
         namespace=namespace,
         name=name,
-        called=view.spec.stands_for or name,
+        called=info.spec.stands_for or name,
         queue=made.queue,
-        user=view.spec.submitter,
-        priority=view.priority,
+        user=info.spec.submitter,
+        priority=info.priority,
         verdict=made.verdict,
-        needed=view.min_member,
-        members=len(view.placed) + len(view.pinned) + len(view.waiting) + view.held_back,
-        placed=len(view.placed),
-        failed=view.failed,
-        succeeded=view.succeeded,
-        asks=in_units(view.pending),
-        holds=in_units(view.allocated),
-        created=view.created,
-        started=view.running_since,
+        needed=info.min_member,
+        members=len(info.placed) + len(info.pinned) + len(info.waiting) + info.held_back,
+        placed=len(info.placed),
+        failed=info.failed,
+        succeeded=info.succeeded,
+        asks=in_units(info.pending),
+        holds=in_units(info.allocated),
+        created=info.created,
+        started=info.running_since,
         wait=wait,
-        held=view.spec.held,
-        is_job=view.job.managed,
+        held=info.spec.held,
+        is_job=info.job.managed,
     )
 
 
-def _members(view: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
+def _members(info: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
     """Yield the members, those on nodes first; pods that a job has yet to make are not named."""
 
     def shown(pod: PodRecord, node: str, stage: str) -> MemberSummary:
         return MemberSummary(pod.name, pod.phase, node, stage, pod.unschedulable)
 
-    for pod in view.placed:
+    for pod in info.placed:
         yield shown(pod, pod.node, "Bound")
-    for pod in view.departing:
+    for pod in info.departing:
         yield shown(pod, pod.node, "Leaving")
-    for pod, node in view.pinned:
+    for pod, node in info.pinned:
         yield shown(pod, node, "Claimed")
-    for pod in view.waiting:
+    for pod in info.waiting:
         node = made.plan.get(pod.uid, "")
         if not pod.to_be:
             yield shown(pod, node, "Planned" if node else "")
 
 
-def _shortfall(snapshot: Snapshot, view: GroupInfo) -> Iterator[ShortfallSummary]:
-    lacking = missing(view)
+def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary]:
+    lacking = missing(info)
     masks = [snapshot.nodes.suitable(shape) for shape in lacking.shapes]
     suits = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
     free = np.maximum(snapshot.capacity[suits], 0).sum(axis=0).tolist()
@@ -370,9 +370,9 @@ def _shortfall(snapshot: Snapshot, view: GroupInfo) -> Iterator[ShortfallSummary
         yield ShortfallSummary(name, asked, left.get(name, 0.0))
 
 
-def _course(view: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
+def _course(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
     """From its creation on, as far as that is known."""
-    yield EventSummary(view.created, "Created", "it was created")
+    yield EventSummary(info.created, "Created", "it was created")
     for each in reversed(log):
         text = ": ".join(filter(None, (each.reason, each.detail))) or each.verdict
         yield EventSummary(each.at, each.verdict, text)
@@ -437,8 +437,8 @@ class _Nodes:
         """Brings up to date which groups are where; the nodes of which that changes."""
         changed: set[str] = set()
         for key in moved:
-            view, made = snapshot.groups.get(key), decisions.groups.get(key)
-            before, places = self._places.pop(key, {}), _places(view, made) if view and made else {}
+            info, made = snapshot.groups.get(key), decisions.groups.get(key)
+            before, places = self._places.pop(key, {}), _places(info, made) if info and made else {}
             if before != places:
                 self._move(key, before, places, changed)
             if places:
@@ -476,12 +476,12 @@ class _Nodes:
         )
 
 
-def _places(view: GroupInfo, made: GroupDecision) -> dict[str, _Presence]:
-    there = (pod.node for pod in (*view.placed, *view.departing) if pod.holds_capacity)
+def _places(info: GroupInfo, made: GroupDecision) -> dict[str, _Presence]:
+    there = (pod.node for pod in (*info.placed, *info.departing) if pod.holds_capacity)
     places = {node: _Presence({}, {}) for node in there}
-    for pod, node in view.pinned:
+    for pod, node in info.pinned:
         add(places.setdefault(node, _Presence({}, {})).pinned, pod.shape.requests)
-    for pod in view.waiting:
+    for pod in info.waiting:
         if node := made.plan.get(pod.uid, ""):
             add(places.setdefault(node, _Presence({}, {})).planned, pod.shape.requests)
     return places

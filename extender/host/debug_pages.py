@@ -94,40 +94,40 @@ class Views(NamedTuple):
         return [
             {
                 "podGroup": key,
-                "minMember": view.min_member,
-                "placed": len(view.placed),
+                "minMember": info.min_member,
+                "placed": len(info.placed),
                 **_decided(decisions, key),
                 "estimate": self.estimates.of(key),
                 "flips": self.decision_log.flips(key),
             }
-            for key, view in sorted(self.ledger.snapshot().groups.items())
+            for key, info in sorted(self.ledger.snapshot().groups.items())
         ]
 
     def podgroup(self, namespace: str, name: str) -> dict[str, Any] | None:
         key = GroupKey(f"{namespace}/{name}")
-        view = self.ledger.snapshot().groups.get(key)
-        if view is None:
+        info = self.ledger.snapshot().groups.get(key)
+        if info is None:
             return None
         members = sorted(self.ledger.groups.members(key), key=lambda pod: pod.name)
         claims = [(pod, self.ledger.claims.get(pod.uid)) for pod in members]
         return {
             "podGroup": key,
-            "queue": view.queue,
-            "localQueue": view.local_queue.key if view.local_queue else "",
-            "namespaceAllowed": view.namespace_allowed,
-            "useAllowed": view.use_allowed,
-            "minMember": view.min_member,
-            "minTaskMember": dict(view.min_task_member),
-            "priority": view.priority,
-            "stoodWhole": view.stood_whole,
-            "entitled": view.history.entitled,
-            "failures": view.start.failures,
-            "lastFailure": view.start.failure,
-            "placed": len(view.placed),
-            "pinned": len(view.pinned),
-            "waiting": len(view.waiting),
-            "allocated": dict(view.allocated),
-            "pending": dict(view.pending),
+            "queue": info.queue,
+            "localQueue": info.local_queue.key if info.local_queue else "",
+            "namespaceAllowed": info.namespace_allowed,
+            "useAllowed": info.use_allowed,
+            "minMember": info.min_member,
+            "minTaskMember": dict(info.min_task_member),
+            "priority": info.priority,
+            "stoodWhole": info.stood_whole,
+            "entitled": info.history.entitled,
+            "failures": info.start.failures,
+            "lastFailure": info.start.failure,
+            "placed": len(info.placed),
+            "pinned": len(info.pinned),
+            "waiting": len(info.waiting),
+            "allocated": dict(info.allocated),
+            "pending": dict(info.pending),
             **_decided(self.ledger.decisions.groups, key),
             "estimate": self.estimates.of(key),
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],

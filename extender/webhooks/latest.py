@@ -147,13 +147,13 @@ class Latest:
             raise NotKnown(f"it took longer than {BUDGET} s")
         return left
 
-    def view(self, name: str) -> QueueInfo | None:
-        found, known = self._read(name), self._ledger.queues.view(name)
+    def info(self, name: str) -> QueueInfo | None:
+        found, known = self._read(name), self._ledger.queues.info(name)
         if found is None:
             return known
         queues = Queues()
         queues.put(queue_record(found))
-        return queues.view(name, known.groups if known else 0, known.allocated if known else {}, {})
+        return queues.info(name, known.groups if known else 0, known.allocated if known else {}, {})
 
     def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
         """Read again where the ledger does not have it."""
@@ -164,8 +164,8 @@ class Latest:
         return local_queue_record(found) if found is not None else known
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
-        view = self.view(queue)
-        selector = view.record.namespace_selector if view is not None else None
+        info = self.info(queue)
+        selector = info.record.namespace_selector if info is not None else None
         if selector is None:
             return True
         found = self._sources.namespace(namespace, self.left())
@@ -177,7 +177,7 @@ class Latest:
         while parent not in ("", ROOT_QUEUE, *ancestry) and (found := self._read(parent)):
             ancestry[parent] = queue_record(found)
             parent = found.spec.parent
-        return QueueTree({**tree.queues, **ancestry}, self.view) if ancestry else tree
+        return QueueTree({**tree.queues, **ancestry}, self.info) if ancestry else tree
 
     def _read(self, name: str) -> Queue | None:
         if name not in self._found:

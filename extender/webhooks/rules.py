@@ -132,8 +132,8 @@ class EntryRules:
     def is_restricted(self, to: Destination) -> bool:
         if to.leads_nowhere:
             return False
-        view = self._ledger.queues.view(to.queue) or self.latest.view(to.queue)
-        return view is not None and view.record.restricted
+        info = self._ledger.queues.info(to.queue) or self.latest.info(to.queue)
+        return info is not None and info.record.restricted
 
 
 def warned(review: Rule) -> Rule:

@@ -77,6 +77,6 @@ def test_authors_are_believed_while_all_policies_for_them_are_there() -> None:
     for enforced, user in (([first], ""), ([second], ""), ([first, second], "ann")):
         bench.api.enforced = {MARKERS_POLICY, *enforced}
         trust.look()
-        view = bench.settle().ledger.registry.groups[key("g")].view
+        view = bench.settle().ledger.registry.groups[key("g")].info
         assert view is not None
         assert view.spec.submitter == user

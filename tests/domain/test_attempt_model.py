@@ -73,7 +73,7 @@ class Model:
         shared += [
             old.claims.capacity.table(),
             old.pods.others(),
-            *old._views._views.values(),
+            *old._infos._infos.values(),
             *self._api.values(),
             LIMITS,
             JOBS,

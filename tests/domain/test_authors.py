@@ -31,7 +31,7 @@ def deployment(record: str, namespace: str = NAMESPACE) -> Owner:
 
 
 def user(world: World, group: str = WEB) -> str:
-    view = world.settle().ledger.registry.groups[key(group)].view
+    view = world.settle().ledger.registry.groups[key(group)].info
     assert view is not None
     return view.spec.submitter
 

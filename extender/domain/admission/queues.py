@@ -352,19 +352,19 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
     """Why a queue may not be deleted: the first cause, since removing it may remove others."""
-    view = tree.view(name)
+    info = tree.info(name)
     if name in PROTECTED:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "
         text += "and every queue is below root"
-    elif view is None:
+    elif info is None:
         code, text = Code.QUEUE_NOT_FOUND, "does not exist"
     elif below := ", ".join(sorted(tree.children(name))):
         code, text = Code.HAS_CHILDREN, f"is the parent of {below}: delete those, or give them another parent"
     elif pods := tree.pods(name):
         code = Code.HAS_ALLOCATED_PODS
         text = f"has {pods} pods on nodes: close it, and wait until they are gone"
-    elif view.state != "Closed":
-        code, text = Code.NOT_CLOSED, f"is {view.state or 'Open'} and holds {view.groups} groups; "
+    elif info.state != "Closed":
+        code, text = Code.NOT_CLOSED, f"is {info.state or 'Open'} and holds {info.groups} groups; "
         text += "only a Closed queue can be deleted: set its spec.state to Closed, and delete its groups"
     else:
         return []

@@ -39,7 +39,7 @@ _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 class QueueLookup(Protocol):
     """The queues that these rules need: those of the ledger, or as the API server has them now."""
 
-    def view(self, name: str) -> QueueInfo | None:
+    def info(self, name: str) -> QueueInfo | None:
         """Return a queue with its usage; None if it does not exist."""
 
     def of_namespace(self, namespace: str) -> str:
@@ -134,16 +134,16 @@ def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
     """Faults unless the queue takes new work of the namespace. A LocalQueue may be made later."""
     if to.leads_nowhere:
         return []
-    view = queues.view(to.queue)
-    if view is None:
+    info = queues.info(to.queue)
+    if info is None:
         text = f"there is no queue {to.queue!r}: create it, or name an existing one"
         return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
     if to.joined:
         return []
-    if view.state != "Open":
-        text = f"queue {to.queue!r} is {view.state} and takes no new work: "
-        text += f"name another queue, or set spec.state of {view.to_open} to Open"
-        if view.record.deleting:
+    if info.state != "Open":
+        text = f"queue {to.queue!r} is {info.state} and takes no new work: "
+        text += f"name another queue, or set spec.state of {info.to_open} to Open"
+        if info.record.deleting:
             text = f"queue {to.queue!r} is being deleted and takes no new work: name another queue"
         return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
     if to.namespace and not queues.takes_namespace(to.queue, to.namespace):
@@ -256,9 +256,9 @@ def review_growth(
     The capability is compared with what the queue holds now. `ceilings` are those of the queue and all
     queues above it.
     """
-    if (view := queues.view(to.queue)) is None:
+    if (info := queues.info(to.queue)) is None:
         return []
-    own = Ceiling(view.record.name, view.allocated, view.record.capability or {})
+    own = Ceiling(info.record.name, info.allocated, info.record.capability or {})
     found = (
         f"the group takes {show(name, amount)} {name} more, and queue {each.queue!r} holds "
         f"{show(name, each.held.get(name, 0))} of {show(name, each.most[name])} at most: "
@@ -292,8 +292,8 @@ def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLooku
 
     The fallback is `default` while it accepts work: a job that names no queue is always taken.
     """
-    patch, view = _namespace_default(meta, namespace, queue, queues), queues.view(keys.DEFAULT_QUEUE)
-    is_open = view is not None and view.state == "Open"
+    patch, info = _namespace_default(meta, namespace, queue, queues), queues.info(keys.DEFAULT_QUEUE)
+    is_open = info is not None and info.state == "Open"
     if queue or patch or not is_open or queues.local_queue_named_by(namespace, meta) is not None:
         return patch
     return [added(("spec", "queue"), keys.DEFAULT_QUEUE)]

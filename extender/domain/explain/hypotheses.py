@@ -29,7 +29,7 @@ _ALONE = 12  # how many are tried one by one before several together
 T = TypeVar("T")
 
 
-def with_views(
+def with_infos(
     snapshot: Snapshot, changed: Mapping[GroupKey, GroupInfo | None], gone: Set[Uid] = frozenset()
 ) -> Snapshot:
     """Return the snapshot with changed groups, None for removed ones, and without some other pods.
@@ -42,12 +42,12 @@ def with_views(
         before = groups.pop(key, None)
         if now is not None:
             groups[key] = now
-        for view, times in ((before, -1), (now, 1)):
-            if view is None:
+        for info, times in ((before, -1), (now, 1)):
+            if info is None:
                 continue
-            moved += [(pod, node, times) for pod, node in on_nodes(view)]
-            if (queue := queues.get(view.queue)) is not None:
-                queues[view.queue] = _counting(snapshot, queue, view, times)
+            moved += [(pod, node, times) for pod, node in on_nodes(info)]
+            if (queue := queues.get(info.queue)) is not None:
+                queues[info.queue] = _counting(snapshot, queue, info, times)
     return replace(
         snapshot,
         groups=groups,
@@ -73,7 +73,7 @@ def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int
 
 def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
     """Return the snapshot after groups `ended` and other pods are `gone`."""
-    return with_views(snapshot, dict.fromkeys(ended), gone)
+    return with_infos(snapshot, dict.fromkeys(ended), gone)
 
 
 def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
@@ -84,7 +84,7 @@ def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
         going = [each for each in pods if each[0].uid in gone]
         if going:
             changed[key] = None if len(going) == len(pods) else _without_members(snapshot, group, going)
-    return with_views(snapshot, changed, {uid for uid in gone if uid in snapshot.others})
+    return with_infos(snapshot, changed, {uid for uid in gone if uid in snapshot.others})
 
 
 def _without_members(

@@ -36,14 +36,14 @@ class _Step(NamedTuple):
     since: float  # what changed did so after this; it is now, but for the first step after a restart
     is_first: bool  # whether nothing was seen before
 
-    def begun(self, view: GroupInfo, pod: PodRecord) -> float:
+    def begun(self, info: GroupInfo, pod: PodRecord) -> float:
         """Return when a member on a node began to run: by its object, else by the watch."""
-        seen = self.snapshot.epoch + view.bound_since.get(pod.uid, self.snapshot.now)
+        seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
         return min(instant(pod.running_since) or seen, self.now)
 
-    def is_back(self, view: GroupInfo) -> bool:
+    def is_back(self, info: GroupInfo) -> bool:
         """Return whether all its members on nodes began to run before this process."""
-        since = (instant(pod.running_since) for pod in view.placed if pod.holds_capacity)
+        since = (instant(pod.running_since) for pod in info.placed if pod.holds_capacity)
         return self.is_first and min(since, default=0.0) > self.since + _SLACK
 
 
@@ -51,16 +51,16 @@ class _Seen(NamedTuple):
     """A group that exists."""
 
     decision: GroupDecision
-    view: GroupInfo
+    info: GroupInfo
 
     @property
     def created(self) -> float:
-        return instant(self.view.created)
+        return instant(self.info.created)
 
     @property
     def whose(self) -> dict[str, Any]:
         """The first fields of a record."""
-        key, user = self.view.key, self.view.spec.submitter[:_LONGEST_NAME]
+        key, user = self.info.key, self.info.spec.submitter[:_LONGEST_NAME]
         return {
             "group": key,
             "queue": self.decision.queue,
@@ -77,8 +77,8 @@ class _Seen(NamedTuple):
             and was.queue == now.queue
             and was.reclaim is now.reclaim
             and not (was.undo or now.undo)
-            and (self.view is other.view or self.view.created == other.view.created)
-            and (self.view is other.view or self.view.allocated == other.view.allocated)
+            and (self.info is other.info or self.info.created == other.info.created)
+            and (self.info is other.info or self.info.allocated == other.info.allocated)
         )
 
     def is_that_of(self, record: GroupRun | Wait) -> bool:
@@ -101,7 +101,7 @@ class Recorder:
         self._guard = guard
         self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
         self._before, self._seen, self._is_first = Decisions(), seen, True
-        self._views: Mapping[GroupKey, GroupInfo] = {}  # of groups, as they were seen last
+        self._infos: Mapping[GroupKey, GroupInfo] = {}  # of groups, as they were seen last
         for record in sorted(known, key=lambda it: it.start):
             match record:
                 case GroupRun():
@@ -118,13 +118,13 @@ class Recorder:
         made: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
-            was = _seen(before, self._views, key)
+            was = _seen(before, self._infos, key)
             group = _seen(decisions, snapshot.groups, key)
             if group is not None and was is not None and was.is_like(group) and not self._is_first:
                 continue
             self._guard(key, partial(self._follow, key, group, step, was is not None, made))
         made += self._evictions.follow(decisions, step)
-        self._before, self._views = decisions, snapshot.groups
+        self._before, self._infos = decisions, snapshot.groups
         self._seen, self._is_first = now, False
         return made
 
@@ -141,9 +141,9 @@ class Recorder:
         return [*self._runs.open.values(), *self._waits.open.values()]
 
 
-def _seen(decisions: Decisions, views: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
-    decision, view = decisions.groups.get(key), views.get(key)
-    return _Seen(decision, view) if decision is not None and view is not None else None
+def _seen(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
+    decision, info = decisions.groups.get(key), infos.get(key)
+    return _Seen(decision, info) if decision is not None and info is not None else None
 
 
 # ---- what groups hold
@@ -154,12 +154,12 @@ class _Runs:
         self.open: dict[str, GroupRun] = {}
 
     def follow(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
-        held = group.view.allocated if group is not None else {}
+        held = group.info.allocated if group is not None else {}
         if (run := self.open.get(key)) is None:
             if group is not None and held:
                 yield self._begin(group, step, floor=0.0)
             return
-        goes_on = group is not None and held and group.is_that_of(run) and not step.is_back(group.view)
+        goes_on = group is not None and held and group.is_that_of(run) and not step.is_back(group.info)
         if goes_on and held == run.held:
             return
         if goes_on and step.since - run.start < _FINEST:
@@ -177,12 +177,12 @@ class _Runs:
         if is_same:
             starts = [step.since]
         elif step.is_first:  # what its objects say
-            for pod in (*group.view.placed, *group.view.departing):
+            for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
-                    starts.append(max(step.begun(group.view, pod), floor))
+                    starts.append(max(step.begun(group.info, pod), floor))
                     for name, amount in pod.shape.requests.items():
                         spent[name] = spent.get(name, 0.0) + amount * (step.now - starts[-1])
-        start, held = min(starts), group.view.allocated
+        start, held = min(starts), group.info.allocated
         until = step.now if spent else start
         run = GroupRun(**group.whose, start=start, until=until, spent=spent, held=held)
         self.open[run.group] = run
@@ -228,15 +228,15 @@ class _Waits:
     def _by_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group that was not seen to wait; none if it may have waited twice."""
         start, end = group.created, self._begun(group, step)
-        if start and not group.view.history.lost_work:
+        if start and not group.info.history.lost_work:
             waited = {"": max(end - start, 0.0)}
             wait = Wait(**group.whose, start=start, until=end, waited=waited, has_started=True)
             yield replace(wait, end=max(end, start), from_objects=True)
 
     @staticmethod
     def _begun(group: _Seen, step: _Step) -> float:
-        on_nodes = (pod for pod in group.view.placed if pod.holds_capacity)
-        return min((step.begun(group.view, pod) for pod in on_nodes), default=step.now)
+        on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
+        return min((step.begun(group.info, pod) for pod in on_nodes), default=step.now)
 
 
 # ---- who was evicted
@@ -256,7 +256,7 @@ class _Evictions:
             self._reclaims[key] = group.decision.reclaim
         if group is not None and group.decision.undo:
             whose = key, group.decision.queue, EvictionCause.UNDO
-            members = (pod for pod in group.view.placed if pod.uid in group.decision.undo)
+            members = (pod for pod in group.info.placed if pod.uid in group.decision.undo)
             self._undone[key] = [ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in members]
 
     def follow(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
@@ -274,8 +274,8 @@ class _Evictions:
                 del self._leaving[uid]
 
     def _about(self, victim: ReclaimVictim, step: _Step) -> Evicted:
-        view, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
-        held = view.allocated if view is not None else {}
+        info, reclaims = step.snapshot.groups.get(victim.group), self._reclaims.items()
+        held = info.allocated if info is not None else {}
         for_whom = (key for key, made in reclaims if any(each.uid == victim.uid for each in made.victims))
         return Evicted(
             uid=victim.uid,
@@ -283,7 +283,7 @@ class _Evictions:
             group=victim.group,
             queue=victim.queue,
             namespace=victim.namespace,
-            user=view.spec.submitter[:_LONGEST_NAME] if view is not None else "",
+            user=info.spec.submitter[:_LONGEST_NAME] if info is not None else "",
             cause=victim.cause,
             claimant=next(for_whom, ""),
             start=step.now,

@@ -1,4 +1,4 @@
-"""What-if: changes that a person names (`nodes=+2`, `queue.weight=research:4`), and their effects.
+"""Changes of a what-if, named by a person (`nodes=+2`, `queue.weight=research:4`), and their effects.
 
 Each change is a term. Nothing is written.
 """

@@ -1,4 +1,4 @@
-"""The views of groups and queues that decide() sees, and what the groups of each queue hold together."""
+"""Infos of groups and queues, which decide() reads, and the usage of each queue."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ class Used(msgspec.Struct):
     """The sums of one queue; amounts are without zeros."""
 
     groups: int = 0  # groups that the queue counts
-    views: int = 0  # groups that name it
+    infos: int = 0  # groups that name it
     allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
     requested: dict[str, int] = {}  # the same, and what entitled groups wait for
     by_pool: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on the nodes of each pool
@@ -50,15 +50,15 @@ class Usage:
         self.changed_queues: set[str] = set()  # and queues
         self._offered: frozenset[str] = frozenset()
 
-    def sum_up(self, offered: Iterable[str], views: Mapping[GroupKey, GroupInfo]) -> None:
-        """Nodes offer the resources `offered`: if that is new, all is summed again from the views so far."""
+    def sum_up(self, offered: Iterable[str], infos: Mapping[GroupKey, GroupInfo]) -> None:
+        """Sum the usage again from `infos` if nodes offer other resources than before."""
         names = frozenset(offered)
         if names == self._offered:
             return
         self.changed_queues.update(self.of)
         self._offered, self.of, self.of_local = names, {}, {}
-        for view in views.values():
-            self.count(view, 1)
+        for info in infos.values():
+            self.count(info, 1)
 
     def follow(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
         """Update the sums for a group that was `before` and is `now`; None: it is absent.
@@ -72,37 +72,37 @@ class Usage:
         if now is not None:
             self.count(now, 1)
 
-    def count(self, view: GroupInfo, times: int) -> None:
+    def count(self, info: GroupInfo, times: int) -> None:
         """Add a group, or remove it (-1)."""
-        self.changed_queues.add(view.queue)
-        used = self.of.setdefault(view.queue, Used())
-        allocated = self._offered_of(view.allocated)
+        self.changed_queues.add(info.queue)
+        used = self.of.setdefault(info.queue, Used())
+        allocated = self._offered_of(info.allocated)
         tally(used.allocated, allocated, times)
         tally(used.requested, allocated, times)
-        tally(used.requested, self._offered_of(view.asks), times)
-        if view.local_queue is not None:
-            key = view.local_queue.key
+        tally(used.requested, self._offered_of(info.asks), times)
+        if info.local_queue is not None:
+            key = info.local_queue.key
             self.changed.add(key)
             tally(self.of_local.setdefault(key, {}), allocated, times)
             if not self.of_local[key]:
                 del self.of_local[key]
-        for pool, amounts in view.by_pool.items():
+        for pool, amounts in info.by_pool.items():
             tally(used.by_pool.setdefault(pool, {}), self._offered_of(amounts), times)
             if not used.by_pool[pool]:
                 del used.by_pool[pool]
-        used.groups += times if view.is_in_queue else 0
-        used.views += times
-        if not used.views:
-            del self.of[view.queue]
+        used.groups += times if info.is_in_queue else 0
+        used.infos += times
+        if not used.infos:
+            del self.of[info.queue]
 
     def _offered_of(self, amounts: Resources) -> Resources:
         return {name: amount for name, amount in amounts.items() if name in self._offered}
 
 
-def _counted(view: GroupInfo) -> tuple[object, ...]:
+def _counted(info: GroupInfo) -> tuple[object, ...]:
     """All that sums depend on."""
-    amounts = (view.allocated, view.asks, view.by_pool)
-    return (view.queue, view.local_queue and view.local_queue.key, view.is_in_queue, *amounts)
+    amounts = (info.allocated, info.asks, info.by_pool)
+    return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 
 
 class GroupInfos:
@@ -117,14 +117,14 @@ class GroupInfos:
         self._registry, self._wall_clock, self._stuck = registry, wall_clock, stuck
         self._claims = claims
         self.usage = Usage()
-        self._views: Mapping[GroupKey, GroupInfo] = {}
+        self._infos: Mapping[GroupKey, GroupInfo] = {}
         self._queues: Mapping[str, QueueInfo] = {}
         self._queues_at = -1  # the version of the tree as which they are
         self.pools = Pools()
 
     def refresh(self) -> tuple[Collection[GroupKey], Mapping[GroupKey, GroupInfo], Mapping[str, QueueInfo]]:
-        """Return the groups that changed since the last call, and all current views of groups and queues."""
-        self.usage.sum_up(self._claims.capacity.columns.names, self._views)
+        """Return the groups that changed since the last call, and all current infos of groups and queues."""
+        self.usage.sum_up(self._claims.capacity.columns.names, self._infos)
         if self._registry.queues.pools != self.pools:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
@@ -132,22 +132,22 @@ class GroupInfos:
         dirty, moved = self._registry.take_dirty()
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:
-            group, before = self._registry.groups.get(key), self._views.get(key)
+            group, before = self._registry.groups.get(key), self._infos.get(key)
             was_in = before.queue if before is not None else ""
             if group is not None and not group.pods and group.record is None and group.job is None:
-                self._registry.record_view(key, was_in, "")
+                self._registry.record_info(key, was_in, "")
                 self._registry.forget(group)
                 group = None
             if group is not None:
                 after = None
                 if before is not None and key in moved and group.job is None:
-                    after = self._moved_view(group, before)
-                group.view = changes[key] = after or self._view(group)
-                self._registry.record_view(key, was_in, group.view.queue)
-            self.usage.follow(before, group.view if group is not None else None)
-        self._views = with_changes(self._views, changes)
+                    after = self._moved_info(group, before)
+                group.info = changes[key] = after or self._info(group)
+                self._registry.record_info(key, was_in, group.info.queue)
+            self.usage.follow(before, group.info if group is not None else None)
+        self._infos = with_changes(self._infos, changes)
         self._refresh_queues()
-        return dirty, self._views, self._queues
+        return dirty, self._infos, self._queues
 
     def _refresh_queues(self) -> None:
         """Refresh the queues whose holdings changed: few of a thousand."""
@@ -156,27 +156,27 @@ class GroupInfos:
         known = self._queues if self._registry.queues.version == self._queues_at else {}
         self._queues_at = self._registry.queues.version
         changes = {
-            name: self.queue_view(name) if any(name in names for names in there) else None for name in changed
+            name: self.queue_info(name) if any(name in names for names in there) else None for name in changed
         }
         if known and all(name in known for name in changed):
             self._queues = with_changes(known, changes)
         else:  # in the order of names
             every = sorted(set().union(*there))
             self._queues = {
-                name: changes.get(name) or known.get(name) or self.queue_view(name) for name in every
+                name: changes.get(name) or known.get(name) or self.queue_info(name) for name in every
             }
 
-    def queue_view(self, name: str) -> QueueInfo:
+    def queue_info(self, name: str) -> QueueInfo:
         used = self.usage.of.get(name) or Used()
         by_pool = {pool: dict(amounts) for pool, amounts in used.by_pool.items()}
-        return self._registry.queues.view(
+        return self._registry.queues.info(
             name, used.groups, dict(used.allocated), dict(used.requested), by_pool
         )
 
     # ---- inside
 
-    def _moved_view(self, group: Group, before: GroupInfo) -> GroupInfo | None:
-        """Return the view of a group of which only claims, attempts and the start differ from `before`.
+    def _moved_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
+        """Return the info of a group of which only claims, attempts and the start differ from `before`.
 
         The parts from its pods and all others are kept. None: the change moved the group to another
         queue.
@@ -199,7 +199,7 @@ class GroupInfos:
             by_pool=self._by_pool(group),
         )
 
-    def _view(self, group: Group) -> GroupInfo:
+    def _info(self, group: Group) -> GroupInfo:
         named, members = self._registry, Members(group, self._claims, self._stuck)
         named.routes.follow(group)
         named.settle_defaults(group)

@@ -1,4 +1,4 @@
-"""Group of the ledger: the state of one group and its members, from which views are made."""
+"""Group of the ledger: the state of one group and its members, from which its GroupInfo is made."""
 
 from collections import Counter
 from collections.abc import Container, Mapping
@@ -34,7 +34,7 @@ class Group(msgspec.Struct, eq=False):
     started: dict[Uid, str] = {}  # members that run or have run, with their roles
     bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
     attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
-    view: GroupInfo | None = None  # the view made last
+    info: GroupInfo | None = None  # the newest one
     job: JobRecord | None = None  # the job that is managed, and makes its pods
     job_let_go: float | None = None  # since when that is not suspended, as far as was seen
     job_finished_at: float | None = None  # when it had finished, as far as was seen
@@ -227,7 +227,7 @@ class Group(msgspec.Struct, eq=False):
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """Return the history of its starts after a decision, published `now`."""
-        resumes = self.view is not None and self.view.history.resumes
+        resumes = self.info is not None and self.info.history.resumes
         undone = None if self.job is not None else self.start_timeouts
         return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
 

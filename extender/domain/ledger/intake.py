@@ -346,7 +346,7 @@ class Intake:
             self._record_changed(self._registry.groups)
 
     def _record_changed(self, groups: Iterable[GroupKey]) -> None:
-        """Something changed that the views of these groups depend on."""
+        """Mark groups whose infos depend on a change."""
         for key in groups:
             self._registry.touch(key)
         self._changes.mark()

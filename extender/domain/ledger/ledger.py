@@ -88,12 +88,12 @@ class Ledger:
         )
         jobs = jobs or JobRules()
         self._stuck = StuckPods(self.registry, clock, wall_clock)
-        self._views = GroupInfos(self.registry, self.claims, wall_clock, self._stuck.uids)
+        self._infos = GroupInfos(self.registry, self.claims, wall_clock, self._stuck.uids)
         self.pods = Pods(parts, ownership, self._stuck)
         self._meter = UsageMeter(PastUsage(wall_clock()), self.limits.usage_half_life)
         self.intake = Intake(parts, self.pods, jobs, self._meter, self._stuck)
         self.groups = GroupQueries(parts, self.pods)
-        self.queues = QueueQueries(parts, self._views)
+        self.queues = QueueQueries(parts, self._infos)
         self.assumed = AssumedPods(parts, self.pods, lambda: self.decisions)
         self.preemptions = Preemptions(parts, self.pods)
         self.shown = ShownPods(parts, self.pods)
@@ -137,7 +137,7 @@ class Ledger:
             self._lost.settle(self.decisions.evictions)
             self._min_resources.settle()
             self._expected.settle()
-            dirty, groups, queues = self._views.refresh()
+            dirty, groups, queues = self._infos.refresh()
             self._measure(dirty, groups)
             moves = self._reclaimed.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
@@ -158,7 +158,7 @@ class Ledger:
                 refused=refused,
                 queues=queues,
                 groups=groups,
-                pools=self._views.pools,
+                pools=self._infos.pools,
                 expires_at=min(self._expiries(), default=None),
                 orphans=self.registry.orphans(),
                 dirty=frozenset(self._unpublished),
@@ -229,16 +229,16 @@ class Ledger:
             for shape, rows in snapshot.refused.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
                     self._refusals.learn(shape, node.name, now + self.limits.refusal_memory)
-            for key, view in snapshot.groups.items():
-                self._recall_claims(self.registry.group(key), view)
-                self._reclaimed.put(key, view.start.reclaim)
+            for key, info in snapshot.groups.items():
+                self._recall_claims(self.registry.group(key), info)
+                self._reclaimed.put(key, info.start.reclaim)
             self._reclaimed.recall(snapshot.moves)
 
-    def _recall_claims(self, group: Group, view: GroupInfo) -> None:
-        for uid, node in view.planned.items():
+    def _recall_claims(self, group: Group, info: GroupInfo) -> None:
+        for uid, node in info.planned.items():
             if (pod := group.pods.get(uid)) is not None:
                 self._moves.put(pod, ClaimEvent.PLAN, node)
-        for pod, node in view.pinned:
+        for pod, node in info.pinned:
             if pod.uid in group.pods:
                 self._moves.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
                 self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
@@ -287,10 +287,10 @@ class Ledger:
         """Remember how long a group ran that has just completed."""
         if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
             return
-        since = running_since(group.view, self._instant) if group.view is not None else None
-        if group.view is not None and since is not None:
+        since = running_since(group.info, self._instant) if group.info is not None else None
+        if group.info is not None and since is not None:
             ran = max(self._clock() - since, 0.0)
-            self._history = self._history.with_run(kind_of(group.view), ran, group.view.spec.run_time)
+            self._history = self._history.with_run(kind_of(group.info), ran, group.info.spec.run_time)
 
     def _stayed(self, reclaim: Reclaim | None) -> set[GroupKey]:
         """Return the groups without any terminating pod where an eviction was refused."""
@@ -327,7 +327,7 @@ class Ledger:
         group.waited |= decision.verdict is Verdict.WAITING and not decision.undo
         group.started_in = group.started_in or (decision.queue if decision.plan else "")
         if decision.stood_whole and not group.stood_whole:
-            group.ran_with, changed = group.view.needs if group.view else group.needs, True
+            group.ran_with, changed = group.info.needs if group.info else group.needs, True
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
         if changed:
             self.registry.touch(group.key)
@@ -549,8 +549,8 @@ class ReclaimedCapacity:
 
     def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
         group = self._registry.groups.get(moved)
-        if group is not None and group.view is not None:
-            there, going = dict(_on_nodes(group.view)), reclaim.homes
+        if group is not None and group.info is not None:
+            there, going = dict(_on_nodes(group.info)), reclaim.homes
             homes = tuple(
                 (group.pods[uid], going[uid]) for uid in there if uid in going and uid in group.pods
             )
@@ -578,8 +578,8 @@ class ReclaimedCapacity:
         """Remember moves that another ledger knew."""
         self._moves = dict(moves)
 
-    def _left(self, move: Move, view: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
-        reclaim, there = self._reclaims.get(move.claimant), dict(_on_nodes(view))
+    def _left(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
+        reclaim, there = self._reclaims.get(move.claimant), dict(_on_nodes(info))
         going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
         back = {uid: node for uid, node in there.items() if uid not in moved}
@@ -603,8 +603,8 @@ class ReclaimedCapacity:
             yield move.until if now < move.until else move.at + self._memory
 
 
-def _on_nodes(view: GroupInfo) -> Iterator[tuple[Uid, str]]:
+def _on_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
     """Members on nodes that have not ended, or on the way to one, and where."""
-    yield from ((pod.uid, pod.node) for pod in view.placed if pod.holds_capacity)
-    yield from ((pod.uid, node) for pod, node in view.pinned)
-    yield from view.planned.items()
+    yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
+    yield from ((pod.uid, node) for pod, node in info.pinned)
+    yield from info.planned.items()

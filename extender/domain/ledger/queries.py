@@ -130,21 +130,21 @@ class GroupQueries:
             (None: its job counts them); the seconds of its work that evictions have cost.
         """
         group = self._registry.groups.get(key)
-        view = group.view if group else None
+        info = group.info if group else None
         ran_with = group.ran_with.min_member if group and group.ran_with else None
         admitted = group is not None and group.start.admitted
         undone = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
-        return ran_with, view.history.accepted_by if view else "", admitted, undone, lost_work
+        return ran_with, info.history.accepted_by if info else "", admitted, undone, lost_work
 
 
 class QueueQueries:
     """Queues by name, LocalQueues by `namespace/name`; what QueueLookup has, too, is described there."""
 
-    def __init__(self, parts: Parts, views: GroupInfos) -> None:
+    def __init__(self, parts: Parts, infos: GroupInfos) -> None:
         self._registry, self._lock = parts.registry, parts.lock
         self._local_queues = parts.registry.routes.local_queues
-        self._views = views
+        self._infos = infos
 
     def names(self) -> set[str]:
         """Return the queues that the API has."""
@@ -155,11 +155,11 @@ class QueueQueries:
         with self._lock:
             return self._registry.queues.get(name)
 
-    def view(self, name: str) -> QueueInfo | None:
+    def info(self, name: str) -> QueueInfo | None:
         """Return a queue; None if it does not exist. `default` counts as existing before it is created."""
         with self._lock:
-            view = self._views.queue_view(name)
-        return view if view.exists else None
+            info = self._infos.queue_info(name)
+        return info if info.exists else None
 
     def of_namespace(self, namespace: str) -> str:
         return self._registry.routes.namespace_queue(namespace)
@@ -177,7 +177,7 @@ class QueueQueries:
         """All queues, for rules that compare several of them."""
         with self._lock:
             queues = self._registry.queues
-            return QueueTree(dict(queues.records), self.view, dict(queues.shared_flavors))
+            return QueueTree(dict(queues.records), self.info, dict(queues.shared_flavors))
 
     def parents(self) -> set[str]:
         with self._lock:
@@ -186,7 +186,7 @@ class QueueQueries:
     def has_groups(self, queue: str, uid: str) -> bool:
         """Return whether groups are in a queue, or were taken in by it and would be lost with it."""
         with self._lock:
-            return self._views.queue_view(queue).groups > 0 or self._registry.taken_in.any_of(uid)
+            return self._infos.queue_info(queue).groups > 0 or self._registry.taken_in.any_of(uid)
 
     # ---- LocalQueues
 
@@ -204,12 +204,12 @@ class QueueQueries:
             if record is None:
                 return None
             allowed = self._registry.takes_namespace(record.queue, record.namespace)
-            return activity_of(record, self._views.queue_view(record.queue), allowed)
+            return activity_of(record, self._infos.queue_info(record.queue), allowed)
 
     def local_queue_reserved(self, key: str) -> Resources:
         """Return what its groups hold."""
         with self._lock:
-            return dict(self._views.usage.of_local.get(key, {}))
+            return dict(self._infos.usage.of_local.get(key, {}))
 
     def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
         with self._lock:
@@ -218,7 +218,7 @@ class QueueQueries:
     def take_changed_local_queues(self) -> Collection[str]:
         """Return the changed LocalQueues since the last call, except for numbers in decisions."""
         with self._lock:
-            usage, local_queues = self._views.usage, self._local_queues
+            usage, local_queues = self._infos.usage, self._local_queues
             changed, local_queues.changed = local_queues.changed | usage.changed, set()
             usage.changed = set()
             return changed

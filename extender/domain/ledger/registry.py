@@ -116,7 +116,7 @@ _MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
 
 
 class Registry:
-    """Groups, queues as the API has them, and what they refer to; touched groups need new views."""
+    """Groups, queues as the API has them, and what they refer to; dirty groups need new infos."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
@@ -133,10 +133,10 @@ class Registry:
         self.authors_count = False  # whether nobody can have written the name of another user
         self.uses_count = False  # whether only those who have a right can have written that they have it
         self.users_count = False  # whether it matters who may use a restricted queue
-        # Touched groups in that order, and whether their queue may be another than that of their last view.
+        # Touched groups in that order, and whether their queue may be another than that of their last info.
         self._dirty: dict[GroupKey, bool] = {}
         self._moved: set[GroupKey] = set()  # those of which only claims and the start are not as they were
-        self._viewed_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that view
+        self._queued_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that info
 
     # ---- changes
 
@@ -196,7 +196,7 @@ class Registry:
 
     @property
     def dirty(self) -> Collection[GroupKey]:
-        """The groups that have changed since views were last made."""
+        """Return the groups that have changed since infos were last made."""
         return self._dirty
 
     def dirty_jobs(self) -> Collection[GroupKey]:
@@ -224,7 +224,7 @@ class Registry:
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
         """Found without looking at all groups: thousands of queues are read, and their statuses written."""
-        viewed = (key for queue in sorted(queues) for key in self._viewed_in.get(queue, ()))
+        viewed = (key for queue in sorted(queues) for key in self._queued_in.get(queue, ()))
         unsure = [key for key, may_differ in self._dirty.items() if may_differ] if queues else []
         changed = (group for key in unsure if (group := self.groups.get(key)) is not None)
         now_there = (group.key for group in changed if self.routes.queue_of(group) in queues)
@@ -271,16 +271,16 @@ class Registry:
         self._dirty, self._moved = {}, set()
         return dirty, moved
 
-    def record_view(self, key: GroupKey, before: str, now: str) -> None:
-        """Its last view is of the queue `now`, not of `before`; empty: there is none."""
+    def record_info(self, key: GroupKey, before: str, now: str) -> None:
+        """Record that the last info of a group is of queue `now`, not of `before`; empty: of none."""
         if before == now:
             return
         if now:
-            self._viewed_in[now][key] = None
+            self._queued_in[now][key] = None
         if before:
-            del self._viewed_in[before][key]
-            if not self._viewed_in[before]:
-                del self._viewed_in[before]
+            del self._queued_in[before][key]
+            if not self._queued_in[before]:
+                del self._queued_in[before]
 
     # ---- reading
 

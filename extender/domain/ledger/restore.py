@@ -1,4 +1,4 @@
-"""A ledger from a snapshot: records from which the same views follow, and what is remembered of groups.
+"""Ledger from a snapshot: records from which the same infos follow, and the history of groups.
 
 A snapshot has what decisions depend on, not the objects behind it: a restored job makes the pods that are
 expected of it, and a restored namespace has the label by which queues refuse it. Later pods of a job that
@@ -84,76 +84,76 @@ def _class_of(group: GroupInfo) -> PriorityClass:
 # ---- groups
 
 
-def _restore_group(ledger: Ledger, view: GroupInfo, snapshot: Snapshot) -> None:
-    namespace, intake = view.key.partition("/")[0], ledger.intake
-    owner = _owner_of(view)
-    if view.spec.recorded:
-        intake.put_group(_record_of(view, owner.uid))
+def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
+    namespace, intake = info.key.partition("/")[0], ledger.intake
+    owner = _owner_of(info)
+    if info.spec.recorded:
+        intake.put_group(_record_of(info, owner.uid))
         intake.put_owner(group_of_owner(namespace, owner.uid), owner)
-    group, history = ledger.registry.group(view.key), view.history
-    if not view.spec.recorded:
-        intake.put_owner(view.key, owner)
-        group.asked_by_pods = str(view.min_member)
-    group.entitled_in = view.queue if history.entitled else ""
-    group.start, group.ran_with = view.start, history.ran_with
+    group, history = ledger.registry.group(info.key), info.history
+    if not info.spec.recorded:
+        intake.put_owner(info.key, owner)
+        group.asked_by_pods = str(info.min_member)
+    group.entitled_in = info.queue if history.entitled else ""
+    group.start, group.ran_with = info.start, history.ran_with
     group.took_from, group.gave_to = dict(history.took_from), dict(history.gave_to)
     group.lost_work, group.ready_at = history.lost_work, history.ready_at
-    group.waited = not (history.resumes or view.job.let_go)
-    for pod in _pods_of(ledger, view):
+    group.waited = not (history.resumes or info.job.let_go)
+    for pod in _pods_of(ledger, info):
         ledger.pods.put(pod)
-    if view.job.managed or view.job.outcome is not None:
-        intake.put_job(_job_of(view, snapshot))
-    for pod in (*view.waiting, *(pod for pod, _ in view.pinned)):
+    if info.job.managed or info.job.outcome is not None:
+        intake.put_job(_job_of(info, snapshot))
+    for pod in (*info.waiting, *(pod for pod, _ in info.pinned)):
         if pod.reserved_for and not pod.keeps_capacity:  # of a member that was lost
             group.pods[pod.uid] = pod
             group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
-    if view.job.made is not None:
-        group.coming = ComingPods(view.job.made, snapshot.now, snapshot.now)
-    group.bound_since, group.attempts = dict(view.bound_since), dict(view.attempts)
-    ledger.registry.touch(view.key)
+    if info.job.made is not None:
+        group.coming = ComingPods(info.job.made, snapshot.now, snapshot.now)
+    group.bound_since, group.attempts = dict(info.bound_since), dict(info.attempts)
+    ledger.registry.touch(info.key)
 
 
-def _pods_of(ledger: Ledger, view: GroupInfo) -> Iterator[PodRecord]:
+def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     """Yield the pods of a group that exist. Of those that failed or are gated, only the number is known."""
-    there = [*view.placed, *view.departing, *(pod for pod, _ in view.pinned), *view.waiting]
-    like = there[0] if there else _any_pod(ledger, view)
+    there = [*info.placed, *info.departing, *(pod for pod, _ in info.pinned), *info.waiting]
+    like = there[0] if there else _any_pod(ledger, info)
     number: dict[str, Any] = {"node": "", "deleting": False, "to_be": False, "reserved_for": Uid("")}
-    for n in range(view.held_back):
-        yield replace(like, uid=Uid(f"{view.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
-    for n in range(view.failed - sum(pod.phase == "Failed" for pod in there)):
-        yield replace(like, uid=Uid(f"{view.key}/failed/{n}"), phase="Failed", **number)
+    for n in range(info.held_back):
+        yield replace(like, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
+    for n in range(info.failed - sum(pod.phase == "Failed" for pod in there)):
+        yield replace(like, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
     for pod in there:
         if not pod.to_be:
-            yield pod if view.spec.recorded else replace(pod, **_ways_of(view))
+            yield pod if info.spec.recorded else replace(pod, **_ways_of(info))
 
 
-def _any_pod(ledger: Ledger, view: GroupInfo) -> PodRecord:
-    namespace = view.key.partition("/")[0]
+def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
+    namespace = info.key.partition("/")[0]
     shape = ledger.pods.shapes.of(PodSpec(), namespace)
     return PodRecord(
-        Uid(f"{view.key}/any"), namespace, "any", shape, {}, group=view.key, auto=not view.spec.recorded
+        Uid(f"{info.key}/any"), namespace, "any", shape, {}, group=info.key, auto=not info.spec.recorded
     )
 
 
-def _ways_of(view: GroupInfo) -> dict[str, Any]:
+def _ways_of(info: GroupInfo) -> dict[str, Any]:
     """Return the fields by which records of pods, PodGroups and jobs lead into a queue."""
-    if view.local_queue is None:
-        return {"queue": view.queue, "local_queue": None}
-    return {"queue": "", "local_queue": LocalQueueLabel(view.local_queue.name, keys.LOCAL_QUEUE)}
+    if info.local_queue is None:
+        return {"queue": info.queue, "local_queue": None}
+    return {"queue": "", "local_queue": LocalQueueLabel(info.local_queue.name, keys.LOCAL_QUEUE)}
 
 
-def _record_of(view: GroupInfo, owner: str) -> GroupRecord:
-    spec, history = view.spec, view.history
-    namespace, _, name = view.key.partition("/")
+def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
+    spec, history = info.spec, info.history
+    namespace, _, name = info.key.partition("/")
     return GroupRecord(
-        key=view.key,
+        key=info.key,
         namespace=namespace,
         name=name,
-        uid=f"group {view.key}",
-        min_member=view.min_member,
-        min_task_member=view.min_task_member,
-        priority_class=_class_of(view).metadata.name,
-        created=view.created,
+        uid=f"group {info.key}",
+        min_member=info.min_member,
+        min_task_member=info.min_task_member,
+        priority_class=_class_of(info).metadata.name,
+        created=info.created,
         phase=spec.reported_phase,
         admitted=history.resumes,
         fault=spec.fault,
@@ -162,67 +162,67 @@ def _record_of(view: GroupInfo, owner: str) -> GroupRecord:
         owner=owner,
         held=spec.held,
         run_time=spec.run_time,
-        start_timeouts=view.job.start_timeouts,
+        start_timeouts=info.job.start_timeouts,
         submitter=spec.submitter,
         series=spec.series,
         stands_for=spec.stands_for,
         preemptable=spec.preemptable,
         goes_whole=spec.goes_whole,
-        checkpoint=view.checkpoint,
-        may_use=view.queue if view.use_allowed else "",
-        **_ways_of(view),
+        checkpoint=info.checkpoint,
+        may_use=info.queue if info.use_allowed else "",
+        **_ways_of(info),
     )
 
 
-def _owner_of(view: GroupInfo) -> OwnerRecord:
+def _owner_of(info: GroupInfo) -> OwnerRecord:
     """Return the owner of the pods of a group."""
-    limit = None if view.run_limit is None else int(view.run_limit)
-    uid, needed = f"owner {view.key}", view.min_member
-    if view.spec.recorded:
-        return OwnerRecord(uid, suspended=view.aborted, run_limit=limit)
+    limit = None if info.run_limit is None else int(info.run_limit)
+    uid, needed = f"owner {info.key}", info.min_member
+    if info.spec.recorded:
+        return OwnerRecord(uid, suspended=info.aborted, run_limit=limit)
     return OwnerRecord(
         uid,
         MadePods(needed, at_once=needed, together=True),
-        suspended=view.aborted,
+        suspended=info.aborted,
         run_limit=limit,
-        may_use=view.queue if view.use_allowed else "",
-        checkpoint=view.checkpoint,
-        run_time=view.spec.run_time,
+        may_use=info.queue if info.use_allowed else "",
+        checkpoint=info.checkpoint,
+        run_time=info.spec.run_time,
     )
 
 
-def _job_of(view: GroupInfo, snapshot: Snapshot) -> JobRecord:
-    namespace, _, name = view.key.partition("/")
-    uid, parts = _parts_of(view)
-    since = view.running_since or snapshot.timestamp(snapshot.now)
+def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
+    namespace, _, name = info.key.partition("/")
+    uid, parts = _parts_of(info)
+    since = info.running_since or snapshot.timestamp(snapshot.now)
     return JobRecord(
         uid=uid,
         kind=_JOB,
         namespace=namespace,
-        name=view.spec.stands_for.rpartition("/")[2] or name,
-        group=view.key,
-        created=view.created,
-        priority_class=_class_of(view).metadata.name,
-        suspended=not view.job.let_go and view.job.outcome is None,
-        started_at=since if view.job.let_go else "",
-        outcome=view.job.outcome,
+        name=info.spec.stands_for.rpartition("/")[2] or name,
+        group=info.key,
+        created=info.created,
+        priority_class=_class_of(info).metadata.name,
+        suspended=not info.job.let_go and info.job.outcome is None,
+        started_at=since if info.job.let_go else "",
+        outcome=info.job.outcome,
         pods=parts,
-        gang=MadePods(view.min_member, at_once=view.min_member),
-        by_role=view.min_task_member,
+        gang=MadePods(info.min_member, at_once=info.min_member),
+        by_role=info.min_task_member,
         declared=sum(part.count for part in parts),
-        least=view.job.least,
-        fault=view.spec.fault,
-        ours=view.job.managed,
-        checkpoint=view.checkpoint,
-        run_time=view.spec.run_time,
-        may_use=view.queue if view.use_allowed else "",
-        **_ways_of(view),
+        least=info.job.least,
+        fault=info.spec.fault,
+        ours=info.job.managed,
+        checkpoint=info.checkpoint,
+        run_time=info.spec.run_time,
+        may_use=info.queue if info.use_allowed else "",
+        **_ways_of(info),
     )
 
 
-def _parts_of(view: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
+def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of its job, and the parts of that: expected pods by their UIDs, then real ones alike."""
-    members = [*view.placed, *view.waiting, *(pod for pod, _ in view.pinned)]
+    members = [*info.placed, *info.waiting, *(pod for pod, _ in info.pinned)]
     expected = [pod for pod in members if pod.to_be and not pod.reserved_for]
     real = Counter((pod.role, pod.shape) for pod in members if not pod.to_be)
     like = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}
@@ -233,5 +233,5 @@ def _parts_of(view: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     pods = {(pod.role, pod.shape): pod for pod in members}
     for part, (sort, count) in zip(numbers, real.items(), strict=False):
         like[part], counts[part] = replace(pods[sort], node="", phase="Pending", to_be=True), count
-    uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {view.key}"
+    uid = expected[0].uid.rsplit("/", 2)[0] if expected else f"job {info.key}"
     return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(like.items()))

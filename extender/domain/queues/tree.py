@@ -117,7 +117,7 @@ class Queues:
         record = self.get(name)
         return record is not None and self._state(record, has_groups=True) is QueueState.OPEN
 
-    def view(
+    def info(
         self,
         name: str,
         groups: int,
@@ -250,14 +250,14 @@ class QueueTree:
         for name, record in queues.items():
             self._children[record.parent].append(name)
 
-    def view(self, name: str) -> QueueInfo | None:
+    def info(self, name: str) -> QueueInfo | None:
         """Return a queue with what it holds; None if it does not exist."""
         return self._look_up(name) if name in self.queues else None
 
     def pods(self, name: str) -> int:
         """Return how many pods of a queue are on nodes."""
-        view = self.view(name)
-        return view.allocated.get(PODS, 0) if view else 0
+        info = self.info(name)
+        return info.allocated.get(PODS, 0) if info else 0
 
     def children(self, name: str) -> list[str]:
         return self._children.get(name, [])

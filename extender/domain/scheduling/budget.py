@@ -59,8 +59,8 @@ class QueueRules(NamedTuple):
 
 
 def _existing(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
-    view = queues.get(name)
-    return view.record if view is not None and view.exists else None
+    info = queues.get(name)
+    return info.record if info is not None and info.exists else None
 
 
 class Budget:

@@ -61,8 +61,8 @@ class Flavors:
 
     def of(self, queue: str) -> tuple[Flavor, ...]:
         """Return the flavors of a queue, in order; none where it divides nothing."""
-        view = self._snapshot.queues.get(queue)
-        return () if view is None else view.flavors
+        info = self._snapshot.queues.get(queue)
+        return () if info is None else info.flavors
 
     def on(self, queue: str, node: str) -> Flavor | None:
         """Return the flavor of a queue that a node belongs to; None for none."""

@@ -182,9 +182,9 @@ class _Cycle:
         shares, journal = self._budget.shares, self._budget.journal
         mark, short = journal.mark(), set[int]()
         for queue in waiting:
-            view = self._queues.get(queue)
-            held = view.allocated if view is not None else {}
-            more = {name: n - held.get(name, 0) for name, n in (view.requested if view else {}).items()}
+            info = self._queues.get(queue)
+            held = info.allocated if info is not None else {}
+            more = {name: n - held.get(name, 0) for name, n in (info.requested if info else {}).items()}
             more = {name: max(n, 0) for name, n in more.items()}
             lacks = any(
                 n > left[name] for _, asks, left in shares.headroom(queue, more) for name, n in asks.items()

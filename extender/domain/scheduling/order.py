@@ -318,8 +318,8 @@ class TurnOrder(Generic[T]):
 
 def _place(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
     """Return the priority of a queue, how far it is above its due, and its recent usage."""
-    view = queues.get(shares.tree.queues[node])
-    priority = -view.record.priority if view is not None and not shares.tree.is_seat(node) else 0
+    info = queues.get(shares.tree.queues[node])
+    priority = -info.record.priority if info is not None and not shares.tree.is_seat(node) else 0
     share = shares.of_node(node)
     match _fair_share(shares, queues, node):
         case keys.HISTORICAL:

@@ -439,15 +439,15 @@ class _Flavors:
     """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
-        self._shares, self._pools, self._views = shares, snapshot.pools, snapshot.queues
+        self._shares, self._pools, self._infos = shares, snapshot.pools, snapshot.queues
 
     @cached_property
     def _held(self) -> Sequence[Resources]:
         own = {
             name: {
-                in_flavor(what, pool): n for pool, held in view.by_pool.items() for what, n in held.items()
+                in_flavor(what, pool): n for pool, held in info.by_pool.items() for what, n in held.items()
             }
-            for name, view in self._views.items()
+            for name, info in self._infos.items()
         }
         return summed_up(self._shares.tree, own)
 

@@ -1,1 +1,1 @@
-"""Input and output of decide(): frozen views; whole gangs, phases, decisions; jobs."""
+"""Input and output of decide(): frozen infos; whole gangs, phases, decisions; jobs."""

@@ -254,7 +254,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return bool(plan) and any(pod.uid in plan and not pod.to_be for pod in self.waiting)
 
     def once(self, work: Callable[["GroupInfo"], T]) -> T:
-        """Return the result of `work` on this view, computed on first use: a view never changes."""
+        """Return the result of `work` on this info, computed on first use: an info never changes."""
         known: dict[Callable[[GroupInfo], Any], Any] = self.__dict__.setdefault("_known", {})
         if work not in known:
             known[work] = work(self)
@@ -278,7 +278,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
-    """`work`, computed on first use for each view, and kept there: a view never changes."""
+    """Return `work` that is computed once for each info: an info never changes."""
     return wraps(work)(lambda group: group.once(work))
 
 
