@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CODE, SUPPORT, PAGES = ("extender", "tools"), ("tests",), ("README.md", "CONTRIBUTING.md", "docs")
+CODE, PAGES = ("extender", "tools"), ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
 
 # Openings of a sentence whose noun is missing: "What waits: ...", "Of each queue the ...".
 _NO_NOUN = "what|who|whom|whose|whoever|whatever|that|those|of|by|with what|anew|alike"
@@ -70,11 +70,10 @@ class Place(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A figure with its goal; `held`: the most that it may be while the goal is missed."""
+    """Figure with its goal: the most that it may be."""
 
     name: str
     goal: float
-    held: float
     places: list[Place]
     total: int  # 0: the figure is a number of places, not a share
 
@@ -83,8 +82,8 @@ class Figure(NamedTuple):
         return 100.0 * len(self.places) / self.total if self.total else float(len(self.places))
 
     @property
-    def is_held(self) -> bool:
-        return self.value <= max(self.goal, self.held)
+    def is_met(self) -> bool:
+        return self.value <= self.goal
 
 
 def _sources(folders: Sequence[str]) -> Iterator[tuple[Path, ast.Module]]:
@@ -93,31 +92,35 @@ def _sources(folders: Sequence[str]) -> Iterator[tuple[Path, ast.Module]]:
             yield path.relative_to(ROOT), ast.parse(path.read_text())
 
 
-def _docstrings(folders: Sequence[str]) -> Iterator[tuple[Place, ast.AST]]:
-    """Yield the docstrings of modules, classes and functions, with what they describe."""
+def _docstrings(folders: Sequence[str]) -> Iterator[Place]:
+    """Yield the docstrings of modules, classes and functions."""
     for path, tree in _sources(folders):
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
                 text := ast.get_docstring(node)
             ):
-                yield Place(f"{path}:{getattr(node, 'lineno', 1)}", text), node
+                yield Place(f"{path}:{getattr(node, 'lineno', 1)}", text)
+
+
+def _pages() -> Iterator[Path]:
+    for name in PAGES:
+        found = ROOT / name
+        yield from sorted(found.rglob("*.md")) if found.is_dir() else [found]
 
 
 def _sentences() -> Iterator[Place]:
     """Yield the sentences of the pages, without code, tables, headings and links' targets."""
-    for name in PAGES:
-        found = ROOT / name
-        for path in sorted(found.rglob("*.md")) if found.is_dir() else [found]:
-            text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
-            for number, paragraph in enumerate(re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text), 1):
-                if paragraph.lstrip().startswith(("#", "|", "<", "    ")):
-                    continue
-                plain = re.sub(r"\]\([^)]*\)", "]", paragraph)
-                plain = re.sub(r"[`*_\[\]]", "", " ".join(plain.split()))
-                plain = re.sub(r"^(?:[-*>]|\d+\.) ", "", plain)
-                for sentence in _SENTENCE.split(plain):
-                    if len(_WORD.findall(sentence)) > 2:
-                        yield Place(f"{path.relative_to(ROOT)} paragraph {number}", sentence)
+    for path in _pages():
+        text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for number, paragraph in enumerate(re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text), 1):
+            if paragraph.lstrip().startswith(("#", "|", "<", "    ")):
+                continue
+            plain = re.sub(r"\]\([^)]*\)", "]", paragraph)
+            plain = re.sub(r"[`*_\[\]]", "", " ".join(plain.split()))
+            plain = re.sub(r"^(?:[-*>]|\d+\.) ", "", plain)
+            for sentence in _SENTENCE.split(plain):
+                if len(_WORD.findall(sentence)) > 2:
+                    yield Place(f"{path.relative_to(ROOT)} paragraph {number}", sentence)
 
 
 def _identifiers(folders: Sequence[str]) -> Iterator[Place]:
@@ -154,14 +157,16 @@ def figures() -> list[Figure]:
     sentences = list(_sentences())
     relatives = [Place(place.where, word) for place in sentences for word in _RELATIVE.findall(place.text)]
     words = sum(len(_WORD.findall(place.text)) for place in sentences)
-    without = [place for place, _ in docstrings if opens_without_noun(place.text)]
+    written = [Place(path.name, word) for path in _pages() for word in path.read_text().split()]
+    without = [place for place in docstrings if opens_without_noun(place.text)]
     openings = [place for place in sentences if opens_without_noun(place.text)]
     private = [place for place in _identifiers(CODE) if is_private(place.text)]
     return [
-        Figure("docstrings that open without their noun, %", 0.5, 1.7, without, len(docstrings)),
-        Figure("sentences of pages that open without their noun, %", 0.5, 0.5, openings, len(sentences)),
-        Figure("relative pronouns per 100 words of pages", 1.3, 1.3, relatives, words),
-        Figure("identifiers with a word that the glossary replaces", 50, 50, private, 0),
+        Figure("docstrings that open without their noun, %", 0.5, without, len(docstrings)),
+        Figure("sentences of pages that open without their noun, %", 0.5, openings, len(sentences)),
+        Figure("relative pronouns per 100 words of pages", 1.3, relatives, words),
+        Figure("identifiers with a word that the glossary replaces", 50, private, 0),
+        Figure("words of pages, with code and tables", 34_000, written, 0),
     ]
 
 
@@ -176,7 +181,7 @@ def main() -> None:
         if wanted and wanted in figure.name:
             for place in figure.places:
                 out(f"{place.where}: {place.text.partition(chr(10))[0]}\n")
-        state = "" if figure.value <= figure.goal else f"   missed, held at {figure.held:g}"
+        state = "" if figure.is_met else "   missed"
         out(f"{figure.name:52} {figure.value:8.1f}   <= {figure.goal:g}{state}\n")
 
 

@@ -74,6 +74,4 @@ def _rights(resource: Resource, namespace: str) -> Iterator[None]:
 
 
 def _unknown(resource: Resource) -> click.ClickException:
-    return click.ClickException(
-        f"the cluster knows no {resource.plural}: the CRDs of Muster are not installed"
-    )
+    return click.ClickException(f"the cluster knows no {resource.plural}: Muster's CRDs are not installed")

@@ -130,7 +130,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Its place in line, from 1; 0 if it is not in line."""
+        """Return the place in line, from 1; 0 for a job that is not in line."""
         return self.podgroup.waiting.position if self.podgroup and self.state == Verdict.WAITING else 0
 
     @property

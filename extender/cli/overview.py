@@ -261,9 +261,7 @@ class ObservedSource:
             notes.insert(0, _UNDECIDED)
         if (silence := reader.silence()) > self._patience:
             since = timestamp_at(self._clock() - silence)
-            notes.insert(
-                0, f"The API server has not been heard of since {since}: this is how things were then."
-            )
+            notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
         return Overview(
             version="",
@@ -311,7 +309,7 @@ class ObservedSource:
             [offer.shown() for offer in found.commands],
             [
                 *(f"{len(stray.pods)} pods do not count: {stray.cause.text}." for stray in found.uncounted),
-                *(record.text for record in found.notes),
+                *(note.text for note in found.notes),
             ],
         )
 

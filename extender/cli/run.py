@@ -111,6 +111,7 @@ half_life_flag = click.option(
 @half_life_flag
 @click.option(
     "--listen",
+    callback=checked(ADDRESS),
     default="127.0.0.1:0",
     show_default=True,
     metavar="ADDRESS",
@@ -134,7 +135,7 @@ def run(**options: Any) -> None:
             sys.exit(INTERRUPTED)
 
 
-def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: Any) -> int:
+def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options: Any) -> int:
     """Run the cluster. Return the exit status."""
     manifests = import_module("extender.files.manifests")
     embedded = import_module("extender.sim.embedded")
@@ -145,16 +146,10 @@ def _run(files: tuple[Path, ...], listen: str, output: str | None, **options: An
     program = "muster" if on_path else shlex.quote(str(called.absolute()))
     try:
         found, notes = manifests.load(paths, options["create_namespaces"])
-        for record in notes:
-            click.echo(record, err=True)
+        for remark in notes:
+            click.echo(remark, err=True)
         repeatable = all(path.is_file() or path.is_dir() for path in paths)
-        try:
-            wanted = ADDRESS.read(listen)
-        except ValueError as fault:
-            raise click.BadParameter(
-                f"{listen!r}: must be {ADDRESS.allowed}", param_hint="--listen"
-            ) from fault
-        listener = import_module("extender.web.listen").listen("--listen", wanted)
+        listener = import_module("extender.web.listen").listen("--listen", listen)
         half_life = options["usage_half_life"]
         serve = () if half_life is None else ("--usage-half-life", as_duration(half_life))
         frames = import_module("extender.sim.show.frames")

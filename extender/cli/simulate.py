@@ -112,8 +112,8 @@ def _simulate(gantt: str | None, output: str, **options: Any) -> int:
         result = runner.simulate(runner.SimulationOptions(**given))
     except (manifests.InvalidManifests, invalid) as fault:
         raise InvalidContent(str(fault)) from fault
-    for record in result.notes:
-        click.echo(record, err=True)
+    for remark in result.notes:
+        click.echo(remark, err=True)
     report = result.report
     if output == "table":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

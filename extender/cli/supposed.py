@@ -77,7 +77,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
     except BadTerm as fault:
         raise click.UsageError(f"--what-if: {fault}") from fault
     if output == "text":
-        echo(joined(*paragraphs(found), "\n".join(folded(record) for record in live.notes)))
+        echo(joined(*paragraphs(found), "\n".join(folded(remark) for remark in live.notes)))
     else:
         show_document({**msgspec.to_builtins(found), "notes": live.notes}, output)
 
@@ -188,7 +188,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     unasked = [each for each in made.unasked if each.suspended]
     found = [*_planned(live, titles), *refused, *map(_not_asked, unasked)]
     reported = [each.record for each in unasked]
-    notes = [*(record for record in made.notes if record not in reported), *live.notes]
+    notes = [*(remark for remark in made.notes if remark not in reported), *live.notes]
     if output == "text":
         costs = [folded(f"{it.called} {future(it)}", _INDENT, hanging=_INDENT) for it in others]
         lost = "\n".join([click.style("For that, of others:", dim=True), *costs]) if costs else ""

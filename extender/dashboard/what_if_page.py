@@ -1,6 +1,6 @@
-"""What-if page of a pending job: the decisions if terms of `--what-if` held.
+"""Page of a pending job for `--what-if`: the decisions under its terms.
 
-They are computed when the form is sent, and only then. Nothing is written.
+These are computed when the form is sent, and only then. Nothing is written.
 """
 
 from collections.abc import Callable, Sequence

@@ -91,7 +91,7 @@ def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(
 def test_it_says_since_when_the_api_server_is_silent(source: Callable[..., ObservedSource]) -> None:
     assert not source().overview().notes
     [record] = source(patience=0.0).overview().notes
-    assert record.startswith("The API server has not been heard of since 20")
+    assert record.startswith("No event of the API server came since 20")
 
 
 def test_it_says_that_muster_has_never_decided_anything(desk: Desk) -> None:

@@ -291,7 +291,7 @@ def test_a_cluster_without_our_kinds(foreign: tuple[Server, list[str]], command:
     server, flags = foreign
     server.script.append(Reply(404, b"404 page not found"))
     result = CliRunner().invoke(main, [*command, *flags])
-    message = "Error: the cluster knows no queues: the CRDs of Muster are not installed\n"
+    message = "Error: the cluster knows no queues: Muster's CRDs are not installed\n"
     assert (result.exit_code, result.stderr) == (1, message)
 
 

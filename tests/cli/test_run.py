@@ -272,7 +272,7 @@ def test_what_is_wrong_in_a_file_is_named(text: str, printed: str, *, tmp_path: 
     (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
     (["--speed", "0"], "'--speed': '0': must be a number from 0.001 to 1000000, such as"),
     (["--speed", "nan"], "'--speed': 'nan': must be a number from 0.001"),
-    (["--listen", "nowhere"], "--listen: 'nowhere': must be an address"),
+    (["--listen", "nowhere"], "'--listen': 'nowhere': must be an address"),
     (["-o", "xml"], "'--output': 'xml' is not 'json'."),
 )
 def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], printed: str) -> None:

@@ -147,8 +147,8 @@ def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explana
             answer = explain_pod(evidence, pod)
             same.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
     for first, *rest in same.values():
-        record = Statement("MorePods", pods=many(len(rest), "more pod"))
-        yield replace(first, notes=[record, *first.notes]) if rest else first
+        more = Statement("MorePods", pods=many(len(rest), "more pod"))
+        yield replace(first, notes=[more, *first.notes]) if rest else first
 
 
 def _without_pods(
@@ -211,10 +211,8 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
         named = replace(answer, kind=kind, name=meta.name, api_version=job.row.api_version)
         return replace(named, group=podgroup.name, sentence=[*answer.sentence, *waits])
     if job.state == SUSPENDED:
-        stands, offers = (
-            [Statement("JobStopped")],
-            [_offer(evidence, job, "QueueAgain", name=job.spoken_name)],
-        )
+        stands = [Statement("JobStopped")]
+        offers = [_offer(evidence, job, "QueueAgain", name=job.spoken_name)]
     else:
         why, offers = _why_left_alone(evidence, job)
         stands = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), why]
@@ -228,9 +226,8 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
         whole = owner.spoken_name
-        return Statement("JobIsPart", whole=whole), [
-            case.offer("AskWhole", case.to("get", POD_GROUPS), whole=whole)
-        ]
+        asking = case.offer("AskWhole", case.to("get", POD_GROUPS), whole=whole)
+        return Statement("JobIsPart", whole=whole), [asking]
     if record and record.named_group:
         return Statement("JobNamesGroup"), _letting_go(evidence, job)
     if record and not record.ours:

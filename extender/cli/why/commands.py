@@ -216,11 +216,9 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
     stopped = case.evidence.stopped_local_queue(case.group) if case.group and admits else None
     if stopped is not None:
         right = right_to("patch", kube.LOCAL_QUEUES, stopped.namespace, stopped.name)
-        where, patch = (
-            {"namespace": stopped.namespace, "name": stopped.name},
-            {"spec": {"stopPolicy": "None"}},
-        )
-        yield case.offer("ResumeLocalQueue", right, patch=json.dumps(patch), **where)
+        where = {"namespace": stopped.namespace, "name": stopped.name}
+        patch = json.dumps({"spec": {"stopPolicy": "None"}})
+        yield case.offer("ResumeLocalQueue", right, patch=patch, **where)
     else:
         yield case.for_queue("ResumeQueue")
 

@@ -76,7 +76,7 @@ def paragraphs(answer: Explanation) -> list[str]:
         _others("Groups that wait in it:", answer.waiting),
         _others(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
         _help(answer),
-        [folded(record) for record in dict.fromkeys(record.text for record in answer.notes)],
+        [folded(text) for text in dict.fromkeys(note.text for note in answer.notes)],
     )
     return ["\n".join(lines) for part in parts if (lines := list(part))]
 
