@@ -169,6 +169,7 @@ def test_who_is_evicted_for_starts(cluster: Any) -> None:
 
 
 @example((1, (1, 1, 1), 0, [("b", 3, 0, "1", 0), ("b", 1, 0, "1", 0)], [("a", 1, 0, "1", 0)]))
+@example((2, (1, 1, 1), 2, [("a", 2, 0, "2", 0)], [("b", 4, 2, "1", 0), ("c", 1, 0, "1", 0)]))
 @settings(max_examples=examples(20), deadline=None)
 @given(clusters)
 def test_nobody_goes_who_is_not_needed(cluster: Any) -> None:
@@ -184,12 +185,23 @@ def test_nobody_goes_who_is_not_needed(cluster: Any) -> None:
     if any(victim.cause is not EvictionCause.RECLAIM for victim in reclaim.victims):
         return  # its own queue may have to give more than room
     gone = [pods[victim.uid] for victim in reclaim.victims]
+    waiting = {pod.uid: pod for group in snapshot.groups.values() for pod in group.waiting}
+    plans = [decision.plan for decision in world.decisions.groups.values()]
+    promised = [(waiting[uid], where) for plan in plans for uid, where in plan.items() if uid in waiting]
     for unit in units(snapshot, gone):
         planner = Planner.of(snapshot)
         planner.free(pod for pod in gone if pod not in unit)
+        planner.hold(promised)
         assert planner.place(begun[0].waiting) is None, [pod.name for pod in unit]
 
 
+@example(
+    (
+        *(2, (2, 1, 1), 0, [("a", 4, 0, "2", 0), ("a", 1, 0, "1", 0), ("c", 1, 0, "2", 0)]),
+        [("a", 1, 0, "1", 0), ("a", 1, 0, "1", 0), ("c", 1, 0, "1", 0)],
+    ),
+    [],
+)
 @settings(max_examples=examples(20), deadline=None)
 @given(clusters, st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 4)), max_size=4))
 def test_no_more_pods_go_than_budgets_allow(cluster: Any, budgets: Any) -> None:

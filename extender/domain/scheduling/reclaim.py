@@ -91,10 +91,10 @@ def keep(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
 
 
 def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
-    """Return whether the reclaim would be decided again.
+    """Return whether the reclaim would be decided again, or has to be finished.
 
     It would for these members, on nodes that admit them, within the queue's share, and without a
-    protected victim, unless the rest of its gang has gone.
+    protected victim. It is finished once a gang has lost a part of its victims.
     """
     reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.spared
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
@@ -103,10 +103,11 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         row = nodes.row.get(reclaim.plan[pod.uid])
         if row is None or not nodes.suitable(pod.shape)[row]:
             return False
-    is_refused = any(victim.uid in spared for victim in reclaim.victims)
-    if (is_refused or not have_homes(cycle, reclaim)) and not is_any_in_part(cycle, reclaim):
-        return False
     if any(would_be_split(cycle, key) for key in {victim.group for victim in reclaim.victims}):
+        return False
+    if is_any_in_part(cycle, reclaim):
+        return True  # the rest of a gang goes, too: what is left of it can do nothing
+    if any(victim.uid in spared for victim in reclaim.victims) or not have_homes(cycle, reclaim):
         return False
     if all(victim.cause in _BEYOND_A_SHARE for victim in reclaim.victims):
         return True

@@ -93,12 +93,16 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
         others = [other for other in others if other.queue == gang.queue]
     elif reason == Reason.WINDOW_FULL:
         others = [other for other in others if other.state is Verdict.STARTING]
-    elif reason not in (*FOR_CAPACITY, Reason.RESERVED):
+    elif reason not in _WAITS_FOR_OTHERS:
         return ""
     return f" Ahead of it: {listed([other.title for other in others])}." if others else ""
 
 
 # ---- transitions, found by comparing one state of the cluster with the next
+
+
+_WAITS_FOR_OTHERS = frozenset({*IN_ITS_QUEUE, *FOR_CAPACITY, Reason.RESERVED, Reason.WINDOW_FULL})
+_PATIENCE = 2.0  # seconds; statuses of groups that were decided together arrive one after another
 
 
 class ShownTransition(NamedTuple):
@@ -147,6 +151,7 @@ class TransitionLog:
 
     def _of_gangs(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
         present = {gang.key: gang for gang in cluster.gangs}
+        undecided = any(gang.state is Verdict.UNKNOWN for gang in cluster.gangs)
         for key in self._states.keys() - present.keys():
             del self._states[key]
             title = self._titles.pop(key)
@@ -158,6 +163,8 @@ class TransitionLog:
             elif gang.has_started and times.ran is None:
                 times = times._replace(ran=second)
             self.times[gang.key] = times
+            if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen < _PATIENCE:
+                continue  # more groups may be ahead of it than those that are known
             state = (gang.state, gang.group.reason if gang.waits or gang.left_out else "")
             if self._states.get(key) != state and gang.state is not Verdict.UNKNOWN:
                 self._states[key], self._titles[key] = state, gang.title
