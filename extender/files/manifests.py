@@ -31,10 +31,9 @@ from extender.apimachinery.kinds import (
 )
 from extender.apimachinery.objects import UNREADABLE, typed
 from extender.apimachinery.quotas import is_counted
-from extender.domain.admission.faults import Code
+from extender.domain.admission.faults import Code, workload_warnings
 from extender.domain.admission.queues import flavor_warnings, review_flavor, review_queue
 from extender.domain.admission.submission import unread_annotations
-from extender.domain.admission.warnings import workload_warnings
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record

@@ -1,4 +1,4 @@
-"""Lists and watches of pods: their readers, and the pods that each sees, by the rules of PodStream.
+"""Lists and watches of pods: their readers, and the pods that each sees, by the rules of PodWatch.
 
 Lists are read and written page by page, so that no list is in memory as a whole.
 """
@@ -16,7 +16,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.api.units import rounded
 from extender.domain.ledger.releases import Bypasses
-from extender.domain.model.pod_stream import (
+from extender.domain.model.pod_watch import (
     AS_IT_IS,
     Appearance,
     Appearances,
@@ -27,7 +27,7 @@ from extender.domain.model.pod_stream import (
     PodList,
     PodListWriter,
     PodPage,
-    PodStream,
+    PodWatch,
     Show,
     TakeAway,
     UnwritablePod,
@@ -194,7 +194,7 @@ class Sending:
     """One watch of pods on its way to the client. `put` from the event loop, `run` until the end."""
 
     def __init__(
-        self, request: web.BaseRequest, response: web.StreamResponse, stream: PodStream, codec: PodCodec
+        self, request: web.BaseRequest, response: web.StreamResponse, stream: PodWatch, codec: PodCodec
     ) -> None:
         self.stream = stream
         self.since = self.last_event = time.monotonic()  # when it was opened, and when the last event came
@@ -394,7 +394,7 @@ class PodRequests:
             headers = CIMultiDict(request.headers)
             headers[hdrs.ACCEPT] = codec.content_type
             await self._lists.meet(target, CIMultiDictProxy(headers), codec, client.waiting)
-        stream = PodStream(client.waiting, self._appearances, version, reads_all)
+        stream = PodWatch(client.waiting, self._appearances, version, reads_all)
         response = web.StreamResponse(headers=for_client(answer.headers))
         await response.prepare(request)
         client.restart()

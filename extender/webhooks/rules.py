@@ -39,7 +39,7 @@ from extender.domain.admission.access import (
     pods_not_reviewed,
     subject,
 )
-from extender.domain.admission.faults import Code, Fault
+from extender.domain.admission.faults import Code, Fault, ignored_fields, workload_warnings
 from extender.domain.admission.queues import (
     deserved_too_much,
     flavor_warnings,
@@ -70,7 +70,6 @@ from extender.domain.admission.submission import (
     review_topologies,
     unread_annotations,
 )
-from extender.domain.admission.warnings import ignored_fields, workload_warnings
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import controller_of, group_name, podgroup_name
 from extender.domain.model.queue_of_group import (

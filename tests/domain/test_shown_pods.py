@@ -10,7 +10,7 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import MOST_NOMINATED, Bypasses
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.pod_stream import AS_IT_IS, Appearance
+from extender.domain.model.pod_watch import AS_IT_IS, Appearance
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
 from tests.domain.builders import SCHEDULER, node, pod, queue, stranger

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from extender.domain.ledger.claims import ClaimStage
-from extender.domain.model.pod_stream import Appearance
+from extender.domain.model.pod_watch import Appearance
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.model.records import Uid
 from tests.domain.builders import node

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 
-from extender.domain.model.pod_stream import Appearance, Appearances, Change
+from extender.domain.model.pod_watch import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
 from extender.proxy.pods import PodRequests
 from extender.proxy.server import Handlers, StatusPatches

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.protobuf import LONGEST_FRAME
-from extender.domain.model.pod_stream import (
+from extender.domain.model.pod_watch import (
     AS_IT_IS,
     Appearance,
     BrokenPods,

@@ -1,9 +1,24 @@
-"""Faults of an object: the field, the value, and what is allowed, for people, and a code for programs."""
+"""Faults of an object, for which it is refused, and warnings, with which it is accepted.
 
-from collections.abc import Iterable
+A fault names the field, the value, and what is allowed, for people, and has a code for programs. Warnings are
+about ignored fields, and workloads whose pods cannot follow their queue or gang.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
+from typing import Any
 
 import msgspec
+
+from extender.api import keys
+from extender.api.objects.base import Meta
+from extender.api.objects.pods import Pod
+from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, scaled_gang, size_of
+from extender.api.workloads.pod_sets import JobPodSet, pod_sets
+from extender.api.workloads.shape import STATEFUL_SET, Json, at, is_suspended
+from extender.domain.model.ownership import group_name, queue_named_by
 
 
 class Code(StrEnum):
@@ -97,3 +112,123 @@ class Fault(msgspec.Struct, frozen=True):
 
 def joined(faults: Iterable[Fault]) -> str:
     return "; ".join(map(str, faults))
+
+
+# ---- warnings
+
+_ALL = "*"  # each item of a list
+_NO_TOPOLOGY = "Muster does not place pods by topology; use node selectors or pod affinity"
+_KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
+_ASKS_NOTHING = f"{_KUEUE_TOPOLOGY}unconstrained-topology"
+_MOST_WARNINGS = 8
+
+# By API group and kind: the path of a field, and what to do in place of it.
+_FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
+    ("scheduling.volcano.sh", "PodGroup"): {
+        ("spec", "networkTopology"): _NO_TOPOLOGY,
+        ("spec", "subGroupPolicy"): "use spec.minTaskMember for a minimum of each role",
+    },
+    ("scheduling.volcano.sh", "Queue"): {
+        ("spec", "affinity"): "use node selectors, taints or spec.flavors to tie work to nodes",
+        ("spec", "extendClusters"): "Muster serves one cluster",
+    },
+    ("batch.volcano.sh", "Job"): {
+        ("spec", "networkTopology"): _NO_TOPOLOGY,
+        ("spec", "runningEstimate"): "use the annotation kube-muster.io/run-time",
+        ("spec", "tasks", _ALL, "maxRetry"): "use spec.maxRetry",
+        ("spec", "tasks", _ALL, "partitionPolicy", "networkTopology"): _NO_TOPOLOGY,
+    },
+    ("scheduling.k8s.io", "PodGroup"): {("spec", "schedulingConstraints"): _NO_TOPOLOGY},
+    ("scheduling.x-k8s.io", "PodGroup"): {
+        ("spec", "scheduleTimeoutSeconds"): "the start timeout of Muster applies to all groups",
+    },
+}
+_ANNOTATED = (
+    ("metadata", "annotations"),
+    ("spec", "template", "metadata", "annotations"),
+    ("spec", "tasks", _ALL, "template", "metadata", "annotations"),
+)
+
+
+def ignored_fields(group: str, kind: str, thing: Mapping[str, Any]) -> list[str]:
+    """Return a warning for each field of a new object that Muster ignores, for its user."""
+    found: list[str] = []
+    for path, instead in _FIELDS.get((group, kind), {}).items():
+        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _at(thing, path)]
+    for path in _ANNOTATED:
+        for field, annotations in _at(thing, path):
+            keys = annotations if isinstance(annotations, dict) else ()
+            named = [key for key in keys if key.startswith(_KUEUE_TOPOLOGY) and key != _ASKS_NOTHING]
+            found += [f"{field}[{key[:100]}]: accepted and ignored; {_NO_TOPOLOGY}" for key in named]
+    return found[:_MOST_WARNINGS]
+
+
+def _at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values at a path, without empty ones, and their fields."""
+    if not path:
+        if thing:
+            yield field, thing
+    elif path[0] == _ALL:
+        for number, item in enumerate(thing if isinstance(thing, list) else ()):
+            yield from _at(item, path[1:], f"{field}[{number}]")
+    elif isinstance(thing, dict):
+        yield from _at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
+
+
+_ANNOTATIONS = ("metadata", "annotations")
+
+
+def workload_warnings(
+    workload: Json, schedulers: Collection[str], namespace_queue: str = "", takes_running: bool = False
+) -> Iterator[str]:
+    """Yield what users should know about an object whose controller makes pods for one of `schedulers`.
+
+    Args:
+        workload: the object, as the API has it.
+        schedulers: values of spec.schedulerName.
+        namespace_queue: the queue of pods of its namespace that name none; empty: `default`.
+        takes_running: whether a job enters the queue that it names although it is not suspended.
+    """
+    with suppress(*MALFORMED, msgspec.ValidationError):  # the API server refuses what it cannot read
+        sets = [part for part in pod_sets(workload) if _scheduler_of(part) in schedulers]
+        if sets and not _enters_its_queue(workload, takes_running):
+            yield from _queue_not_read(workload, sets, namespace_queue)
+        if sets and (workload.get("apiVersion"), workload.get("kind")) == STATEFUL_SET:
+            yield from _created_in_turn(workload, sets[0])
+
+
+def _scheduler_of(part: JobPodSet) -> str:
+    return str(at(part.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
+
+
+def _enters_its_queue(workload: Json, takes_running: bool) -> bool:
+    """Return whether the workload waits as a job, so that the queue on the object itself counts."""
+    row = kind_of(workload)
+    if row is None or row.commanded is not None:
+        return True
+    return row.manageable and (takes_running or is_suspended(row, workload))
+
+
+def _queue_not_read(workload: Json, sets: list[JobPodSet], namespace_queue: str) -> Iterator[str]:
+    meta = msgspec.convert(workload["metadata"], Meta)
+    pods = [msgspec.convert(part.template, Pod) for part in sets]
+    local = (meta.labels or {}).get(keys.LOCAL_QUEUE, "")
+    if queue := queue_named_by(meta):
+        others = [pod for pod in pods if (queue_named_by(pod.metadata) or namespace_queue) != queue]
+        key = keys.QUEUE
+    else:
+        others = [pod for pod in pods if local and (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE) != local]
+        key = keys.LOCAL_QUEUE
+    if any(not group_name(pod) for pod in others):
+        place = "annotations" if key in (meta.annotations or {}) else "labels"
+        text = f"metadata.{place}[{key}]: invalid value {queue or local!r}, which its pods do not follow"
+        yield f"{text}; name the queue in the metadata of their templates, too"
+
+
+def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:
+    policy = at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
+    gang = scaled_gang(at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
+    template = (at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")
+    fault = size_of(gang, template, Defaults(), waits=False).fault
+    if IN_TURN in fault:
+        yield fault

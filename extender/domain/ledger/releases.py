@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from extender.domain.ledger.claims import Claim, ClaimStage
-from extender.domain.model.pod_stream import AS_IT_IS, Appearance, Change
+from extender.domain.model.pod_watch import AS_IT_IS, Appearance, Change
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 

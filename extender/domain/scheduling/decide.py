@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import gangs, members, reclaim, victims
+from extender.domain.scheduling.backoff import undone
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Evaluation, carried_of
-from extender.domain.scheduling.obstacles import no_group, obstacle, ready, settled, undone, waits
+from extender.domain.scheduling.obstacles import no_group, obstacle, ready, settled, waits
 from extender.domain.scheduling.order import Strategies, advance_rotation
 from extender.domain.scheduling.plans import keep_all
 from extender.domain.scheduling.reservation import Reservations

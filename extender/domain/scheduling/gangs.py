@@ -17,11 +17,12 @@ from extender.domain.model.reasons import LACKS_CAPACITY, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.planner import Planner, Read
 from extender.domain.scheduling.backfill import ReservedCapacity
+from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import Similar, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import back_off, exceeds_queue, explain, never_fits, waits
+from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waits
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
 from extender.domain.scheduling.reservation import RESERVED_FROM_OTHERS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision

@@ -26,22 +26,19 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shape, asked_by, requests_of
 from extender.domain.queues.flavors import Flavor
-from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
-from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import (
+from extender.domain.scheduling.backoff import (
     TOO_LATE,
     back_off,
     barred,
     fail,
-    no_group,
-    not_replaced,
-    obstacle,
     refusal_of,
     retry_of,
-    waits,
     why_no_plan,
 )
+from extender.domain.scheduling.cycle import Cycle, Guard
+from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
+from extender.domain.scheduling.lending import Lending
+from extender.domain.scheduling.obstacles import no_group, not_replaced, obstacle, waits
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_as_join, keep_all
 from extender.domain.scheduling.reservation import Reservations

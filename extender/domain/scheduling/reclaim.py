@@ -26,11 +26,12 @@ from extender.domain.placement.eviction_units import EvictionUnit
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.queues.records import LosingTo, Reclaimed
+from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.consolidation import NothingLost, find_with_homes, have_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
-from extender.domain.scheduling.obstacles import fail, waits
+from extender.domain.scheduling.obstacles import waits
 from extender.domain.scheduling.price import Price, similar
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.victims import (

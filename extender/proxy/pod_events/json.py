@@ -11,8 +11,8 @@ from msgspec import Raw
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.api.protobuf import LONGEST_FRAME
-from extender.domain.model import pod_stream
-from extender.domain.model.pod_stream import (
+from extender.domain.model import pod_watch
+from extender.domain.model.pod_watch import (
     AS_IT_IS,
     Appearance,
     ListedPod,
@@ -80,7 +80,7 @@ _elements = msgspec.json.Decoder(list[Raw] | None).decode
 
 _ASKED = {ASK_MARK: "1"}
 _AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
-_MARK = Raw(_encode({"name": pod_stream.MARK_NAME, "resources": _AMOUNTS}))
+_MARK = Raw(_encode({"name": pod_watch.MARK_NAME, "resources": _AMOUNTS}))
 _POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
 _GROUP = b'"schedulingGroup"'
 _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
@@ -92,7 +92,7 @@ class JsonPods:
     content_type = "application/json"
     stream_type = "application/json"
 
-    def events(self) -> pod_stream.PodEvents:
+    def events(self) -> pod_watch.PodEvents:
         return Lines()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
@@ -110,17 +110,17 @@ class JsonPods:
             found = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
             meta = _read_list_meta(found.metadata)
         except UNREADABLE as fault:
-            raise pod_stream.BrokenPods(f"this is no list of pods: {fault}") from fault
+            raise pod_watch.BrokenPods(f"this is no list of pods: {fault}") from fault
         if found.kind != "PodList":
-            raise pod_stream.BrokenPods("this is a list of another kind")
+            raise pod_watch.BrokenPods("this is a list of another kind")
         pods = [ListedPod(_facts(pod), pod) for pod in map(bytes, found.items or ())]
-        version = pod_stream.version_number(meta.resource_version)
+        version = pod_watch.version_number(meta.resource_version)
         return PodPage(version, meta.continue_, bytes(found.metadata), pods)
 
     def list_metadata(self, version: int) -> bytes:
         return _encode({"resourceVersion": str(version)})
 
-    def list_writer(self, metadata: bytes) -> pod_stream.PodListWriter:
+    def list_writer(self, metadata: bytes) -> pod_watch.PodListWriter:
         return _ListWriter(metadata)
 
 
@@ -190,7 +190,7 @@ class Lines:
 
 def _check_length(line: bytes | bytearray) -> None:
     if len(line) > LONGEST_FRAME:
-        raise pod_stream.BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
+        raise pod_watch.BrokenPods(f"an event of a watch is longer than {LONGEST_FRAME} bytes")
 
 
 def _event(line: bytes) -> PodEvent:
@@ -203,7 +203,7 @@ def _event(line: bytes) -> PodEvent:
         try:
             event = _read_event(line)
         except UNREADABLE as fault:
-            raise pod_stream.BrokenPods(f"this is no event of a watch: {fault}") from fault
+            raise pod_watch.BrokenPods(f"this is no event of a watch: {fault}") from fault
         type_, pod = event.type, bytes(event.object)
     facts, version, ends_initial = None, 0, False
     if type_ == "BOOKMARK":
@@ -220,9 +220,9 @@ def _facts(pod: bytes) -> PodFacts | None:
     except UNREADABLE:
         return None
     meta, spec = read.metadata, read.spec
-    version = pod_stream.version_number(meta.resource_version)
+    version = pod_watch.version_number(meta.resource_version)
     where = spec.scheduler_name, spec.node_name
-    return pod_stream.pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
+    return pod_watch.pod_facts(meta.uid, meta.namespace, meta.name, *where, version, read.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
@@ -232,6 +232,6 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     except UNREADABLE:
         return 0, False
     annotations = meta.annotations or {}
-    return pod_stream.version_number(meta.resource_version), annotations.get(
-        pod_stream.INITIAL_EVENTS_END
+    return pod_watch.version_number(meta.resource_version), annotations.get(
+        pod_watch.INITIAL_EVENTS_END
     ) == "true"

@@ -20,8 +20,8 @@ from extender.api.protobuf import (
     message_types,
     opened,
 )
-from extender.domain.model import pod_stream
-from extender.domain.model.pod_stream import Appearance, ListedPod, PodEvent, PodFacts, PodPage
+from extender.domain.model import pod_watch
+from extender.domain.model.pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
 
 # The fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
 # k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which
@@ -68,7 +68,7 @@ class ProtobufPods:
     content_type = "application/vnd.kubernetes.protobuf"
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
 
-    def events(self) -> pod_stream.PodEvents:
+    def events(self) -> pod_watch.PodEvents:
         return PodFrames()
 
     def write(self, type_: str, pod: bytes, version: int, appearance: Appearance) -> bytes:
@@ -85,11 +85,11 @@ class ProtobufPods:
             kind, raw = opened(body)
             found = _LIST.FromString(raw)
             metadata = _LIST_META.FromString(found.metadata)
-            version, token = pod_stream.version_number(metadata.version), metadata.token
+            version, token = pod_watch.version_number(metadata.version), metadata.token
         except DecodeError as fault:
-            raise pod_stream.BrokenPods(f"this is no list of pods: {fault}") from fault
+            raise pod_watch.BrokenPods(f"this is no list of pods: {fault}") from fault
         if kind != "PodList":
-            raise pod_stream.BrokenPods("this is a list of another kind")
+            raise pod_watch.BrokenPods("this is a list of another kind")
         try:
             facts = map(_facts_of, _READ.FromString(raw).items)
             pods = [ListedPod(*both) for both in zip(facts, found.items, strict=True)]
@@ -100,7 +100,7 @@ class ProtobufPods:
     def list_metadata(self, version: int) -> bytes:
         return bytes(_LIST_META(version=str(version)).SerializeToString())
 
-    def list_writer(self, metadata: bytes) -> pod_stream.PodListWriter:
+    def list_writer(self, metadata: bytes) -> pod_watch.PodListWriter:
         return _ListWriter(metadata)
 
 
@@ -130,7 +130,7 @@ _ASKED, *_OTHERS = (
     {"resource": name, "quantity": {"text": text}}
     for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
 )
-_ASKING = {"name": pod_stream.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
+_ASKING = {"name": pod_watch.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
 # Of a Pod: its spec with one init container, which is appended to those that it has.
 _MARK = bytes(_POD(spec={"init_containers": [_ASKING]}).SerializeToString())
 _GROUP = b"\xda\x02"  # how the field begins
@@ -179,7 +179,7 @@ class PodFrames:
         try:
             return [_event(frame) for frame in self._frames.feed(data)]
         except LongFrame as fault:
-            raise pod_stream.BrokenPods(str(fault)) from fault
+            raise pod_watch.BrokenPods(str(fault)) from fault
 
 
 def _event(frame: bytes) -> PodEvent:
@@ -187,9 +187,9 @@ def _event(frame: bytes) -> PodEvent:
         event = _EVENT.FromString(frame[LENGTH:])
         type_, pod = event.type, event.object.raw
     except DecodeError as fault:
-        raise pod_stream.BrokenPods(f"this is no event of a watch: {fault}") from fault
+        raise pod_watch.BrokenPods(f"this is no event of a watch: {fault}") from fault
     if not type_:
-        raise pod_stream.BrokenPods("an event of a watch has no type")
+        raise pod_watch.BrokenPods("an event of a watch has no type")
     kind = ""
     with suppress(DecodeError):
         kind, pod = opened(pod)
@@ -211,8 +211,8 @@ def _facts(data: bytes) -> PodFacts | None:
 
 def _facts_of(pod: Any) -> PodFacts | None:
     meta, spec = pod.metadata, pod.spec
-    version, named = pod_stream.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
-    return pod_stream.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
+    version, named = pod_watch.version_number(meta.version), (meta.uid, meta.namespace, meta.name)
+    return pod_watch.pod_facts(*named, spec.scheduler, spec.node, version, pod.status.phase)
 
 
 def _bookmark(obj: bytes) -> tuple[int, bool]:
@@ -220,6 +220,6 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     try:
         meta = _BOOKMARK.FromString(obj).metadata
         notes = {record.key: record.value for record in meta.annotations}
-        return pod_stream.version_number(meta.version), notes.get(pod_stream.INITIAL_EVENTS_END) == "true"
+        return pod_watch.version_number(meta.version), notes.get(pod_watch.INITIAL_EVENTS_END) == "true"
     except DecodeError:
         return 0, False

@@ -88,14 +88,13 @@ def ahead(gang: Gang, cluster: ClusterState) -> str:
     It is empty where only the gang itself could change it, or where the numbers of its own condition name
     the gang it waits for.
     """
-    reason, others = gang.group.reason, [other for other in cluster.holding if other.key != gang.key]
-    if reason in IN_ITS_QUEUE:
+    others = [other for other in cluster.holding if other.key != gang.key]
+    if gang.group.reason in IN_ITS_QUEUE:
         others = [other for other in others if other.queue == gang.queue]
-    elif reason == Reason.WINDOW_FULL:
+    elif gang.group.reason == Reason.WINDOW_FULL:
         others = [other for other in others if other.state is Verdict.STARTING]
-    elif reason not in _WAITS_FOR_OTHERS:
-        return ""
-    return f" Ahead of it: {listed([other.title for other in others])}." if others else ""
+    waits_for = listed([other.title for other in others]) if gang.group.reason in _WAITS_FOR_OTHERS else ""
+    return f" Ahead of it: {waits_for}." if waits_for else ""
 
 
 # ---- transitions, found by comparing one state of the cluster with the next
@@ -130,8 +129,7 @@ class TransitionLog:
     def __init__(self) -> None:
         self.transitions: list[ShownTransition] = []
         self.times: dict[str, GangTimes] = {}
-        self._states: dict[str, tuple[Verdict, str]] = {}
-        self._titles: dict[str, str] = {}
+        self._gangs: dict[str, tuple[str, Verdict, str]] = {}  # title, state and reason, by key
         self._pods: dict[str, tuple[Verdict, bool, str]] = {}
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
@@ -152,9 +150,8 @@ class TransitionLog:
     def _of_gangs(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
         present = {gang.key: gang for gang in cluster.gangs}
         undecided = any(gang.state is Verdict.UNKNOWN for gang in cluster.gangs)
-        for key in self._states.keys() - present.keys():
-            del self._states[key]
-            title = self._titles.pop(key)
+        for key in self._gangs.keys() - present.keys():
+            title, *_ = self._gangs.pop(key)
             yield ShownTransition(second, title, "was deleted", "was deleted")
         for key, gang in present.items():
             times = self.times.get(gang.key, GangTimes(second))
@@ -165,9 +162,9 @@ class TransitionLog:
             self.times[gang.key] = times
             if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen < _PATIENCE:
                 continue  # more groups may be ahead of it than those that are known
-            state = (gang.state, gang.group.reason if gang.waits or gang.left_out else "")
-            if self._states.get(key) != state and gang.state is not Verdict.UNKNOWN:
-                self._states[key], self._titles[key] = state, gang.title
+            seen = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
+            if self._gangs.get(key) != seen and gang.state is not Verdict.UNKNOWN:
+                self._gangs[key] = seen
                 text = state_sentence(gang, cluster)
                 brief = f"waits: {gang.group.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)

@@ -3,7 +3,7 @@
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from extender.domain.model.pod_stream import Appearance, PassOn, PodEvent, PodFacts, Show, TakeAway
+from extender.domain.model.pod_watch import Appearance, PassOn, PodEvent, PodFacts, Show, TakeAway
 from extender.domain.model.records import Uid
 
 OURS = "muster"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from extender.domain.model.pod_stream import Appearance, Appearances, Change
+from extender.domain.model.pod_watch import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
 from tests.domain.view.api import Api
 

@@ -4,11 +4,11 @@ from collections import deque
 
 from msgspec import json
 
-from extender.domain.model.pod_stream import (
+from extender.domain.model.pod_watch import (
     ListedPod,
     PodEvent,
     PodList,
-    PodStream,
+    PodWatch,
     WaitingPod,
     WaitingPods,
     Writes,
@@ -20,7 +20,7 @@ from tests.domain.view.ledger import Ledger
 class Connection:
     """A watch. Frames wait in `outbox` until the client reads them, or the connection is cut."""
 
-    def __init__(self, stream: PodStream, initial: list[PodEvent], version: int) -> None:
+    def __init__(self, stream: PodWatch, initial: list[PodEvent], version: int) -> None:
         self.stream = stream
         self.initial = deque(initial)
         self.version = version  # upstream has been read up to here, after the initial events
@@ -53,7 +53,7 @@ class Muster:
         if not self.waiting.know(version):
             pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
             self.waiting.met({pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at)
-        connection = Connection(PodStream(self.waiting, self.ledger, version, reads_all=False), [], version)
+        connection = Connection(PodWatch(self.waiting, self.ledger, version, reads_all=False), [], version)
         connection.put(connection.stream.begin())
         self.connections.append(connection)
         return connection
@@ -62,7 +62,7 @@ class Muster:
         """Start a watch that sends all pods as of the first version, and then events up to the last."""
         events = [pod_event("ADDED", pod) for pod in self._api.at(first).values()]
         events += [*self._api.between(first, last), bookmark(last, ends_initial=True)]
-        connection = Connection(PodStream(self.waiting, self.ledger, had, reads_all=True), events, last)
+        connection = Connection(PodWatch(self.waiting, self.ledger, had, reads_all=True), events, last)
         connection.put(connection.stream.begin())
         self.connections.append(connection)
         return connection

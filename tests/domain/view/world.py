@@ -3,7 +3,7 @@
 from random import Random
 from typing import TypeVar
 
-from extender.domain.model.pod_stream import Appearance
+from extender.domain.model.pod_watch import Appearance
 from extender.domain.model.records import Uid
 from tests.domain.view.api import OURS, Api
 from tests.domain.view.muster import Connection, Muster

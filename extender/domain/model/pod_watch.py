@@ -1,4 +1,4 @@
-"""Pods as one watch of the scheduler is shown them.
+"""Watch of pods for the scheduler: which events it gets, and at which resourceVersion.
 
 Its events are the API's own, but for unbound pods of Muster: they are left out until they may start, then
 they appear with their node, and they disappear again if they may not after all. The scheduler must not be
@@ -377,7 +377,7 @@ class PodList:
             self._waiting.listed(self._listing, version)
 
 
-class PodStream:
+class PodWatch:
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int, reads_all: bool) -> None:
         """`version`: that the client has, 0 for none. `reads_all`: it is sent all pods first."""
         self._waiting, self._appearances = waiting, appearances

@@ -1,0 +1,115 @@
+"""Backoff: the retries of groups and members whose start failed or was refused.
+
+A failed start frees its allocations at once. The group is tried again after a time that doubles with each
+failure, and members that are still bound are undone.
+"""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
+from extender.domain.scheduling.cycle import OVER_BUDGET, Cycle
+from extender.domain.scheduling.plans import ActivePlan
+from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.wholeness import partly_placed_since
+
+TOO_LATE = "the group did not stand whole within its deadline"
+
+
+def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
+    """End a start that did not stand whole: its claims are free at once, bound members are undone."""
+    retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
+    cycle.look_again_at(retry_at)
+    rotation = None if group.start.rotation is None else group.start.rotation + 1
+    decision = GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.BACKING_OFF, why)
+    return replace(
+        decision, undo=_bound(group), failed=why, retry_at=retry_at, moved=moved or {}, rotation=rotation
+    )
+
+
+def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
+    """Return the decision on a group in backoff; members that are still bound are still to be undone."""
+    cycle.look_again_at(group.start.retry_at)
+    failure, retry_at = group.start.failure, group.start.retry_at
+    reason = Reason.TOO_COMPLEX if failure == OVER_BUDGET else Reason.BACKING_OFF
+    decision = GroupDecision(group.key, group.queue, Verdict.WAITING, reason, failure)
+    return replace(decision, undo=_bound(group), retry_at=retry_at)
+
+
+class Retry(NamedTuple):
+    """Retry of members that join a running group."""
+
+    at: float = 0.0  # the moment; 0: none of them was refused
+    waits: bool = False  # whether that is still to come
+    failed: str = ""  # why they were refused, where that is news
+
+
+def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
+    """Return when replacements and elastic members that the scheduler refuses are tried again.
+
+    They move to other nodes at first. Where that does not help either, they back off, and leave their
+    places in the window to others.
+    """
+    start, now = active.group.start, cycle.snapshot.now
+    if words := barred(active.group):
+        return Retry(now + cycle.limits.retry_after(start.failures), True, words)
+    if active.moved:
+        failures = start.failures - 2  # after the first refusals the next node is tried at once
+        at = now + cycle.limits.retry_after(failures) if failures >= 0 else now
+        failed = why_no_plan(active)
+    elif start.failures and (active.unplanned or active.plan):
+        at, failed = start.retry_at, ""
+    else:
+        return Retry()
+    return Retry(at, not cycle.is_due(at), failed)
+
+
+@once
+def barred(group: GroupInfo) -> str:
+    """Return why the API server refuses the binding of a member on any node; empty: it does not."""
+    words = (attempt.barred for attempt in group.attempts.values())
+    refused = next(filter(None, words), "")
+    return refused and f"its binding is refused: {refused.removeprefix('refused: ')}"
+
+
+def refusal_of(active: ActivePlan) -> str:
+    """Return the scheduler's last message about a member that has no node yet; empty: nothing."""
+    attempts = active.group.attempts
+    lacking = (*(pod for pod, _ in active.group.pinned), *active.group.waiting)
+    words = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
+    return next(filter(None, words), "") if attempts else ""
+
+
+def why_no_plan(active: ActivePlan) -> str:
+    """Why members have no node, as text."""
+    unused = "the scheduler did not use the planned nodes in time"
+    if any(pod.to_be and not pod.reserved_for for pod in active.group.waiting):
+        unused = "its controller has not created all its pods in time"
+    return refusal_of(active) or (
+        unused if active.moved else "no room for the members that are still missing"
+    )
+
+
+def _bound(group: GroupInfo) -> tuple[Uid, ...]:
+    return tuple(pod.uid for pod in group.placed if pod.node)
+
+
+def undone(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+    """Return the decision that undoes a group that never fully ran, with members on nodes.
+
+    The group is not starting.
+
+    That follows a binding that ended later than its start, or pods that were created with the name of a
+    node. They have as long as a start may take; then they are undone, for any reason that keeps the group
+    waiting. None: not, or not yet.
+    """
+    since = partly_placed_since(group, cycle.snapshot)
+    if since is None:
+        return None
+    if cycle.snapshot.now < group.start.retry_at:
+        return back_off(cycle, group)
+    is_late = cycle.is_due(since + cycle.limits.deadline(group.min_member))
+    return fail(cycle, group, TOO_LATE) if is_late else None
