@@ -123,7 +123,6 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
     """
     podgroup, refusal = job.podgroup, job.refusal
     queue = evidence.queue_of(podgroup) if podgroup else refusal.queue if refusal else ""
-    unheeded = None if job.message else evidence.unheeded(job.meta, job.spoken_name, queue)
     return {
         "apiVersion": job.row.api_version,
         "kind": job.row.kind,
@@ -134,7 +133,7 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
         "position": job.position or None,
         "pods": job.pods,
         "reason": job.reason if job.state not in ("Suspended", "Ended") else "",
-        "message": unheeded.text if unheeded else job.message,
+        "message": job.message,
         "letGo": job.was_let_go or None,
         "startTimeouts": int(job.start_timeouts) if job.start_timeouts.isdigit() else 0,
         "podGroup": podgroup.name if podgroup else None,

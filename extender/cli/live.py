@@ -179,13 +179,11 @@ class LiveCluster:
                 meta = runtime.metadata
                 intake.set_runtime(RuntimeName(kind.kind, meta.namespace, meta.name), runtime.spec)
         for row in rows:
-            if not (row.manageable or row.makes_groups):
-                continue
             name = JobKind(*row.key)
             for job in self._listed(resource_of(row), AnyJob):
+                intake.set_ancestor(row.kind, job.metadata)
                 podgroup = self.ledger.registry.groups.get(podgroup_of(name, job.metadata))
                 is_managed = row.manageable and podgroup is not None and podgroup.record is not None
-                intake.set_author(row.kind, job.metadata)
                 known = intake.set_job(name, job) if is_managed else None
                 if row.makes_groups:
                     intake.set_controller(name, job, known)

@@ -25,6 +25,7 @@ from extender.cli.lookup import fetched
 from extender.cli.output import Json
 from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.domain.explain.observed import ObservedGroup
+from extender.domain.model.ownership import queue_named_by
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot import jobs as records
@@ -212,7 +213,10 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     if record is None or record.suspended or not record.ours or not record.pods or record.named_group:
         return None
     pod = record.pods[0].pod
-    queue = evidence.queue_of_pods(record.namespace, pod.queue, pod.local_queue)
+    if pod.queue or pod.local_queue:
+        queue = evidence.queue_of_pods(record.namespace, pod.queue, pod.local_queue)
+    else:
+        queue = evidence.queue_by(job.meta, queue_named_by(job.meta))
     reason, message = evidence.refusal_of(queue)
     return QueueRefusal(queue, reason, message.text) if message else None
 

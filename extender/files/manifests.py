@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from extender.api.admission import AnyObject
 from extender.api.configuration import Configuration
-from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
@@ -34,7 +33,6 @@ from extender.apimachinery.quotas import is_counted
 from extender.domain.admission.faults import Code, workload_warnings
 from extender.domain.admission.queues import flavor_warnings, review_flavor, review_queue
 from extender.domain.admission.submission import unread_annotations
-from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues, QueueTree
@@ -264,14 +262,10 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     for queue in queues.values():
         known.put(queue_record(queue))
     tree = QueueTree(known.records, lambda _: None, known.shared_flavors)
-    named_by = {
-        each.name: namespace_queue(typed(each.object, Namespace)) for each in found if each.kind is NAMESPACES
-    }
     for manifest in found:
         subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
         reported = [*unread_annotations(typed(manifest.object, AnyObject).metadata)]
-        by_namespace = named_by.get(namespace_of(manifest.object), "")
-        reported += workload_warnings(manifest.object, Configuration().scheduler_names, by_namespace)
+        reported += workload_warnings(manifest.object, Configuration().scheduler_names)
         if manifest.kind is QUEUES:
             queue = queues[manifest.name]
             for fault in review_queue(queue, None, tree, Configuration().max_queue_depth):

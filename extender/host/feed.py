@@ -164,7 +164,7 @@ class Feed:
         self._watch_jobs(ledger, sinks, job_kinds, controller_kinds)
         if controllers.volcano_jobs is not None:
             self._watch_volcano_jobs(controllers.volcano_jobs, sinks)
-        self._watch_authors(ledger, sinks)
+        self._watch_ancestors(ledger, sinks)
 
     def _watch_kinds(
         self, controllers: Controllers, sinks: Sinks, auto_groups: bool, quota_sources: Collection[str]
@@ -229,7 +229,7 @@ class Feed:
         run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
         run.read_fault = lambda: next((each.fault for each in (pods, *jobs) if each.fault), "")
 
-    def _watch_authors(self, ledger: Ledger, sinks: Sinks) -> None:
+    def _watch_ancestors(self, ledger: Ledger, sinks: Sinks) -> None:
         """Watch the kinds that no other watch reads: the others record authors, too.
 
         A watch that depends on a right may not start.
@@ -242,7 +242,7 @@ class Feed:
         watches = defaultdict[str, list[Reflector[Any]]](list)
         for each in self.optional.missing:
             watches[f"{each.resource.version}/{kinds.get(each.resource)}"].append(each)
-        ledger.intake.expect_authors(lambda kind: any(each.synced for each in watches.get(kind, ())))
+        ledger.intake.expect_ancestors(lambda kind: any(each.synced for each in watches.get(kind, ())))
 
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any

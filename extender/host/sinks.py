@@ -135,8 +135,8 @@ class Sinks:
     def authored(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
         """Owners of pods, or of owners: the ledger gets the author; the objects go to `others`, too."""
         authors = _Callbacks[AnyObject](
-            lambda owner: self._notice(self._intake.set_author(kind, owner.metadata)),
-            lambda gone: self._intake.drop_author(gone.namespace, gone.uid),
+            lambda owner: self._notice(self._intake.set_ancestor(kind, owner.metadata)),
+            lambda gone: self._intake.drop_ancestor(gone.namespace, gone.uid),
         )
         return _ToAll[Any]((authors, *others))
 

@@ -14,12 +14,11 @@ from typing import Generic, NamedTuple, TypeVar
 from cachetools import TTLCache, cached
 
 from extender.api.keys import ROOT_QUEUE
-from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.queue_of_group import local_queue_label
+from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.queues.local_queues import LocalQueueRecord, local_queue_record
 from extender.domain.queues.records import QueueRecord, allows_namespace, queue_record
 from extender.domain.queues.tree import QueueInfo, Queues, QueueTree
@@ -139,6 +138,7 @@ class Latest:
         self._found: dict[str, Queue | None] = {}
         self.of_namespace = ledger.queues.of_namespace
         self.of_podgroup = ledger.queues.of_podgroup
+        self.of_owner = ledger.queues.of_owner
 
     def left(self) -> float:
         """Return the seconds left for this review."""
@@ -155,9 +155,9 @@ class Latest:
         queues.put(queue_record(found))
         return queues.info(name, known.groups if known else 0, known.allocated if known else {}, {})
 
-    def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
+    def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         """Read again where the ledger does not have it."""
-        known, label = self._ledger.queues.local_queue_named_by(namespace, meta), local_queue_label(meta)
+        known = self._ledger.queues.local_queue_named_by(namespace, label)
         if label is None or (known is not None and known.exists):
             return known
         found = self._sources.local_queue(f"{namespace}/{label.name}", self.left())

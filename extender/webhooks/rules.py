@@ -23,7 +23,7 @@ from extender.api.admission import (
     ReviewRequest,
 )
 from extender.api.keys import DEFAULT_SCHEDULER, SUBMITTER
-from extender.api.objects.base import OwnerReference
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
 from extender.api.objects.volcano import CronJob, VolcanoJob
 from extender.api.workloads.operators import VOLCANO, VOLCANO_JOB
@@ -80,7 +80,7 @@ from extender.domain.model.queue_of_group import (
     use_record,
 )
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot.jobs import BY_QUEUE, AnyJob, JobKind, queue_named_by
+from extender.domain.snapshot.jobs import AnyJob, JobKind, queue_named_by
 from extender.kube.resources import POD_GROUPS
 from extender.volcano.admission import job_defaults, job_warnings, review_change, review_gang, review_new
 from extender.webhooks.latest import Latest, MayUse
@@ -301,12 +301,15 @@ class AdmissionRules:
         entry = self._entry()
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
-        is_update, job_entry = request.operation == UPDATE, self._job_entry()
-        job = read(request.object, Job)
-        pod = _placed(job.pod, request)
-        to = self._destination(pod, "spec.template.")
-        if to is None or (is_update and self._was_there(read(request.old_object, Job).pod, to, request)):
+        job, job_entry = read(request.object, Job), self._job_entry()
+        pod, pods_follow = _placed(job.pod, request), not job.spec.suspend  # else it waits as a job
+        to = self._destination(pod, "spec.template.", job.metadata if pods_follow else None)
+        if to is None:
             return ReviewOutcome()
+        if request.operation == UPDATE:
+            before = read(request.old_object, Job)
+            if self._was_there(before.pod, to, request, before.metadata if pods_follow else None):
+                return ReviewOutcome()
         is_ours = _is_ours(request)  # names its group when it lets it go
         is_asked = not (
             is_ours or self._is_made_for(pod, controller_of(job.metadata.owner_references), to, request)
@@ -319,9 +322,6 @@ class AdmissionRules:
         own = replace(own, namespace=pod.metadata.namespace)
         if not controller_of(job.metadata.owner_references) and (faults := entry.review_use(own, *users)):
             return ReviewOutcome(faults)
-        if not job.spec.suspend and self._ledger.intake.jobs.mode != BY_QUEUE and own.queue != to.queue:
-            text = f"{own.field} counts only for a job that waits suspended: its pods go to {to.queue!r}"
-            return ReviewOutcome(warnings=[f"{text}; name the queue in spec.template.metadata, too"])
         return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.review(own, job_entry)])
 
     def _review_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
@@ -349,11 +349,8 @@ class AdmissionRules:
 
     def review_workload(self, request: ReviewRequest) -> ReviewOutcome:
         """Review an object whose controller makes pods or jobs. It is never refused: these are reviewed."""
-        workload, ledger = read(request.object, dict[str, Any]), self._ledger
-        by_namespace = ledger.queues.of_namespace(request.namespace)
-        takes_running = ledger.intake.jobs.mode == BY_QUEUE
-        warnings = workload_warnings(workload, self._schedulers, by_namespace, takes_running)
-        return ReviewOutcome(warnings=[*warnings])
+        workload = read(request.object, dict[str, Any])
+        return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
 
     def _job_entry(self) -> Entry:
         return partial(review_job_entry, tree=self._ledger.queues.tree)
@@ -432,11 +429,11 @@ class AdmissionRules:
         users = asked_about_pod(pod, request.user_info) if is_asked else ()
         return ReviewOutcome(self._entry().review(to, review_entry, *users))
 
-    def _destination(self, pod: NewPod, path: str = "") -> Destination | None:
-        """Return the destination; None for a pod of another scheduler."""
+    def _destination(self, pod: NewPod, path: str = "", job: Meta | None = None) -> Destination | None:
+        """Return the destination of a pod or the pods of a job; None for a pod of another scheduler."""
         if not self._ledger.pods.owns(pod):
             return None
-        return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path))
+        return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path, job))
 
     def _is_made_for(
         self, pod: NewPod, owner: OwnerReference | None, to: Destination, request: ReviewRequest
@@ -450,14 +447,14 @@ class AdmissionRules:
         is_operators = acts_for_owners(user, namespace) and not acts_for_all(user)
         named = group_name(pod)
         is_of_job = owner is not None and named == podgroup_name(owner) and to.joined
-        return (
-            is_operators
-            and is_of_job
-            and self._ledger.groups.may_use(GroupKey(f"{namespace}/{named}"), to.queue)
-        )
+        if not is_operators or (to.by_owner and not named):  # in the ledger, the owner's record counts
+            return is_operators
+        return is_of_job and self._ledger.groups.may_use(GroupKey(f"{namespace}/{named}"), to.queue)
 
-    def _was_there(self, before: NewPod, to: Destination, request: ReviewRequest) -> bool:
-        was = self._destination(_placed(before, request))
+    def _was_there(
+        self, before: NewPod, to: Destination, request: ReviewRequest, job: Meta | None = None
+    ) -> bool:
+        was = self._destination(_placed(before, request), "", job)
         return was is not None and was.queue == to.queue
 
 

@@ -239,21 +239,19 @@ def test_pods_of_a_job_say_whose_group_they_are_in_while_its_queue_is_missing(de
     assert (answer["reason"], answer["notes"][0]) == ("QueueNotFound", "1 more pod in the same state.")
 
 
-def test_a_queue_that_a_job_names_does_not_count_for_pods_and_that_is_said(desk: Desk) -> None:
+def queue_of(desk: Desk, target: str) -> str:
+    found = desk.answer(target).queue
+    return found.name if found is not None else ""
+
+
+def test_pods_of_a_running_job_are_in_its_queue(desk: Desk) -> None:
     desk.queue("research", state="Open")
-    owner = job(desk, "train", suspend=False, queue="research")
-    meta = {"ownerReferences": [owner]}
-    said = (
-        "job/train names queue research itself, but its pods do not: they are in queue default. Name it in"
-        " their template."
-    )
+    meta = {"ownerReferences": [job(desk, "train", suspend=False, queue="research")]}
     desk.pod("train-0", gates=(GATE,), metadata=meta)
-    assert said in json.loads(desk.output("why", "pod/train-0", "-o", "json"))["notes"]
+    assert queue_of(desk, "pod/train-0") == "research"
     desk.group("podgroup-uid-train", min_member=4, more_metadata=meta)
-    assert said in json.loads(desk.output("why", "podgroup/podgroup-uid-train", "-o", "json"))["notes"]
-    assert (states(desk)["train"]["queue"], states(desk)["train"]["message"]) == ("default", said)
-    queued(desk, "runs", suspend=False, job_notes={STARTED: ago(hours=2)}, phase="Running", reason="Running")
-    assert states(desk)["runs"]["message"] == ""
+    assert queue_of(desk, "podgroup/podgroup-uid-train") == "research"
+    assert states(desk)["train"]["queue"] == "research"
 
 
 def test_names_are_what_kubectl_takes(town: Desk) -> None:

@@ -156,7 +156,7 @@ def test_who_may_not_see_the_installation_gets_the_defaults_and_is_told(town: De
     town.lock(("deployments", ""))
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert "team/sweep would start now." in answer
-    assert answer.endswith("Muster's settings may not be read here, so each counts as it is by default.")
+    assert "Muster's settings may not be read here, so each counts as it is by default." in answer
 
 
 def test_it_is_asked_on_a_page_of_this_machine_too(town: Desk) -> None:

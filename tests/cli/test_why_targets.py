@@ -147,18 +147,17 @@ def test_owners_are_followed_up(desk: Desk, front: Front, target: str, chain: li
     assert [group for _, _, group, _ in found(desk, target)] == ["g"]
 
 
-@pytest.mark.parametrize("handed_down", [{}, {QUEUE: "q"}])
-def test_a_queue_that_only_a_deployment_names_is_said_to_be_ignored(
-    desk: Desk, front: Front, handed_down: Json
-) -> None:
-    named: Json = {"annotations": handed_down} if handed_down else {"labels": {QUEUE: "q"}}
+@pytest.mark.parametrize("named", [{"labels": {QUEUE: "q"}}, {"annotations": {QUEUE: "q"}}])
+def test_pods_of_a_deployment_are_in_its_queue(desk: Desk, front: Front, named: Json) -> None:
+    desk.queue("q", state="Open")
     web = front.workload("apps/v1", "Deployment", "web", **named)
-    owner = front.workload("apps/v1", "ReplicaSet", "web-1", web, annotations=handed_down)
+    owner = front.workload("apps/v1", "ReplicaSet", "web-1", web)
     group = "podgroup-uid-ReplicaSet-web-1"
     desk.group(group, more_metadata={"ownerReferences": [owner]})
     pods(desk, owner, "web-1-a", group=group)
-    said = Statement("QueueOfOwner", owner="deployment/web", own="q", queue="default")
-    assert said in desk.answer("deployment/web").notes
+    answer = desk.answer("deployment/web")
+    assert answer.queue is not None
+    assert answer.queue.name == "q"
 
 
 def test_a_group_that_an_operator_made_is_its_owners(desk: Desk, front: Front) -> None:

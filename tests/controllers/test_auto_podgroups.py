@@ -114,7 +114,7 @@ def test_it_goes_to_the_pods_queue() -> None:
 def test_it_names_the_author_of_its_owner() -> None:
     with desk(node("n"), owner("web"), web("a")) as bench:
         recorded = Meta(namespace=NAMESPACE, uid="uid-web", annotations={keys.AUTHOR: "ReplicaSet/ann"})
-        bench.ledger.intake.set_author("ReplicaSet", recorded)
+        bench.ledger.intake.set_ancestor("ReplicaSet", recorded)
         bench.look()
         ((_, made),) = bench.api.done("create group")
         assert made["metadata"]["annotations"][keys.SUBMITTER] == "ann"

@@ -48,7 +48,7 @@ class Desk(Bench):
     def submit(self, *jobs: AnyJob, version: str = "1", kind: JobKind = BATCH) -> "Desk":
         for each in jobs:
             seen = replace(each, metadata=replace(each.metadata, resource_version=version))
-            self.ledger.intake.set_author(kind.kind, seen.metadata)
+            self.ledger.intake.set_ancestor(kind.kind, seen.metadata)
             self.ledger.intake.set_job(kind, seen)
             self.starter.see(kind, seen)
             self.api.jobs[each.metadata.name] = {

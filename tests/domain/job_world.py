@@ -80,7 +80,7 @@ class JobWorld(World):
     def submit(self, *jobs: AnyJob) -> Self:
         for each in jobs:
             self.jobs[each.metadata.name] = each
-            self.ledger.intake.set_author(self.kind.kind, each.metadata)
+            self.ledger.intake.set_ancestor(self.kind.kind, each.metadata)
             self.ledger.intake.set_job(self.kind, each)
         return self
 

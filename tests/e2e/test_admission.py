@@ -207,19 +207,17 @@ def test_one_file_holds_queues_and_their_groups(stage: Stage, review: Muster) ->
     assert stage.api.get(QUEUES, "child")["spec"]["capability"] == {"cpu": "4"}
 
 
-def test_a_workload_whose_pods_cannot_follow_it_is_taken_with_a_warning(stage: Stage, review: Muster) -> None:
+def test_a_gang_that_is_created_in_turn_is_taken_with_a_warning(stage: Stage, review: Muster) -> None:
     template = job(stage, "x")["spec"]["template"]
     template["metadata"]["labels"] = {"app": "x"}
     template["spec"]["restartPolicy"] = "Always"
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
     meta = {"name": "x", "namespace": stage.namespace}
-    named = {"annotations": {QUEUE_NAME: "other"}}
     whole = {"annotations": {"kube-muster.io/min-member": "all"}}
-    web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta | named, "spec": spec}
-    in_turn = {"kind": "StatefulSet", "metadata": meta | whole, "spec": {**spec, "serviceName": "x"}}
-    assert "which its pods do not follow" in _kubectl_apply(stage, web)
-    assert "created one after another" in _kubectl_apply(stage, web | in_turn)
-    assert "Warning" not in _kubectl_apply(stage, web), "nothing of it has changed"
+    database = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta | whole}
+    database["spec"] = {**spec, "serviceName": "x"}
+    assert "created one after another" in _kubectl_apply(stage, database)
+    assert "Warning" not in _kubectl_apply(stage, database), "nothing of it has changed"
 
 
 def _kubectl_apply(stage: Stage, *file: Json) -> str:

@@ -10,7 +10,7 @@ import yaml
 from tests.e2e.harness import manifests
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.objects import GROUP_NAME, pod_group
+from tests.e2e.harness.objects import GROUP_NAME, QUEUE_NAME, pod_group
 from tests.e2e.harness.objects import pod as pod_of
 from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import (
@@ -206,6 +206,25 @@ def test_a_rolling_update_of_a_gang_goes_through(
     stage.api.patch(DEPLOYMENTS, "web", labels, stage.namespace)
     wait_for(lambda: _running(stage, "web,revision=2") == 2, what="both replicas of the next revision")
     stage.wait_group(_second(stage, first), phase="Running", running=2)
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment"])
+def test_pods_are_in_the_queue_that_only_their_owner_names(
+    stage: Stage, scheduler: KubeScheduler, controllers: Process, kind: str
+) -> None:
+    stage.nodes(1, cpu="4")
+    stage.queue("team")
+    body = _workload(stage, kind, "work", 2)
+    body["metadata"]["labels"] = {QUEUE_NAME: "team"}
+    if kind == "Job":
+        body["spec"] |= {"parallelism": 2, "completions": 2}
+    stage.api.create(JOBS if kind == "Job" else DEPLOYMENTS, body)
+    held = {"cpu": "2", "pods": "2"}
+    wait_for(
+        lambda: held.items() <= stage.api.get(QUEUES, "team").get("status", {}).get("allocated", {}).items(),
+        what="the queue counts both pods",
+    )
+    assert _running(stage, "work") == 2
 
 
 def test_a_gang_whose_pods_are_created_in_turn_says_that_it_cannot_start(

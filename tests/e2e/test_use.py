@@ -131,11 +131,17 @@ def _suspended(stage: Stage, name: str, queue: str | None = "vip") -> Json:
     return job(name, namespace=stage.namespace, suspend=True, annotations=named)
 
 
+def _running(stage: Stage, name: str) -> Json:
+    """Return a Job that is not suspended; the queue is named on the Job itself."""
+    return job(name, namespace=stage.namespace, annotations={QUEUE_NAME: "vip"})
+
+
 def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
     stage: Stage, unreviewed: Muster, tenants: Tenants
 ) -> None:
     alice, bob = tenants
     bob.create(JOBS, _suspended(stage, "j"))
+    bob.create(JOBS, _running(stage, "runs"))
     bob.create(JOBS, _suspended(stage, "moved", None))
     bob.patch(JOBS, "moved", {"metadata": {"annotations": {QUEUE_NAME: "vip"}}}, stage.namespace)
     bob.create(POD_GROUPS, objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="vip"))
@@ -149,7 +155,8 @@ def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
     forged = job("forged", namespace=stage.namespace, queue="vip")
     forged["spec"]["template"]["metadata"]["annotations"][MAY_USE] = "vip/Pod"
     bob.create(JOBS, forged)
-    units = [_podgroup(stage, "j"), _podgroup(stage, "moved"), "g", "led", stage.own_group("plain")]
+    of_jobs = [_podgroup(stage, name) for name in ("j", "moved", "runs")]
+    units = [*of_jobs, "g", "led", stage.own_group("plain")]
     for name in units:
         stage.wait_group(name)
         stage.wait_reason(name, "QueueNotAllowed")
@@ -180,10 +187,18 @@ def test_reviews_note_who_may(stage: Stage, review: Muster, port: Port, tenants:
     alice.create(PODS, objects.pod("plain", namespace=stage.namespace, queue="vip"))
     alice.create(JOBS, _suspended(stage, "j"))
     alice.create(JOBS, job("runs", namespace=stage.namespace, queue="vip"))
+    alice.create(JOBS, _running(stage, "owns"))
     stage.wait_phase(["member", "plain"])
-    for name in ("j", "runs"):
+    for name in ("j", "runs", "owns"):
         stage.jobs.wait_pods(name, 1, "Running")
-    assert "is restricted" in refusal(partial(bob.dry_run, JOBS, _suspended(stage, "theirs")))
+    joining = objects.pod("joining", namespace=stage.namespace)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "owns", "controller": True}
+    joining["metadata"]["ownerReferences"] = [
+        {**owner, "uid": stage.api.get(JOBS, "owns", stage.namespace)["metadata"]["uid"]}
+    ]
+    theirs = ((JOBS, _suspended(stage, "theirs")), (JOBS, _running(stage, "theirs")), (PODS, joining))
+    for resource, obj in theirs:
+        assert "is restricted" in refusal(partial(bob.dry_run, resource, obj))
     bob.create(JOBS, _suspended(stage, "theirs", None))
     bob.patch(JOBS, "theirs", {"metadata": {"annotations": {QUEUE_NAME: "vip"}}}, stage.namespace)
     stage.wait_group(_podgroup(stage, "theirs"))
@@ -216,16 +231,18 @@ def test_jobs_of_operators_are_judged_by_who_wrote_them(
 ) -> None:
     alice, bob = tenants
 
-    def made(name: str) -> Json:
-        return job_set(name, namespace=stage.namespace, suspend=True, annotations={QUEUE_NAME: "vip"})
+    def made(name: str, suspend: bool = True) -> Json:
+        return job_set(name, namespace=stage.namespace, suspend=suspend, annotations={QUEUE_NAME: "vip"})
 
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="vip")
     wait_for(lambda: "is restricted" in refusal(partial(bob.dry_run, POD_GROUPS, group)), what="vip known")
-    theirs = f"podgroup-{bob.create(JOB_SETS, made('theirs'))['metadata']['uid']}"
-    alice.create(JOB_SETS, made("own"))
-    stage.jobs.wait_pods("own-workers-0", 1, "Running")
-    stage.wait_group(theirs)
-    stage.wait_reason(theirs, "QueueNotAllowed")
+    for suspend in (True, False):
+        name = "waits" if suspend else "runs"
+        theirs = f"podgroup-{bob.create(JOB_SETS, made(f'{name}-bob', suspend))['metadata']['uid']}"
+        alice.create(JOB_SETS, made(name, suspend))
+        stage.jobs.wait_pods(f"{name}-workers-0", 1, "Running")
+        stage.wait_group(theirs)
+        stage.wait_reason(theirs, "QueueNotAllowed")
 
 
 @pytest.mark.usefixtures("volcano_kinds", "review")

@@ -216,11 +216,11 @@ def test_authors_come_and_go_with_the_owners_of_owners(
     fed(station)
 
     def author() -> str:
-        return station.ledger.registry.authors.nearest(Owner(group_of_owner("team", "uid-web")))[0]
+        return station.ledger.registry.ancestors.author([Owner(group_of_owner("team", "uid-web"))])
 
     assert author() == "ann"
-    assert station.ledger.registry.authors.are_read("apps/v1/Deployment")
-    assert not station.ledger.registry.authors.are_read("apps/v1/StatefulSet")
+    assert station.ledger.registry.ancestors.are_read("apps/v1/Deployment")
+    assert not station.ledger.registry.ancestors.are_read("apps/v1/StatefulSet")
     station.api.send("deployments", "DELETED", above)
     wait_for(lambda: author() == "")
 

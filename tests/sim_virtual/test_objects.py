@@ -198,6 +198,14 @@ def test_replicas_start_together_when_their_owner_asks_for_it(tmp_path: Path) ->
     assert result.report.makespan == 60.0
 
 
+def test_pods_are_in_the_queue_that_only_their_owner_names(tmp_path: Path) -> None:
+    queue = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: research}\n"
+    named = "{name: train, annotations: {scheduling.volcano.sh/queue-name: research}}"
+    job = SUSPENDED_JOB.replace("suspend: true", "suspend: false").replace("{name: train}", named)
+    (found,) = run(loaded(tmp_path, queue, job)).report.queues
+    assert (found.name, found.groups) == ("research", 1)
+
+
 def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> None:
     head = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: NAME}\n"
     pod = "{schedulerName: muster, restartPolicy: Never, containers: [{name: main, image: x}]}"

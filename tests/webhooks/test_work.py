@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.api.keys import CHECKPOINT, RUN_TIME
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Namespace
 from extender.domain.model.records import Uid
 from extender.domain.scheduling.decide import decide
@@ -665,12 +665,36 @@ def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(desk: Desk)
     assert desk.faults("/podgroups/validate", pod_group("shut"), userInfo=MUSTER) == ["QueueNotOpen"]
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_queue_that_a_job_names_counts_only_while_it_waits(desk: Desk, waits: bool) -> None:
-    thing = {**job(), "metadata": {"name": "j", "annotations": {QUEUE: "open"}}}
-    thing["spec"] = {**thing["spec"], "suspend": waits}
-    warnings = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])
-    assert ["its pods go to 'default'" in text for text in warnings] == [True] * (not waits)
+@each_of(
+    ("open", "", []),
+    ("shut", "", ["QueueNotOpen"]),
+    ("mistyped", "", ["QueueNotFound"]),
+    ("shut", "open", []),  # its template is nearer to its pods
+)
+def test_the_pods_of_a_running_job_go_to_its_queue(
+    queue: str, of_template: str, faults: list[str], *, desk: Desk
+) -> None:
+    thing = {**job(of_template), "metadata": {"name": "j", "annotations": {QUEUE: queue}}}
+    assert desk.faults("/jobs/validate", thing, kind=BATCH) == faults
+
+
+@each_of(
+    ({}, []),  # of the owner above it nothing is known yet: the group waits for it
+    ({QUEUE: "open"}, []),
+    ({QUEUE: "shut"}, ["QueueNotOpen"]),
+)
+def test_a_pod_goes_to_the_queue_of_its_owners(
+    annotations: dict[str, str], faults: list[str], *, desk: Desk
+) -> None:
+    annotate(desk, "open" if annotations else "shut")
+    above = [OwnerReference("apps/v1", "Deployment", "web", "uid-web", True)]
+    made = Meta("web-1", NAMESPACE, "uid-web-1", owner_references=above)
+    desk.ledger.intake.set_ancestor("ReplicaSet", made)
+    if annotations:
+        web = Meta("web", NAMESPACE, "uid-web", annotations=annotations)
+        desk.ledger.intake.set_ancestor("Deployment", web)
+    desk.ledger.intake.expect_ancestors(lambda kind: kind == "apps/v1/Deployment")
+    assert desk.faults("/pods/validate", owned(pod(), "ReplicaSet", "uid-web-1")) == faults
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,6 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     reason = group.reason if blocked else ""
     offers = [checking(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
     elsewhere = [] if asked == queue else [Statement("CountsElsewhere", asked=asked, queue=queue)]
-    unheeded = evidence.unheeded_by(group.controller, asked) if blocked else []
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -102,7 +101,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
         commands=[*_renaming(case, strays), *offers],
-        notes=[*in_queue(evidence, queue), *elsewhere, *unheeded, *evidence.notes],
+        notes=[*in_queue(evidence, queue), *elsewhere, *evidence.notes],
     )
 
 
@@ -366,8 +365,7 @@ def _alone(evidence: Evidence, pod: Pod) -> Explanation:
         stands = Statement("GroupOfOwner", owner=controller.spoken_name)
     case = Case(evidence, queue, pod=pod.metadata.name)
     reported = evidence.reason_in_events("Pod", pod.metadata.name)
-    answer = _by_itself(pod, case, stands, reported, "NameAGroup")
-    return replace(answer, notes=[*evidence.unheeded_by(controller, queue), *answer.notes])
+    return _by_itself(pod, case, stands, reported, "NameAGroup")
 
 
 def _by_itself(

@@ -264,14 +264,25 @@ class Evidence:
         return self._queues_by_uid.get(recorded) or self.queue_asked_for(group)
 
     def queue_asked_for(self, group: ObservedGroup) -> str:
-        """Return the queue that a group names, or its namespace."""
-        named, label = ways.explicit_queue(group.spec.queue), ways.local_queue_label(group.metadata)
-        return self.queue_of_pods(group.namespace, named, label)
+        """Return the queue that a group names, or its owner or its namespace."""
+        return self.queue_by(group.metadata, ways.explicit_queue(group.spec.queue))
 
     def queue_of_pod(self, pod: Pod) -> str:
         """Return the queue of a pod without a group."""
-        meta = pod.metadata
-        return self.queue_of_pods(meta.namespace, queue_named_by(meta), ways.local_queue_label(meta))
+        return self.queue_by(pod.metadata, queue_named_by(pod.metadata))
+
+    def queue_by(self, meta: Meta, named: str) -> str:
+        """Return the queue of an object: the one that it names, if any, else that of its nearest owner."""
+        label, above = ways.local_queue_label(meta), meta
+        for _ in range(HIGHEST):
+            controller = controller_of(above.owner_references)
+            kind = kind_of_owner(controller) if controller else None
+            owner = self.find_owner(kind, controller.name, ListedObject) if kind and controller else None
+            if named or label or owner is None:
+                break
+            above = owner.metadata
+            named, label = queue_named_by(above), ways.local_queue_label(above)
+        return self.queue_of_pods(meta.namespace, named, label)
 
     def queue_of_pods(self, namespace: str, named: str, label: ways.LocalQueueLabel | None) -> str:
         """Return the queue of pods that name a queue, or a LocalQueue by a label.
@@ -280,30 +291,6 @@ class Evidence:
         """
         known = self._ways if label else QueueWays(self.queue_of_namespace, {})
         return known.queue_of(namespace, named, label) or keys.DEFAULT_QUEUE
-
-    def unheeded(self, controller: Meta, spoken_name: str, queue: str) -> Statement | None:
-        """Return that an owner names another queue than `queue`, where its pods are, if it does."""
-        named, label = queue_named_by(controller), ways.local_queue_label(controller)
-        if not named and self._local_queue(controller) is None:
-            return None
-        if (own := self.queue_of_pods(controller.namespace, named, label)) == queue:
-            return None
-        return Statement("QueueOfOwner", owner=spoken_name, own=own, queue=queue)
-
-    def unheeded_by(self, controller: OwnerReference | None, queue: str) -> list[Statement]:
-        """Return the same of an owner in this namespace, or of the highest one above it.
-
-        A Deployment copies its annotations to its ReplicaSets.
-        """
-        found: Statement | None = None
-        for _ in range(HIGHEST):
-            kind = kind_of_owner(controller) if controller else None
-            owner = self.find_owner(kind, controller.name, ListedObject) if kind and controller else None
-            if owner is None or controller is None:
-                break
-            found = self.unheeded(owner.metadata, controller.spoken_name, queue) or found
-            controller = controller_of(owner.metadata.owner_references)
-        return [found] if found else []
 
     def refusal_of(self, name: str) -> tuple[str, Statement | None]:
         """Return the reason why a queue takes nothing in, and its detail; empty if it does or is hidden."""

@@ -155,8 +155,6 @@ PodsRefused: Its controller has created {made} of {needed} pods: {refusal}.
 InQueue: It is in queue {queue}.
 CountsElsewhere: It is sent to queue {asked}, but has started in queue {queue} and counts there until none of
   its pods holds room.
-QueueOfOwner: {owner} names queue {own} itself, but its pods do not: they are in queue {queue}. Name it in
-  their template.
 
 WrongScheduler: schedulerName is {scheduler}, and Muster's is {ours}
 OtherGates: other scheduling gates hold it back: {gates}

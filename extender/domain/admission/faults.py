@@ -12,13 +12,10 @@ from typing import Any
 import msgspec
 
 from extender.api import keys
-from extender.api.objects.base import Meta
-from extender.api.objects.pods import Pod
-from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, scaled_gang, size_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
-from extender.api.workloads.shape import STATEFUL_SET, Json, at, is_suspended
-from extender.domain.model.ownership import group_name, queue_named_by
+from extender.api.workloads.shape import STATEFUL_SET, Json, at
 
 
 class Code(StrEnum):
@@ -178,51 +175,25 @@ def _at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[st
 _ANNOTATIONS = ("metadata", "annotations")
 
 
-def workload_warnings(
-    workload: Json, schedulers: Collection[str], namespace_queue: str = "", takes_running: bool = False
-) -> Iterator[str]:
+def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[str]:
     """Yield what users should know about an object whose controller makes pods for one of `schedulers`.
 
     Args:
-        workload: the object, as the API has it.
-        schedulers: values of spec.schedulerName.
-        namespace_queue: the queue of pods of its namespace that name none; empty: `default`.
-        takes_running: whether a job enters the queue that it names although it is not suspended.
+        workload: The object, as the API has it.
+        schedulers: Values of spec.schedulerName.
     """
     with suppress(*MALFORMED, msgspec.ValidationError):  # the API server refuses what it cannot read
-        sets = [part for part in pod_sets(workload) if _scheduler_of(part) in schedulers]
-        if sets and not _enters_its_queue(workload, takes_running):
-            yield from _queue_not_read(workload, sets, namespace_queue)
-        if sets and (workload.get("apiVersion"), workload.get("kind")) == STATEFUL_SET:
-            yield from _created_in_turn(workload, sets[0])
+        if (workload.get("apiVersion"), workload.get("kind")) == STATEFUL_SET:
+            yield from (
+                warning
+                for part in pod_sets(workload)
+                if _scheduler_of(part) in schedulers
+                for warning in _created_in_turn(workload, part)
+            )
 
 
 def _scheduler_of(part: JobPodSet) -> str:
     return str(at(part.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
-
-
-def _enters_its_queue(workload: Json, takes_running: bool) -> bool:
-    """Return whether the workload waits as a job, so that the queue on the object itself counts."""
-    row = kind_of(workload)
-    if row is None or row.commanded is not None:
-        return True
-    return row.manageable and (takes_running or is_suspended(row, workload))
-
-
-def _queue_not_read(workload: Json, sets: list[JobPodSet], namespace_queue: str) -> Iterator[str]:
-    meta = msgspec.convert(workload["metadata"], Meta)
-    pods = [msgspec.convert(part.template, Pod) for part in sets]
-    local = (meta.labels or {}).get(keys.LOCAL_QUEUE, "")
-    if queue := queue_named_by(meta):
-        others = [pod for pod in pods if (queue_named_by(pod.metadata) or namespace_queue) != queue]
-        key = keys.QUEUE
-    else:
-        others = [pod for pod in pods if local and (pod.metadata.labels or {}).get(keys.LOCAL_QUEUE) != local]
-        key = keys.LOCAL_QUEUE
-    if any(not group_name(pod) for pod in others):
-        place = "annotations" if key in (meta.annotations or {}) else "labels"
-        text = f"metadata.{place}[{key}]: invalid value {queue or local!r}, which its pods do not follow"
-        yield f"{text}; name the queue in the metadata of their templates, too"
 
 
 def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:

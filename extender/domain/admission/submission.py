@@ -15,14 +15,20 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology
 from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
-from extender.api.objects.base import Meta, Operation, added
+from extender.api.objects.base import Meta, Operation, OwnerReference, added
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup
 from extender.api.units import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.model.ownership import auto_name, group_name, group_name_of
-from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
+from extender.domain.model.ownership import auto_name, controller_of, group_name, group_name_of
+from extender.domain.model.queue_of_group import (
+    NO_QUEUE_OF_OWNER,
+    LocalQueueLabel,
+    QueueOfOwner,
+    explicit_queue,
+    local_queue_label,
+)
 from extender.domain.model.resources import Resources, pod_requests, show
 from extender.domain.model.run_history import NEVER_SAVED, checkpoint_of
 from extender.domain.queues.local_queues import LocalQueueRecord
@@ -48,8 +54,11 @@ class QueueLookup(Protocol):
     def of_podgroup(self, namespace: str, name: str) -> str | None:
         """Return the queue of a PodGroup; None if no PodGroup has this name."""
 
-    def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
-        """Return the LocalQueue that an object's label names, existing or not; None without such a label."""
+    def of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
+        """Return the names of queues on the controller of an object, or on those above it."""
+
+    def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
+        """Return the LocalQueue that a label names, existing or not; None without a label."""
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether a queue takes groups of a namespace."""
@@ -63,27 +72,53 @@ class Destination(msgspec.Struct, frozen=True):
     joined: bool = False  # whether it is the queue of an existing group that the object joins
     named: bool = True  # whether anything names it; otherwise it is `default`, for lack of another
     namespace: str = ""  # the namespace of the object; empty: it does not matter
+    by_owner: bool = False  # whether only an owner names it
     leads_nowhere: bool = False  # whether a LocalQueue names it that does not exist: the group will wait
 
 
-def destination_of_pod(pod: NewPod, queues: QueueLookup, path: str = "") -> Destination | None:
-    """`path` is put before field names, because a Job's pod is its template. None: not to be judged."""
+def destination_of_pod(
+    pod: NewPod, queues: QueueLookup, path: str = "", job: Meta | None = None
+) -> Destination | None:
+    """Return the destination of a pod, or of the pods of a job; None: it is not to be judged.
+
+    Args:
+        pod: The pod, or the template of the job.
+        queues: The queues.
+        path: The path of the template, which is put before the names of its fields.
+        job: The metadata of the job.
+    """
     meta = pod.metadata
     if named := group_name(pod):
         queue = queues.of_podgroup(meta.namespace, named)
         if queue is not None:
             return Destination(queue, f"{path}metadata.annotations[{keys.GROUP_ANNOTATION}]", joined=True)
-        return _named_by(pod, queues, path)
-    own = _named_by(pod, queues, path)
+        return _named_by(meta, meta.namespace, queues, path)
+    own = _named_by(pod.metadata, meta.namespace, queues, path)
+    if own is None and job is not None:
+        own = _named_by(job, meta.namespace, queues)
+    controller = pod.controller if job is None else controller_of(job.owner_references)
+    if own is None and controller is not None:
+        own = _by_owner(controller, meta.namespace, queues)
     joined = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
     if joined is not None and (own is None or own.queue == joined):
         return Destination(joined, "metadata.ownerReferences", joined=True)
     return own or by_namespace(meta.namespace, queues)
 
 
-def _named_by(pod: Pod, queues: QueueLookup, path: str) -> Destination | None:
-    meta = pod.metadata
-    return queue_named_in(meta, path) or _by_label(meta, meta.namespace, queues, path)
+def _named_by(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
+    named = queue_named_in(meta, path)
+    return replace(named, namespace=namespace) if named else _by_label(meta, namespace, queues, path)
+
+
+def _by_owner(controller: OwnerReference, namespace: str, queues: QueueLookup) -> Destination | None:
+    """Return the queue that an owner names. Where it is not read yet, the group waits for it."""
+    named = queues.of_owner(namespace, controller)
+    to = Destination(named.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
+    if named.queue:
+        return to
+    if (local := queues.local_queue_named_by(namespace, named.local_queue)) is not None:
+        return replace(to, queue=local.leads_to, leads_nowhere=not local.exists)
+    return None if named.is_known else replace(to, leads_nowhere=True)
 
 
 def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
@@ -95,7 +130,8 @@ def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
 
 def _by_label(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
     """Return the queue that a LocalQueue leads to."""
-    local, label = queues.local_queue_named_by(namespace, meta), local_queue_label(meta)
+    label = local_queue_label(meta)
+    local = queues.local_queue_named_by(namespace, label)
     if local is None or label is None:
         return None
     field = f"{path}metadata.labels[{label.key}]"
@@ -294,16 +330,23 @@ def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLooku
     """
     patch, info = _namespace_default(meta, namespace, queue, queues), queues.info(keys.DEFAULT_QUEUE)
     is_open = info is not None and info.state == "Open"
-    if queue or patch or not is_open or queues.local_queue_named_by(namespace, meta) is not None:
+    if queue or patch or not is_open or _is_routed(meta, namespace, queues):
         return patch
     return [added(("spec", "queue"), keys.DEFAULT_QUEUE)]
 
 
 def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
     by_namespace = queues.of_namespace(namespace)
-    by_label = queues.local_queue_named_by(namespace, meta) is not None
-    fills = by_namespace and not by_label and not explicit_queue(queue)
+    fills = by_namespace and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
     return [added(("spec", "queue"), by_namespace)] if fills else []
+
+
+def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
+    """Return whether the label of an object, or an owner, may lead it into a queue."""
+    if queues.local_queue_named_by(namespace, local_queue_label(meta)) is not None:
+        return True
+    controller = controller_of(meta.owner_references)
+    return controller is not None and queues.of_owner(namespace, controller) != NO_QUEUE_OF_OWNER
 
 
 def recorded(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:

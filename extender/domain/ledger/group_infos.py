@@ -201,7 +201,7 @@ class GroupInfos:
 
     def _info(self, group: Group) -> GroupInfo:
         named, members = self._registry, Members(group, self._claims, self._stuck)
-        named.routes.follow(group)
+        named.follow(group)
         named.settle_defaults(group)
         named.record_start(group, members.are_under_way)
         queue, needs = named.routes.queue_of(group), group.needs

@@ -129,27 +129,27 @@ class Intake:
                 self._registry.set_owner(key, OwnerRecord(""))
                 self._changes.mark()
 
-    def set_author(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """Record the author of an owner, by its annotation or its controller.
+    def set_ancestor(self, kind: str, meta: Meta) -> Collection[GroupKey]:
+        """Record what an owner says of its groups: its author, its queue, and its controller.
 
-        Return the groups that awaited it.
+        Return the groups that depend on it.
         """
         with self._lock:
-            if groups := self._registry.authors.put(kind, meta):
+            if groups := self._registry.ancestors.put(kind, meta):
                 self._record_changed(groups)
             return groups
 
-    def drop_author(self, namespace: str, uid: str) -> None:
+    def drop_ancestor(self, namespace: str, uid: str) -> None:
         with self._lock:
-            self._registry.authors.drop(namespace, uid)
+            self._registry.ancestors.drop(namespace, uid)
 
     def expect_controllers(self, is_read: Callable[[str], bool]) -> None:
         """Record the kinds of which all objects are known."""
         self._registry.owners.is_read = is_read
 
-    def expect_authors(self, are_read: Callable[[str], bool]) -> None:
-        """Set which kinds are watched, so that groups wait for the authors of owners of these kinds."""
-        self._registry.authors.are_read = are_read
+    def expect_ancestors(self, are_read: Callable[[str], bool]) -> None:
+        """Set which kinds are watched, so that groups wait for owners of these kinds."""
+        self._registry.ancestors.are_read = are_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
         """Record a job; return what it says of its pods, None where that is not read."""

@@ -1,16 +1,16 @@
-"""Jobs that the API has, the objects with their templates, and the authors of jobs and other owners of pods.
+"""Jobs that the API has, the objects with their templates, and the ancestors of groups: owners of their pods.
 
-An author is the user whom admission recorded on an object. An owner without a record has the author of its
-own controller, such as a ReplicaSet that of its Deployment.
+A group has the author, and the queue, of the nearest owner that has one. A ReplicaSet without a queue, for
+example, has that of its Deployment.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple, Self, TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, OwnerReference
 from extender.api.workloads.shape import (
     Json,
     KindName,
@@ -20,8 +20,13 @@ from extender.api.workloads.shape import (
     runtime_named_by,
     with_runtime,
 )
-from extender.domain.model.ownership import controller_of
-from extender.domain.model.queue_of_group import recorded_author
+from extender.domain.model.ownership import controller_of, queue_named_by
+from extender.domain.model.queue_of_group import (
+    LocalQueueLabel,
+    local_queue_label,
+    recorded_author,
+    recorded_use,
+)
 from extender.domain.model.records import GroupKey, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 
@@ -161,73 +166,88 @@ class Owner(NamedTuple):
     key: GroupKey  # of the group that its pods form
     kind: str = ""  # "apps/v1/Deployment"; empty: not known
 
+    @classmethod
+    def by(cls, namespace: str, reference: OwnerReference) -> Self:
+        kind = f"{reference.api_version}/{reference.kind}"
+        return cls(group_of_owner(namespace, reference.uid), kind)
 
-class _Origin(NamedTuple):
-    author: str  # empty: no note names one
-    controller: Owner | None  # of an owner without an author
+
+class Ancestor(NamedTuple):
+    """What an owner says of the groups of its pods, or of an object that it made."""
+
+    author: str = ""  # the user whom admission recorded on it; empty: none
+    queue: str = ""  # the queue that it names; empty: none
+    local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
+    may_use: str = ""  # the restricted queue that its author may use, by its note
+    controller: Owner | None = None
 
 
-class Authors:
-    """Authors by owner.
+class Ancestors:
+    """Owners of pods, and owners of these, with the groups that depend on each.
 
-    Owners and pods come by different watches: groups whose author is unknown are reported once an owner
-    comes.
+    Owners and pods come by different watches: the groups of an owner that comes later are reported.
     """
 
     def __init__(self) -> None:
         self.are_read: Callable[[str], bool] = lambda _: False  # whether all owners of a kind are known
-        self._origins: dict[GroupKey, _Origin] = {}
-        self._awaiting: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)  # groups by owner
-        self._awaited: dict[GroupKey, Collection[GroupKey]] = {}  # owners by group
+        self._known: dict[GroupKey, Ancestor] = {}
+        self._groups: defaultdict[GroupKey, set[GroupKey]] = defaultdict(set)  # by owner
+        self._above: dict[GroupKey, list[GroupKey]] = {}  # owners by group
 
     def put(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """Note an owner. Return the groups whose author may be known now."""
-        key, author = group_of_owner(meta.namespace, meta.uid), recorded_author(meta, kind)
-        controller, above = controller_of(meta.owner_references) if not author else None, None
-        if controller is not None:
-            of = f"{controller.api_version}/{controller.kind}"
-            above = Owner(group_of_owner(meta.namespace, controller.uid), of)
-        origin = _Origin(author, above)
-        if self._origins.get(key) == origin:
+        """Record an owner. Return the groups that depend on it, if anything has changed."""
+        key, owner = group_of_owner(meta.namespace, meta.uid), controller_of(meta.owner_references)
+        ancestor = Ancestor(
+            author=recorded_author(meta, kind),
+            queue=queue_named_by(meta),
+            local_queue=local_queue_label(meta),
+            may_use=recorded_use(meta, kind),
+            controller=Owner.by(meta.namespace, owner) if owner is not None else None,
+        )
+        if self._known.get(key) == ancestor:
             return ()
-        self._origins[key] = origin
-        return tuple(self._awaiting.get(key, ()))
+        self._known[key] = ancestor
+        return tuple(self._groups.get(key, ()))
 
     def drop(self, namespace: str, uid: str) -> None:
-        self._origins.pop(group_of_owner(namespace, uid), None)
+        self._known.pop(group_of_owner(namespace, uid), None)
 
-    def of(self, owners: Iterable[Owner], group: GroupKey) -> str:
-        """Return the author of the first owner that has one; empty if none has."""
-        ends: set[GroupKey] = set()
-        for owner in owners:
-            author, end = self.nearest(owner)
-            if author:
-                self.forget(group)
-                return author
-            ends.add(end.key)
-        if ends != self._awaited.get(group, set()):
-            self.forget(group)
-            self._awaited[group] = ends
-            for key in ends:
-                self._awaiting[key].add(group)
-        return ""
+    def follow(self, group: GroupKey, owners: Iterable[Owner]) -> None:
+        """Record the owners of a group, on which, and on those above them, it depends from now on."""
+        above = [owner.key for owner, _ in self._chain(owners)]
+        if above == self._above.get(group, []):
+            return
+        for key in self._above.pop(group, ()):
+            take_out(self._groups, key, group)
+        if above:
+            self._above[group] = above
+            for key in above:
+                self._groups[key].add(group)
+
+    def author(self, owners: Iterable[Owner]) -> str:
+        """Return the author of the first owner that has one, nearest first; empty if none has."""
+        authors = (known.author for _, known in self._chain(owners) if known is not None)
+        return next(filter(None, authors), "")
+
+    def naming_queue(self, owners: Iterable[Owner]) -> Ancestor:
+        """Return the nearest owner that names a queue or a LocalQueue; an empty one if none does."""
+        known = (known for _, known in self._chain(owners) if known is not None)
+        return next((each for each in known if each.queue or each.local_queue), NO_ANCESTOR)
 
     def are_coming(self, owners: Iterable[Owner]) -> bool:
-        """Return whether no author is known, and an owner of a watched kind has not come yet."""
-        found = [self.nearest(owner) for owner in owners]
-        missing = (end.key not in self._origins and self.are_read(end.kind) for _, end in found)
-        return not any(author for author, _ in found) and any(missing)
+        """Return whether an owner of a watched kind has not come yet."""
+        return any(known is None and self.are_read(owner.kind) for owner, known in self._chain(owners))
 
-    def forget(self, group: GroupKey) -> None:
-        """Record that the group awaits no author."""
-        for owner in self._awaited.pop(group, ()):
-            take_out(self._awaiting, owner, group)
+    def _chain(self, owners: Iterable[Owner]) -> Iterator[tuple[Owner, Ancestor | None]]:
+        """Yield each owner and those above it, nearest first; with None, one that is not known."""
+        for owner in owners:
+            above: Owner | None = owner
+            for _ in range(_MOST_OWNERS):
+                if above is None:
+                    break
+                known = self._known.get(above.key)
+                yield above, known
+                above = known.controller if known is not None else None
 
-    def nearest(self, owner: Owner) -> tuple[str, Owner]:
-        """Return the author of an owner, or of the nearest one above it, and the last owner looked up."""
-        for _ in range(_MOST_OWNERS):
-            origin = self._origins.get(owner.key)
-            if origin is None or origin.controller is None:
-                return origin.author if origin is not None else "", owner
-            owner = origin.controller
-        return "", owner
+
+NO_ANCESTOR = Ancestor()

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from extender.api.objects.base import Meta
+from extender.api.objects.base import OwnerReference
 from extender.domain.ledger.group_infos import GroupInfos
 from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
-from extender.domain.model.queue_of_group import LocalQueueLabel, local_queue_label
+from extender.domain.model.queue_of_group import LocalQueueLabel, QueueOfOwner
 from extender.domain.model.records import GroupKey, GroupRecord, PodRecord, group_of_owner
 from extender.domain.model.resources import Resources
 from extender.domain.queues.local_queues import Activity, LocalQueueRecord, activity_of
@@ -112,7 +112,7 @@ class GroupQueries:
         """Return the user who made an owner of pods; empty if that is not known."""
         with self._lock:
             counts, owner = self._registry.authors_count, Owner(group_of_owner(namespace, uid))
-            return self._registry.authors.nearest(owner)[0] if counts else ""
+            return self._registry.ancestors.author([owner]) if counts else ""
 
     def may_be_left(self, key: GroupKey) -> bool:
         """Return whether a group has no members of Muster.
@@ -169,6 +169,12 @@ class QueueQueries:
             group = self._registry.groups.get(GroupKey(f"{namespace}/{name}"))
             return self._registry.routes.queue_of(group) if group is not None and group.record else None
 
+    def of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
+        owners, ancestors = [Owner.by(namespace, controller)], self._registry.ancestors
+        with self._lock:
+            named = ancestors.naming_queue(owners)
+            return QueueOfOwner(named.queue, named.local_queue, not ancestors.are_coming(owners))
+
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         with self._lock:
             return self._registry.takes_namespace(queue, namespace)
@@ -211,9 +217,9 @@ class QueueQueries:
         with self._lock:
             return dict(self._infos.usage.of_local.get(key, {}))
 
-    def local_queue_named_by(self, namespace: str, meta: Meta) -> LocalQueueRecord | None:
+    def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         with self._lock:
-            return self._registry.routes.ways.local_queue(namespace, local_queue_label(meta))
+            return self._registry.routes.ways.local_queue(namespace, label)
 
     def take_changed_local_queues(self) -> Collection[str]:
         """Return the changed LocalQueues since the last call, except for numbers in decisions."""

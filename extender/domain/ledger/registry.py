@@ -10,7 +10,7 @@ from extender.api.objects.cluster import PriorityClass
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.shape import VOLCANO_JOB, KindName
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.jobs import Authors, Jobs, Owner, Runtimes
+from extender.domain.ledger.jobs import Ancestors, Jobs, Owner, Runtimes
 from extender.domain.ledger.routes import Routes
 from extender.domain.model.ownership import OwnerRecord, is_shared
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
@@ -123,11 +123,11 @@ class Registry:
         self.jobs = Jobs()
         self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # whose jobs others let go
         self.runtimes = Runtimes()
-        self.routes = Routes()
+        self.ancestors = Ancestors()
+        self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))
         self.queues = Queues()
         self.taken_in = TakenInGroups()
         self.owners = Owners()
-        self.authors = Authors()
         self.priorities = Priorities()
         self.markers_count = False  # whether only Muster can have written the marks on PodGroups
         self.authors_count = False  # whether nobody can have written the name of another user
@@ -184,7 +184,7 @@ class Registry:
             group.restart()
         self.taken_in.record(before, now)
         group.put_record(now, version)
-        self.routes.follow(group)
+        self.follow(group)
         self.record_arrival(group)
         self.touch(group.key)
         return True
@@ -230,6 +230,11 @@ class Registry:
         now_there = (group.key for group in changed if self.routes.queue_of(group) in queues)
         return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
+    def follow(self, group: Group) -> None:
+        """Record what a group depends on, so that it is touched when that changes."""
+        self.ancestors.follow(group.key, self._owners_of(group))
+        self.routes.follow(group)
+
     def record_arrival(self, group: Group) -> None:
         """Record the arrival of a group: if its queue is open then, it stays entitled."""
         queue = self.routes.queue_of(group)
@@ -263,7 +268,7 @@ class Registry:
         """Nothing of a group is left."""
         del self.groups[group.key]
         self.routes.forget(group)
-        self.authors.forget(group.key)
+        self.ancestors.follow(group.key, ())
 
     def take_dirty(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
         """Return the groups that changed since the last call, in that order, and which of them only moved."""
@@ -304,9 +309,8 @@ class Registry:
         record = self.queues.get(queue)
         if not self.users_count or record is None or not record.restricted:
             return True
-        recorded = {
-            each.may_use for each in (self.jobs.get(group.key), group.owner, group.record) if each is not None
-        }
+        noted = self.jobs.get(group.key), group.owner, group.record, self.routes.named_above(group)
+        recorded = {each.may_use for each in noted if each is not None}
         members = [pod for pod in group.pods.values() if pod.waiting] or group.pods.values()
         pods = {pod.may_use if not pod.to_be else "" for pod in members}
         return self.uses_count and (queue in recorded or pods == {queue})
@@ -321,7 +325,7 @@ class Registry:
             return ""
         if group.record is not None and group.record.submitter:
             return group.record.submitter
-        if author := self.authors.of(self._owners_of(group), group.key):
+        if author := self.ancestors.author(self._owners_of(group)):
             return author
         authors = {pod.author for pod in group.pods.values() if not (pod.to_be or pod.is_replaced)}
         return authors.pop() if len(authors) == 1 else ""
@@ -354,9 +358,9 @@ class Registry:
         return (key, *shared)
 
     def awaits_controller(self, group: Group) -> bool:
-        """Return whether the owner of its pods is unknown yet.
+        """Return whether an owner of its pods is unknown yet.
 
-        With it, the gang size or a limited user is unknown.
+        With it, the gang size, the queue or a limited user is unknown.
         """
         if group.last_record is not None or group.job is not None:
             return False
@@ -364,8 +368,9 @@ class Registry:
         if group.owner is None and any(self.owners.is_read(controller) for controller in controllers):
             return True
         queue = self.queues.get(self.routes.queue_of(group))
-        is_limited = self.authors_count and queue is not None and queue.limits.user != Limit()
-        return is_limited and self.authors.are_coming(self._owners_of(group))
+        asks_user = self.authors_count and queue is not None and queue.limits.user != Limit()
+        is_asked = not self.routes.names_queue(group) or (asks_user and not self.submitter_of(group))
+        return is_asked and self.ancestors.are_coming(self._owners_of(group))
 
     def settle_defaults(self, group: Group) -> None:
         """Record the defaults of its namespace and its queue for its size."""

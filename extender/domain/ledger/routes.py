@@ -1,11 +1,11 @@
-"""Routes of groups into queues: by their own field, by a LocalQueue, or by their namespace."""
+"""Routes of groups into queues: by their own field, a LocalQueue, an owner, or their namespace."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.jobs import take_out
+from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, take_out
 from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
@@ -83,7 +83,14 @@ class LocalQueues:
 
 
 class Routes:
-    def __init__(self) -> None:
+    """Routes by namespace, by LocalQueue and by owner.
+
+    Attributes:
+        named_above: Returns the nearest owner of a group that names a queue.
+    """
+
+    def __init__(self, named_above: Callable[[Group], Ancestor]) -> None:
+        self.named_above = named_above
         self._named_queues: dict[str, str] = {}  # by namespace: the queue that its annotation names
         self._quota_queues: Mapping[str, str] = {}  # by namespace: the queue that its quota gives it
         self.local_queues = LocalQueues()
@@ -121,7 +128,7 @@ class Routes:
     def follow(self, group: Group) -> None:
         """Note what a group names, so that it is found when that changes."""
         self._groups_in[group.namespace].add(group.key)
-        self.local_queues.follow(group.key, group.namespace, _label_of(group))
+        self.local_queues.follow(group.key, group.namespace, self._named_by(group).local_queue)
 
     def forget(self, group: Group) -> None:
         take_out(self._groups_in, group.namespace, group.key)
@@ -152,11 +159,12 @@ class Routes:
 
     def label_of(self, group: Group) -> LocalQueueLabel | None:
         """Return the label by which a group comes into its queue; None if no LocalQueue leads it there."""
-        return _label_of(group) if self.local_queue_of(group) is not None else None
+        return self._named_by(group).local_queue if self.local_queue_of(group) is not None else None
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
         """Return the LocalQueue of a group, existing or not; None: it names none, or its queue itself."""
-        return None if _named_by(group) else self.ways.local_queue(group.namespace, _label_of(group))
+        named = self._named_by(group)
+        return None if named.queue else self.ways.local_queue(group.namespace, named.local_queue)
 
     def queue_of(self, group: Group) -> str:
         """Return the queue of a group; after its PodGroup is gone, still the queue that it named.
@@ -166,21 +174,24 @@ class Routes:
         """
         if group.started_in:
             return group.started_in
-        return self.ways.queue_of(group.namespace, _named_by(group), _label_of(group)) or DEFAULT_QUEUE
+        named = self._named_by(group)
+        return self.ways.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
+
+    def names_queue(self, group: Group) -> bool:
+        """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""
+        own = _names_of(group)
+        return bool(own.queue or own.local_queue)
+
+    def _named_by(self, group: Group) -> Ancestor:
+        """Return the names that count: its own, else those of the nearest owner that has any."""
+        return _names_of(group) if self.names_queue(group) else self.named_above(group)
 
 
-def _named_by(group: Group) -> str:
-    """Return the queue that a group names itself; empty if it names none."""
-    if group.last_record is not None:
-        return explicit_queue(group.last_record.queue)
-    if group.job is not None:
-        return group.job.queue
-    return next((pod.queue for pod in group.pods.values()), "")
-
-
-def _label_of(group: Group) -> LocalQueueLabel | None:
-    if group.last_record is not None:
-        return group.last_record.local_queue
-    if group.job is not None:
-        return group.job.local_queue
-    return next((pod.local_queue for pod in group.pods.values()), None)
+def _names_of(group: Group) -> Ancestor:
+    """Return the queue and LocalQueue that a group names itself: by its PodGroup, its job, or its pods."""
+    if (record := group.last_record) is not None:
+        return Ancestor(queue=explicit_queue(record.queue), local_queue=record.local_queue)
+    if (job := group.job) is not None:
+        return Ancestor(queue=job.queue, local_queue=job.local_queue)
+    pod = next(iter(group.pods.values()), None)
+    return NO_ANCESTOR if pod is None else Ancestor(queue=pod.queue, local_queue=pod.local_queue)

@@ -31,6 +31,17 @@ def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
     return None
 
 
+class QueueOfOwner(NamedTuple):
+    """The names by which the owners of an object lead into a queue: those of the nearest that has any."""
+
+    queue: str
+    local_queue: LocalQueueLabel | None
+    is_known: bool  # whether all owners have been read
+
+
+NO_QUEUE_OF_OWNER = QueueOfOwner("", None, is_known=True)
+
+
 # ---- Which queue took a group in, noted on the PodGroup so that it is known after that queue is gone; with
 # the UID of the group, so that it does not count for a copy from a file or a backup.
 

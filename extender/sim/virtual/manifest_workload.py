@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import CHECKPOINT, GATE, GROUP_ANNOTATION, ROOT_QUEUE
+from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
@@ -181,6 +182,11 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         entering=tuple(entering.items()),
         owners=_all((owner for name in _OWNERS for owner in made[name]), Workload),
         controllers=tuple((JobKind(*name), job) for name in controllers for job in _all(made[name], AnyJob)),
+        ancestors=tuple(
+            (kind, msgspec.convert(owner.object["metadata"], Meta))
+            for api_version, kind in WORKLOADS
+            for owner in made[api_version, kind]
+        ),
         groups=tuple(coming.values()),
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(arriving),

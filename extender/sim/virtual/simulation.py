@@ -127,6 +127,8 @@ class Simulation(VirtualCluster):
         for local in workload.local_queues:
             intake.set_local_queue(local)
         intake.set_quota_namespaces(dict(workload.entering))
+        for kind_name, meta in workload.ancestors:
+            intake.set_ancestor(kind_name, meta)
         for owner in workload.owners:
             intake.set_owner(owner)
         for kind, controller in workload.controllers:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
@@ -123,7 +124,8 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     Attributes:
         quotas: ResourceQuotas without usage.
         entering: Namespaces, each with the queue of its quota.
-        owners, makers: The controllers of pods, among them jobs.
+        owners, controllers: The controllers of pods, among them jobs.
+        ancestors: Objects that own pods, or own what does, each with its kind.
         unasked: Objects that Muster is not asked to start.
         notes: Facts about the files.
     """
@@ -138,6 +140,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     entering: tuple[tuple[str, str], ...] = ()
     owners: tuple[Workload, ...] = ()
     controllers: tuple[tuple[JobKind, AnyJob], ...] = ()
+    ancestors: tuple[tuple[str, Meta], ...] = ()
     groups: tuple[GroupArrival, ...] = ()
     members: tuple[PodArrival, ...] = ()
     jobs: tuple[JobArrival, ...] = ()

@@ -1,12 +1,22 @@
-"""Users of groups whose PodGroups name none: authors of the owners of pods, nearest first."""
+"""Users and queues of groups that name none themselves: those of the owners of pods, nearest first."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference
-from extender.api.objects.queues import PodGroup, QueueLimits, RunningLimit
-from extender.domain.model.reasons import Verdict
+from extender.api.objects.queues import (
+    LocalQueue,
+    LocalQueueSpec,
+    PodGroup,
+    PodGroupSpec,
+    QueueLimits,
+    RunningLimit,
+)
+from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World, key
 from tests.rows import each_of
@@ -39,7 +49,7 @@ def user(world: World, group: str = WEB) -> str:
 def world(*owners: Owner) -> World:
     there = World(node("n"), queue("q"), pod("web-0", owner="web", queue="q"), auto_groups=True)
     for kind, meta in owners:
-        there.ledger.intake.set_author(kind, meta)
+        there.ledger.intake.set_ancestor(kind, meta)
     return there
 
 
@@ -62,9 +72,9 @@ def test_the_nearest_author_counts(owners: list[Owner], author: str) -> None:
 def test_an_author_that_is_known_late_counts() -> None:
     there = world(web())
     assert user(there) == ""
-    there.ledger.intake.set_author(*deployment("Deployment/ann"))
+    there.ledger.intake.set_ancestor(*deployment("Deployment/ann"))
     assert user(there) == "ann"
-    there.ledger.intake.drop_author(NAMESPACE, "uid-d")
+    there.ledger.intake.drop_ancestor(NAMESPACE, "uid-d")
     there.ledger.registry.touch(key(WEB))
     assert user(there) == ""
 
@@ -75,10 +85,10 @@ def test_pods_wait_for_an_author_that_is_about_to_be_known_where_that_matters(is
     there = world(web())
     limits = QueueLimits(per_user=RunningLimit(groups=1)) if is_limited else None
     there.add(queue("q", limits=limits))
-    there.ledger.registry.authors.are_read = lambda kind: kind == "apps/v1/Deployment"
+    there.ledger.registry.ancestors.are_read = lambda kind: kind == "apps/v1/Deployment"
     assert there.settle().verdict(WEB) is (Verdict.WAITING if is_limited else Verdict.STARTING)
     assert there.ledger.groups.auto_group(key(WEB)).lives is not is_limited
-    there.ledger.intake.set_author(*deployment(""))
+    there.ledger.intake.set_ancestor(*deployment(""))
     assert there.settle().verdict(WEB) is Verdict.STARTING
 
 
@@ -86,9 +96,9 @@ def test_nothing_is_kept_of_groups_and_owners_that_are_gone() -> None:
     there = world(web())
     assert user(there) == ""
     there.delete("web-0").settle()
-    there.ledger.intake.drop_author(NAMESPACE, "uid-web")
-    authors = there.ledger.registry.authors
-    assert not any(reserved for reserved in vars(authors).values() if reserved is not authors.are_read)
+    there.ledger.intake.drop_ancestor(NAMESPACE, "uid-web")
+    ancestors = there.ledger.registry.ancestors
+    assert not any(reserved for reserved in vars(ancestors).values() if reserved is not ancestors.are_read)
 
 
 def test_no_author_counts_that_users_may_have_forged() -> None:
@@ -108,7 +118,7 @@ def of_operator(submitter: str = "") -> PodGroup:
 @each_of(("", "ann"), ("bob", "bob"))
 def test_the_author_of_its_owner_is_the_user_of_an_operators_group(submitter: str, author: str) -> None:
     there = World(queue("q"), of_operator(submitter))
-    there.ledger.intake.set_author(*made("j", "Job", "Job/ann"))
+    there.ledger.intake.set_ancestor(*made("j", "Job", "Job/ann"))
     assert user(there, "g") == author
 
 
@@ -119,3 +129,74 @@ def test_pods_that_a_pod_makes_have_its_author() -> None:
     of_driver = [OwnerReference("v1", "Pod", "driver", "uid-driver", True)]
     there.add(driver, replace(executor, metadata=replace(executor.metadata, owner_references=of_driver)))
     assert user(there, "podgroup-uid-driver") == "ann"
+
+
+# ---- queues
+
+
+def naming(owner: Owner, queue: str = "", local: str = "", may_use: str = "") -> Owner:
+    """Return an owner that names a queue or a LocalQueue."""
+    kind, meta = owner
+    notes = {key: text for key, text in ((keys.QUEUE, queue), (keys.MAY_USE, may_use)) if text}
+    return kind, replace(meta, annotations=notes, labels={keys.LOCAL_QUEUE: local} if local else {})
+
+
+def in_queues(*owners: Owner, own: str = "", more: Sequence[Any] = ()) -> World:
+    """Return a world with a pod `web-0` that names queue `own`, and its owners."""
+    local = LocalQueue(Meta("door", NAMESPACE), LocalQueueSpec("team"))
+    there = World(*map(queue, ("default", "q", "other", "team")), local, *more, auto_groups=True)
+    there.ledger.intake.review_users()
+    there.ledger.intake.trust_uses(True)
+    for kind, meta in owners:
+        there.ledger.intake.set_ancestor(kind, meta)
+    return there.add(pod("web-0", owner="web", queue=own)).settle()
+
+
+@each_of(
+    ([naming(web(), "q"), deployment("")], "", "q"),
+    ([web(), naming(deployment(""), "q")], "", "q"),
+    ([naming(web(), "q"), naming(deployment(""), "other")], "", "q"),
+    ([naming(web(), local="door"), naming(deployment(""), "other")], "", "team"),
+    ([web(), naming(deployment(""), "q")], "other", "other"),
+    ([web(), naming(deployment("", namespace="x"), "q")], "", "default"),
+    ([web(), deployment("")], "", "default"),
+)
+def test_a_group_is_in_the_queue_of_the_nearest_owner(owners: list[Owner], own: str, queue: str) -> None:
+    assert in_queues(*owners, own=own).decision(WEB).queue == queue
+
+
+def test_pods_wait_for_an_owner_that_is_about_to_be_known_and_may_name_a_queue() -> None:
+    there = World(node("n"), queue("default"), queue("q"), auto_groups=True)
+    there.ledger.intake.set_ancestor(*web())
+    there.ledger.intake.expect_ancestors(lambda kind: kind == "apps/v1/Deployment")
+    assert there.add(pod("web-0", owner="web")).settle().verdict(WEB) is Verdict.WAITING
+    there.ledger.intake.set_ancestor(*naming(deployment(""), "q"))
+    decision = there.settle().decision(WEB)
+    assert (decision.queue, decision.verdict) == ("q", Verdict.STARTING)
+
+
+def test_a_waiting_group_follows_when_its_owner_names_another_queue() -> None:
+    there = in_queues(web(), naming(deployment(""), "q"))
+    there.add(queue("other", spec_state="Closed"))
+    there.ledger.intake.set_ancestor(*naming(deployment(""), "other"))
+    assert there.settle().decision(WEB).queue == "other"
+
+
+@each_of(
+    ("", Reason.QUEUE_NOT_ALLOWED),
+    ("q/Deployment", None),
+    ("other/Deployment", Reason.QUEUE_NOT_ALLOWED),
+)
+def test_a_restricted_queue_asks_for_the_record_on_the_owner_that_names_it(
+    may_use: str, reason: Reason | None
+) -> None:
+    above = naming(deployment(""), "q", may_use=may_use)
+    there = in_queues(web(), above, more=[node("n"), queue("q", restricted=True)])
+    assert there.decision(WEB).reason is reason
+
+
+def test_a_podgroup_without_a_queue_is_in_that_of_its_owner() -> None:
+    there = World(queue("default"), queue("q"))
+    there.ledger.intake.set_ancestor(*naming(made("j", "Job"), "q"))
+    of_job = replace(of_operator(), spec=PodGroupSpec(1, queue="default"))
+    assert there.add(of_job).settle().decision("g").queue == "q"
