@@ -14,6 +14,7 @@ from msgspec.structs import fields
 from extender import __version__
 from extender.api import keys
 from extender.api.configuration import Configuration
+from extender.api.keys import MANAGED
 from extender.api.objects.queues import Estimate, QueueSpec, QueueStatus, WaitingStatus
 from extender.api.units import as_seconds
 from extender.api.workloads.table import WORKLOADS
@@ -143,7 +144,8 @@ def test_each_install_leaves_out_only_the_other() -> None:
     for install, other in zip(INSTALLS, reversed(INSTALLS), strict=True):
         left_out = everything - reached(ROOT / "install" / install)
         folders = {str(path.parent.relative_to(ROOT / "manifests")) for path in left_out}
-        assert folders == {other, *COMPONENTS}
+        assert folders - {"adoption"} == {other, *COMPONENTS}
+        assert ("adoption" in folders) is (install == "default-scheduler"), "its pods need no adoption"
 
 
 def reached(folder: Path) -> set[Path]:
@@ -652,10 +654,12 @@ def test_the_scheduler_reads_what_muster_writes_on_loopback() -> None:
     assert client["kubeconfig"] == f"{folder}/kubeconfig"
 
 
-def test_no_pod_is_changed_at_its_creation_unless_a_component_says_so() -> None:
+def test_no_pod_is_changed_at_its_creation_unless_its_namespace_is_adopted() -> None:
     for path in reached(ROOT / "install" / "sidecar"):
-        kinds = {document["kind"] for document in documents(path)}
-        assert not {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} & kinds
+        for document in documents(path):
+            if document["kind"] == "MutatingAdmissionPolicy":
+                selector = document["spec"]["matchConstraints"]["namespaceSelector"]
+                assert selector["matchLabels"] == {MANAGED: "true"}
     assert not any(
         "pods" in rule["resources"]
         for document in documents(ROOT / "manifests" / "webhooks" / "mutating.yaml")

@@ -55,7 +55,7 @@ def test_an_overlay_names_image_and_components() -> None:
     before = [each for each in release.MANIFESTS if each.kubernetes == release.BEFORE]
     made = [json.loads(release.overlay(each, release.image(f"a/b:1@{DIGEST}"), "../x")) for each in before]
     assert [(each["resources"], each["components"]) for each in made] == [
-        (["../x/install/sidecar"], []),  # no pod gets a gate there
+        (["../x/install/sidecar"], ["../x/manifests/older-kubernetes"]),
         (["../x/install/default-scheduler"], ["../x/manifests/older-kubernetes"]),
     ]
     assert all(

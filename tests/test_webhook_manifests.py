@@ -62,7 +62,7 @@ def test_every_path_is_called_and_every_call_has_a_path() -> None:
 @each_of("/jobs/validate", "/jobs/mutate", "/pods/validate", "/pods/mutate")
 def test_every_way_to_name_a_group_or_a_queue_is_sent(path: str) -> None:
     for webhook in WEBHOOKS:
-        if webhook["clientConfig"]["service"]["path"] != path:
+        if webhook["clientConfig"]["service"]["path"] != path or webhook["name"].startswith("adoption."):
             continue
         ours = webhook["matchConditions"][0]["expression"]
         names = Configuration().scheduler_names

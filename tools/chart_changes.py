@@ -7,17 +7,17 @@ Change = tuple[str, str]
 # Folders of manifests/jobs/ that an install has on request.
 FURTHER_JOBS = ("jobset", "kubeflow", "ray", "spark", "trainer")
 JOB_KINDS = ("batch", *FURTHER_JOBS)
-VIEW = 'and .Values.view.enabled (eq .Values.install "sidecar")'
 GATES_OF_THE_API_SERVER = 'semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version'
 WHEN = {
     ".": "",
     "crds": ".Values.crds.install",
     "sidecar": 'eq .Values.install "sidecar"',
     "gates": 'and (eq .Values.install "sidecar") (not .Values.view.enabled)',
+    "adoption": f'and (eq .Values.install "sidecar") ({GATES_OF_THE_API_SERVER})',
     "default-scheduler": 'eq .Values.install "default-scheduler"',
     "monitoring": ".Values.monitoring.enabled",
     "webhooks": "",
-    "older-kubernetes": f'and (semverCompare "<1.36-0" .Capabilities.KubeVersion.Version) (not ({VIEW}))',
+    "older-kubernetes": 'semverCompare "<1.36-0" .Capabilities.KubeVersion.Version',
     "cert-manager": ".Values.certManager.enabled",
     "provisioning": ".Values.provisioning.enabled",
     "overruling": ".Values.overruling.enabled",
@@ -284,6 +284,9 @@ HISTORY_VOLUME = (
 
 # What must be found in its file, by path below manifests/.
 CHANGES: dict[str, tuple[Change, ...]] = {
+    "adoption/admission-policy.yaml": (
+        ("schedulerName: 'muster'", "schedulerName: '{{ first .Values.schedulerNames }}'"),
+    ),
     "gates/admission-policy.yaml": (OURS,),
     "default-scheduler/admission-policy.yaml": (OURS,),
     "default-scheduler/daemonset.yaml": (*POD, REACHED, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),

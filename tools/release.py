@@ -46,7 +46,7 @@ class Manifest(NamedTuple):
 CURRENT, BEFORE = "1.36 or newer", "1.34 and 1.35"
 MANIFESTS = (
     Manifest("muster-sidecar.yaml", "sidecar", CURRENT),
-    Manifest("muster-sidecar-before-1.36.yaml", "sidecar", BEFORE, scheduler=OLDEST_SCHEDULER),
+    Manifest("muster-sidecar-before-1.36.yaml", "sidecar", BEFORE, ("older-kubernetes",), OLDEST_SCHEDULER),
     Manifest("muster-default-scheduler.yaml", "default-scheduler", CURRENT),
     Manifest("muster-default-scheduler-before-1.36.yaml", "default-scheduler", BEFORE, ("older-kubernetes",)),
 )

@@ -3,6 +3,8 @@
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"  # scheduler-plugins
 QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, annotation of a namespace
+# Label of a namespace, "true": its pods are Muster's. Annotation of a pod there, "false": it is not.
+MANAGED = "kube-muster.io/managed"
 LOCAL_QUEUE = "kube-muster.io/local-queue"  # label of a PodGroup, pod or job: a LocalQueue of its namespace
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # the same in Kueue's words
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent closes it

@@ -7,7 +7,7 @@ does. Fields that a real cluster would honour and this one cannot are refused ra
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from extender.api.keys import ENDED_PHASES, GATE, POD_SCHEDULED, SCHEDULING_GATED
+from extender.api.keys import ENDED_PHASES, GATE, MANAGED, POD_SCHEDULED, SCHEDULING_GATED
 from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
@@ -113,6 +113,11 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
     meta, gates = pod["metadata"], spec.get("schedulingGates") or []
     daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
     free = meta["namespace"] in ("kube-system", "kube-muster") or spec.get("nodeName") or daemon
+    names_none = spec["schedulerName"] == "default-scheduler" and not free
+    opts_out = at(meta, ("annotations", MANAGED)) == "false"
+    namespace = store.get(kinds.NAMESPACES, "", meta["namespace"]) or {}
+    if names_none and not opts_out and at(namespace, ("metadata", "labels", MANAGED)) == "true":
+        spec["schedulerName"] = "muster"
     ours = spec["schedulerName"] in ("muster", "volcano") and not free
     if gating and ours and {"name": GATE} not in gates:
         spec["schedulingGates"] = [*gates, {"name": GATE}]

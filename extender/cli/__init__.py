@@ -15,7 +15,7 @@ from extender.cli.queue import q, queue
 from extender.cli.report import report
 from extender.cli.run import run
 from extender.cli.settings import serve
-from extender.cli.setup import certificates, migrate
+from extender.cli.setup import certificates, migrate, namespace
 from extender.cli.simulate import plan, simulate
 from extender.cli.why import why
 
@@ -29,7 +29,7 @@ def version() -> None:
 _SECTIONS = {
     "Try it": (run, simulate, plan),
     "Jobs and queues": (why, job, podgroup, pg, hold, resume, queue, q, report, dashboard),
-    "Installation": (check, serve, certificates, migrate, dump, replay),
+    "Installation": (check, namespace, serve, certificates, migrate, dump, replay),
     "This program": (completion, version),
 }
 _EXAMPLES = """\b

@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
+from extender.api.keys import AUTHORITY, CERTIFICATE, KEY, MANAGED, QUEUE
 from extender.api.setting_kinds import Kind, within
 from extender.api.units import as_seconds
 from extender.cli.access import Flags, access_flags, opened
-from extender.cli.output import InvalidContent, Json, checked, echo
+from extender.cli.output import (
+    CLIENT,
+    SERVER,
+    InvalidContent,
+    Json,
+    checked,
+    dry_run_flag,
+    echo,
+    show_done,
+)
 
 if TYPE_CHECKING:
     from extender.webhooks.certificates import Pair
@@ -73,6 +82,55 @@ def _write(folder: Path, pair: "Pair") -> None:
         path = folder / name
         path.touch(mode=0o600 if name == KEY else 0o644)
         path.write_bytes(data)
+
+
+@click.group()
+def namespace() -> None:
+    """Adopt namespaces: their pods need no schedulerName."""
+
+
+@namespace.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--queue", metavar="NAME", help="The queue of pods, groups and jobs there that name none.")
+@dry_run_flag
+@access_flags
+def adopt(names: tuple[str, ...], queue: str | None, **flags: Any) -> None:
+    """Give new pods without a scheduler of their own to Muster.
+
+    Pods of DaemonSets, and with the annotation kube-muster.io/managed: "false", stay as they are.
+    """
+    metadata: Json = {"labels": {MANAGED: "true"}}
+    if queue:
+        metadata["annotations"] = {QUEUE: queue}
+    _patch_namespaces(names, metadata, "adopted", queue, **flags)
+
+
+@namespace.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@dry_run_flag
+@access_flags
+def release(names: tuple[str, ...], **flags: Any) -> None:
+    """Leave new pods to the cluster's scheduler again.
+
+    The queue of a namespace stays.
+    """
+    _patch_namespaces(names, {"labels": {MANAGED: None}}, "released", **flags)
+
+
+def _patch_namespaces(
+    names: tuple[str, ...], metadata: Json, done: str, queue: str | None = None, *, dry_run: str, **flags: Any
+) -> None:
+    with opened(Flags(**flags)) as place:
+        from extender.cli.lookup import fetch
+        from extender.kube.resources import NAMESPACES, QUEUES
+
+        if queue:
+            fetch(place.reader, QUEUES, "", queue, Json)
+        for name in names:
+            fetch(place.reader, NAMESPACES, "", name, Json)
+            if dry_run != CLIENT:
+                place.editor.patch(NAMESPACES, "", name, {"metadata": metadata}, dry_run == SERVER)
+            show_done(name, done, dry_run, "namespace")
 
 
 _PLURALS = (

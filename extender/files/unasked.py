@@ -20,7 +20,7 @@ from extender.api.workloads.shape import POD, Json, WorkloadRow, spoken_kind
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery import kinds
 from extender.apimachinery.objects import typed
-from extender.domain.model.ownership import controller_of
+from extender.domain.model.ownership import controller_of, is_adopted
 from extender.domain.model.shapes import Shapes
 from extender.domain.queues.local_queues import QueueWays, records_by_key
 from extender.domain.queues.quota_records import QuotaPlan
@@ -54,12 +54,21 @@ class QueuesOfJobs:
         for (kind, name), recorded in self._annotations.items():
             if kind == kinds.NAMESPACES.name and recorded.get(QUEUE):
                 of_namespace[name] = recorded[QUEUE]
+        found = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
+        self._adopted = {each["name"] for each in found if is_adopted(each.get("labels") or {})}
         local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._ways = QueueWays(lambda namespace: of_namespace.get(namespace, ""), local_queues)
 
     def of(self, job: JobRecord) -> str:
         """Return the queue of a job; empty for one that names none."""
         return queue_of_job(job, self._ways)
+
+    def manages(self, job: JobRecord) -> bool:
+        """Return whether Muster manages a job, by its default rules."""
+        return JobRules().manage(job, self.of(job), self.adopts(job.namespace))
+
+    def adopts(self, namespace: str) -> bool:
+        return namespace in self._adopted
 
     def defaults_of(self, job: JobRecord) -> Defaults:
         """Return the defaults of its namespace and its queue for the size of gangs."""
@@ -124,8 +133,9 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
 
 
 def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJobs) -> Iterator[str]:
+    adopted = (DEFAULT_SCHEDULER,) if queues.adopts(obj["metadata"].get("namespace", "")) else ()
     named = _schedulers(obj, row)
-    if wrong := [scheduler for scheduler in named if scheduler not in SCHEDULERS]:
+    if wrong := [scheduler for scheduler in named if scheduler not in (*SCHEDULERS, *adopted)]:
         instead = "" if wrong[0] == DEFAULT_SCHEDULER else f" instead of {wrong[0]}"
         yield f"add schedulerName: muster{instead} to {_where(obj, row)}"
     if row is None or not waits:
@@ -139,7 +149,7 @@ def _missing(obj: Json, row: WorkloadRow | None, waits: bool, queues: QueuesOfJo
         yield "suspended jobs of this version are not played here"
     elif not queue:
         yield f"add the annotation {QUEUE}: {DEFAULT_QUEUE}, or that of another queue, to its metadata"
-    elif not wrong and not record.fault and not JobRules().manage(record, queue):
+    elif not wrong and not record.fault and not queues.manages(record):
         yield "its pods name a PodGroup, so they wait in that once spec.suspend is false"
 
 

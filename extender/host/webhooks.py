@@ -51,7 +51,6 @@ class Webhooks:
                 partial(self._identity.use_for, Path(callers)) if callers else self._identity.use,
                 connection.server_time,
             )
-        schedulers = frozenset(configuration.scheduler_names)
         lane = BoundedSemaphore(IN_LANE)
         sources = Sources(
             LookUps(api.queue, lane=lane).find,
@@ -60,7 +59,8 @@ class Webhooks:
         )
         latest, depth = partial(Latest, ledger, sources), configuration.max_queue_depth
         may_use = access_reviews(api)
-        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs)
+        schedulers, gated = configuration.scheduler_names, configuration.view_listen is None
+        rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, gated)
         self._reviewer = Reviewer(rules.paths(), synced)
         ledger.intake.review_users()
         self._server: WebhookServer | None = None

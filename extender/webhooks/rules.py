@@ -3,7 +3,7 @@
 They concern defaults, whether the queue takes the object, and who may use it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -71,7 +71,7 @@ from extender.domain.admission.submission import (
     unread_annotations,
 )
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.ownership import controller_of, group_name, podgroup_name
+from extender.domain.model.ownership import controller_of, group_name, is_adoptable, podgroup_name
 from extender.domain.model.queue_of_group import (
     author_record,
     explicit_queue,
@@ -160,7 +160,9 @@ class AdmissionRules:
 
     Attributes:
         latest: Reads queues as they are now, for one review.
+        schedulers: Values of spec.schedulerName; the first is that of pods in adopted namespaces.
         runs_volcano_jobs: Whether Muster runs Volcano Jobs, and not Volcano.
+        gated: Whether pods wait behind gates, and not in the scheduler's view.
     """
 
     def __init__(
@@ -168,9 +170,10 @@ class AdmissionRules:
         ledger: Ledger,
         latest: Callable[[], Latest],
         may_use: MayUse,
-        schedulers: frozenset[str],
+        schedulers: Sequence[str],
         max_depth: int,
         runs_volcano_jobs: Callable[[], bool],
+        gated: bool = True,
     ) -> None:
         self._ledger = ledger
         self._latest = latest
@@ -178,6 +181,7 @@ class AdmissionRules:
         self._schedulers = schedulers
         self._max_depth = max_depth  # levels of queues below root
         self._runs_volcano_jobs = runs_volcano_jobs
+        self._gated = gated
 
     def paths(self) -> dict[str, Path]:
         return {
@@ -400,11 +404,14 @@ class AdmissionRules:
         return ReviewOutcome(patch=recorded(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
-        if not self._ledger.pods.owns(_placed(read(request.object, NewPod), request)):
+        pod, user = _placed(read(request.object, NewPod), request), request.user_info.username
+        flagged = DEFAULT_SCHEDULER in self._schedulers  # it extends the cluster's own, and adopts nothing
+        adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not flagged and is_adoptable(pod)
+        if not (adopts or self._ledger.pods.owns(pod)):
             return ReviewOutcome()
-        flagged = DEFAULT_SCHEDULER in self._schedulers
-        pod, user = read(request.object, dict[str, Any]), request.user_info.username
-        return ReviewOutcome(patch=pod_defaults(pod, flagged, user))
+        scheduler = self._schedulers[0] if adopts else ""
+        given = read(request.object, dict[str, Any])
+        return ReviewOutcome(patch=pod_defaults(given, user, scheduler, self._gated, flagged))
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod = _placed(read(request.object, NewPod), request)

@@ -297,6 +297,13 @@ def without_policies(site: Installation) -> None:
     site.of("mutatingadmissionpolicies").clear()
 
 
+def adopted_without_policy(site: Installation) -> None:
+    policies = site.of("mutatingadmissionpolicies")
+    policies[:] = [each for each in policies if each["metadata"]["name"] != "kube-muster-adoption"]
+    labels = {"kube-muster.io/managed": "true"}
+    site.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels}})
+
+
 def ill_typed(site: Installation) -> None:
     warnings = {"expressionWarnings": [{"warning": "undefined field 'x'"}]}
     site.of("mutatingadmissionpolicies")[0]["status"] = {"typeChecking": warnings}
@@ -704,6 +711,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (without_uses, "policies", "kube-muster-uses is missing, so nothing starts in restricted queues"),
         (without_authors, "policies", "kube-muster-authors is missing, so no user is known"),
         (without_policies, "policies", "no policy puts gates on pods"),
+        (adopted_without_policy, "adoption", "no policy gives pods in team Muster's scheduler"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),
         (
@@ -764,7 +772,8 @@ def test_an_older_cluster_has_a_webhook_in_place_of_the_policy(
     path = MANIFESTS / "older-kubernetes" / "pod-webhook.yaml"
     registered = site.put(yaml.safe_load(path.read_text()))
     (served,) = site.of("validatingwebhookconfigurations")[0]["webhooks"]
-    registered["webhooks"][0]["clientConfig"] = served["clientConfig"]
+    for webhook in registered["webhooks"]:
+        webhook["clientConfig"] = served["clientConfig"]
     assert faults(check()) == {}
 
 

@@ -84,8 +84,6 @@ def test_pods_need_no_gates_with_the_view(site: Installation, tmp_path: Path) ->
 def test_what_still_puts_gates_on_pods_is_to_be_deleted(site: Installation, tmp_path: Path) -> None:
     for each in yaml.safe_load_all((MANIFESTS / "gates" / "admission-policy.yaml").read_text()):
         site.put(each)
-    for each in yaml.safe_load_all((MANIFESTS / "older-kubernetes" / "pod-webhook.yaml").read_text()):
-        site.put(each)
     wrong = [each for each in found(site, tmp_path) if each[0] == "wrong"]
     left = [(message.split()[0], todo.partition(";")[0]) for _, message, todo in wrong]
     assert left == [
@@ -93,7 +91,6 @@ def test_what_still_puts_gates_on_pods_is_to_be_deleted(site: Installation, tmp_
         for kind, name in (
             ("mutatingadmissionpolicies", "kube-muster-gate"),
             ("mutatingadmissionpolicybindings", "kube-muster-gate"),
-            ("mutatingwebhookconfigurations", "kube-muster-pods"),
         )
     ]
 

@@ -269,6 +269,22 @@ def test_a_job_whose_pods_another_scheduler_places_is_left_alone() -> None:
     assert world.steps == []
 
 
+@each_of(
+    ({keys.MANAGED: "true"}, {}, True),
+    ({keys.MANAGED: "false"}, {}, False),
+    ({keys.MANAGED: "true"}, {keys.MANAGED: "false"}, False),
+)
+def test_a_job_without_a_scheduler_of_its_own_waits_in_an_adopted_namespace(
+    labels: dict[str, str], of_template: dict[str, str], is_managed: bool
+) -> None:
+    plain = job("plain", scheduler="default-scheduler")
+    plain.spec["template"]["metadata"] = {"annotations": of_template}
+    world = JobWorld(node("n0", cpu="1")).submit(plain)
+    world.ledger.intake.set_namespace(Namespace(Meta(NAMESPACE, labels=labels)))
+    world.work()
+    assert bool(world.steps) is is_managed
+
+
 def test_a_job_that_names_no_queue_is_left_alone() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("free", queue="")).work()
     assert world.steps == []

@@ -55,7 +55,7 @@ WITH_GATES = {"view.enabled": "false"}
 MODES: list[tuple[str, tuple[str, ...], dict[str, str]]] = [
     ("sidecar", (), {}),
     ("sidecar", (GATES,), WITH_GATES),
-    ("sidecar", (GATES, IN_PLACE), WITH_GATES),
+    ("sidecar", (IN_PLACE,), {}),
     ("default-scheduler", (), {}),
     ("default-scheduler", (IN_PLACE,), {}),
 ]
@@ -83,7 +83,7 @@ def _whole(install: str, mode: tuple[str, ...], components: tuple[str, ...]) -> 
 VARIANTS = [
     Variant(install, _whole(install, mode, components), {"install": install, **values, **more})
     for install, mode, values in MODES
-    if set(NEEDED) <= set(mode) or (install, mode) == ("sidecar", ())  # which has no policies of that kind
+    if set(NEEDED) <= set(mode)
     for components, more in ADDED.items()
     if install == "sidecar" or components != ("history",)  # a DaemonSet has no volume for each pod
 ]
@@ -176,7 +176,7 @@ def test_the_chart_goes_to_any_namespace(variant: Variant) -> None:
     ],
 )
 def test_scheduler_names_are_set_in_one_place(kubernetes: str, gating: tuple[str, str, str]) -> None:
-    """Policy or webhook, profiles and flag must agree, or pods of a name are gated and never bound."""
+    """Policies or webhook, profiles and flag must agree, or pods of a name are gated and never bound."""
     values = {**WITH_GATES, "schedulerNames": "{muster,other}"}
     found = installs.rendered(build.release(kubernetes), values)
     by_kind = {each["kind"]: each for each in found}
@@ -198,8 +198,8 @@ def test_the_view_takes_the_place_of_gates_and_needs_no_more_rights(kubernetes: 
     )
     gone = {kind for kind, _, _ in with_gates.keys() - with_view.keys()}
     policy = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
-    assert gone == (policy if kubernetes == "1.36" else {"MutatingWebhookConfiguration"})
-    assert with_view.keys() < with_gates.keys()
+    assert gone == (policy if kubernetes == "1.36" else set())
+    assert with_view.keys() <= with_gates.keys()
     changed = {key for key, each in with_view.items() if each != with_gates[key]}
     assert {kind for kind, _, _ in changed} == {"Deployment"}
 

@@ -47,7 +47,7 @@ REGISTER = (
     Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "goes on until Ctrl-C: tests/cli/test_dashboard.py"),
     Entry(r"muster report .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_report.py"),
     Entry(r"openssl req .*", Way.CLUSTER),  # what it makes goes into a Secret
-    Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg) .*", Way.TOWN),
+    Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg|namespace) .*", Way.TOWN),
     Entry(
         r"muster (migrate kueue|simulate) .*",
         Way.ELSEWHERE,

@@ -28,6 +28,7 @@ def settle(desk: Desk) -> Desk:
     desk.gang("sweep", 4, message=NUMBERS, queue="research", days=10, more={"waiting": {"position": 1}})
     desk.group("report", "Running", "Running", queue="reports", namespace="other", min_member=3)
     waiting_job(desk)
+    desk.namespace("team-a")
     return desk
 
 

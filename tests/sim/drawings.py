@@ -53,7 +53,8 @@ def drawn(drawing: Drawing) -> str:
     service, log = Service(Store(), Random(0)), TransitionLog()
     FILLED[drawing.gangs](service)
     state = seen(service, queues=QUEUES[drawing.gangs], podgroups=LINES[drawing.gangs])
-    log.observe(state, 1.0)
+    for second in (1.0, 3.0):  # a group that waits for others is reported once these are known, or late
+        log.observe(state, second)
     canvas = Canvas(drawing.width, WIDTHS[drawing.width])
     if drawing.form == "piped":
         return "".join(f"{line}\n" for line in _piped(Picture(state, log, 72.5), canvas))

@@ -41,8 +41,8 @@ class Roles:
 
 class Desk:
     def __init__(self, schedulers: Iterable[str] = (SCHEDULER,)) -> None:
-        names = frozenset(schedulers)
-        self.ledger = Ledger(Ownership(names))
+        names = tuple(schedulers)
+        self.ledger = Ledger(Ownership(frozenset(names)))
         self.roles = Roles()
         self.synced = True
         self.runs_volcano_jobs = False

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from extender.api.keys import CHECKPOINT, RUN_TIME
+from extender.api.keys import CHECKPOINT, MANAGED, RUN_TIME
 from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Namespace
 from extender.domain.model.records import Uid
@@ -663,6 +663,28 @@ def test_the_group_that_muster_makes_of_a_job_may_wait_for_its_queue(desk: Desk)
     assert desk.faults("/podgroups/validate", pod_group("mistyped")) == ["QueueNotFound"]
     assert desk.faults("/podgroups/validate", pod_group("mistyped"), userInfo=MUSTER) == []
     assert desk.faults("/podgroups/validate", pod_group("shut"), userInfo=MUSTER) == ["QueueNotOpen"]
+
+
+SIDECAR, EXTENDED = ("muster", "volcano"), ("muster", "volcano", "default-scheduler")
+
+
+@each_of(
+    (SIDECAR, "true", pod(scheduler="default-scheduler"), "muster"),
+    (SIDECAR, "true", pod(scheduler=""), "muster"),
+    (SIDECAR, "false", pod(scheduler="default-scheduler"), ""),
+    (SIDECAR, "true", pod(scheduler="other"), ""),
+    (SIDECAR, "true", pod(scheduler="default-scheduler", nodeName="n"), ""),
+    (EXTENDED, "true", pod(scheduler="default-scheduler", queue="open"), ""),  # it is Muster's as it is
+)
+def test_pods_of_adopted_namespaces_get_the_scheduler(
+    schedulers: tuple[str, ...], managed: str, thing: Json, scheduler: str
+) -> None:
+    desk = Desk(schedulers)
+    desk.ledger.intake.set_namespace(Namespace(Meta(NAMESPACE, labels={MANAGED: managed})))
+    named = {"op": "add", "path": "/spec/schedulerName", "value": scheduler}
+    assert (named in desk.patch("/pods/mutate", thing)) is bool(scheduler)
+    thing["metadata"]["annotations"][MANAGED] = "false"
+    assert named not in desk.patch("/pods/mutate", thing)
 
 
 @each_of(

@@ -24,7 +24,7 @@ from extender.cli.check.findings import (
     value,
     wrong,
 )
-from extender.cli.check.manifests import jobs, kinds, policies, rights, webhooks
+from extender.cli.check.manifests import adoption, jobs, kinds, policies, rights, webhooks
 from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas
 from extender.cli.check.view import view
 from extender.cli.installation import Installation, at, name_of
@@ -175,6 +175,7 @@ CHECKS: tuple[tuple[str, Callable[[Installation], Iterator[Finding]]], ...] = (
     ("rights", rights),
     ("jobs", jobs),
     ("policies", policies),
+    ("adoption", adoption),
     ("webhooks", webhooks),
     ("certificates", certificates),
     ("mutual TLS", mutual_tls),

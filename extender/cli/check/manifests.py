@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
+from extender.api.keys import MANAGED
 from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
@@ -21,6 +22,8 @@ from extender.shipped import RIGHTS, read
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
 _POD_WEBHOOK = "kube-muster-pods"
+_GATE_POLICIES = {"kube-muster-gate", "kube-muster-mark"}
+_ADOPTING = {"kube-muster-adoption", "adoption.webhooks.kube-muster.io", "kube-muster-mark-by-namespace"}
 _APPLY = "kubectl apply -f manifests/crds"
 _OF_OURS = {
     kube.QUEUES: ("spec", "state"),
@@ -125,7 +128,8 @@ def _waits(evidence: Evidence, job: ObservedJob) -> bool:
 
 
 def policies(site: Installation) -> Iterator[Finding]:
-    if site.minor >= _GATES_FROM and not site.ours(kube.MUTATING_POLICIES) and not is_viewed(site):
+    mutating = set(map(name_of, site.ours(kube.MUTATING_POLICIES)))
+    if site.minor >= _GATES_FROM and not mutating & _GATE_POLICIES and not is_viewed(site):
         message = "no policy puts gates on pods: they wait in the scheduler, which costs it more"
         yield wrong("policies", message, APPLY)
     there = set(map(name_of, site.ours(kube.VALIDATING_POLICIES)))
@@ -153,6 +157,21 @@ def policies(site: Installation) -> Iterator[Finding]:
                 yield wrong("policies", message, "Apply the manifests of this release.")
             else:
                 yield fine("policies", f"{name} is there and bound")
+
+
+def adoption(site: Installation) -> Iterator[Finding]:
+    """Check that pods of adopted namespaces become Muster's, if there are any."""
+    found = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
+    names = listed(sorted(map(name_of, found)))
+    hooks = (hook for each in site.ours(kube.MUTATING_WEBHOOKS) for hook in each.get("webhooks", ()))
+    means = {*map(name_of, site.ours(kube.MUTATING_POLICIES)), *(hook["name"] for hook in hooks)}
+    if not found:
+        yield fine("adoption", "no namespace is adopted")
+    elif means & _ADOPTING:
+        yield fine("adoption", f"pods without a scheduler of their own are Muster's in {names}")
+    else:
+        message = f"no policy gives pods in {names} Muster's scheduler"
+        yield wrong("adoption", message, f"{APPLY}, or remove the label {MANAGED}.")
 
 
 def webhooks(site: Installation) -> Iterator[Finding]:

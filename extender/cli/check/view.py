@@ -10,19 +10,14 @@ from extender.api.keys import VIEW_KUBECONFIG
 from extender.cli.check.findings import UNKNOWN, Finding, OutOfReach, ask, fine, value, wrong
 from extender.cli.installation import Installation, Serving, at, name_of
 from extender.cli.output import Json
-from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POLICIES, MUTATING_WEBHOOKS
+from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POLICIES
 
 _PROGRAM = "kube-scheduler"
 _OFF = "off"
 _OLDEST_EVENT = 180.0  # seconds; the API server sends bookmarks each minute
 _PAGE = "docs/how-to/install.md#the-schedulers-view"
 _SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
-# What puts gates on pods: before 1.36 the webhook.
-_GATES = (
-    (MUTATING_POLICIES, "kube-muster-gate"),
-    (MUTATING_BINDINGS, "kube-muster-gate"),
-    (MUTATING_WEBHOOKS, "kube-muster-pods"),
-)
+_GATES = ((MUTATING_POLICIES, "kube-muster-gate"), (MUTATING_BINDINGS, "kube-muster-gate"))
 
 
 def is_viewed(site: Installation) -> bool:

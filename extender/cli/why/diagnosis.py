@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from extender.api.keys import ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL
+from extender.api.keys import ENDED_PHASES, GROUP_ANNOTATION, GROUP_LABEL, MANAGED
 from extender.api.objects.base import Quantities, condition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import QueuePreemption
@@ -248,7 +248,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
     if gates := foreign_gates(pod):
         return _answer(pod, Verdict.WAITING, Statement("PodGatedByOthers", gates=", ".join(gates)))
     if not ours(pod):
-        return _foreign(pod, name)
+        return _foreign(evidence, pod, name)
     if name and (group := evidence.group(name)):
         return _member(evidence, pod, group)
     if name and (other := evidence.other_group(name)):
@@ -286,10 +286,12 @@ def _placed(evidence: Evidence, pod: Pod) -> Explanation:
     )
 
 
-def _foreign(pod: Pod, group: str) -> Explanation:
+def _foreign(evidence: Evidence, pod: Pod, group: str) -> Explanation:
     scheduler = scheduler_of(pod)
     likeliest = (*near_misses(scheduler, SCHEDULERS, 1), *SCHEDULERS)[0]
     stands = Statement("PodForeign", scheduler=scheduler, likeliest=likeliest)
+    if evidence.is_adopted(pod.metadata.namespace):
+        stands = Statement("PodNotAdopted", scheduler=scheduler, key=MANAGED)
     parts = [Statement("GroupNotKept", group=group)] if group else []
     return _answer(pod, FOREIGN, stands, *parts, detail=numbers(scheduled(pod).message))
 

@@ -23,7 +23,7 @@ from extender.cli.lookup import ListedObject
 from extender.cli.why.explanation import Statement, numbers
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model import queue_of_group as ways
-from extender.domain.model.ownership import controller_of, group_name, queue_named_by
+from extender.domain.model.ownership import controller_of, group_name, is_adopted, queue_named_by
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupRecord, Origin
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
@@ -342,7 +342,13 @@ class Evidence:
 
     def queue_of_namespace(self, name: str) -> str:
         """Return the queue that a namespace or its quota names; empty if none does, or may be read."""
-        return self._namespace_queues.get(name) or self._quota_queues.get(name, "")
+        found = self._namespaces.get(name)
+        return (ways.namespace_queue(found) if found else "") or self._quota_queues.get(name, "")
+
+    def is_adopted(self, namespace: str) -> bool:
+        """Return whether new pods of a namespace without a scheduler of their own are Muster's."""
+        found = self._namespaces.get(namespace)
+        return found is not None and is_adopted(found.metadata.labels or {})
 
     @cached_property
     def _quota_queues(self) -> dict[str, str]:
@@ -351,12 +357,12 @@ class Evidence:
         return {namespace: queue for queue, several in entering.items() for namespace in several}
 
     @cached_property
-    def _namespace_queues(self) -> dict[str, str]:
+    def _namespaces(self) -> dict[str, Namespace]:
         found = self._listed(kube.NAMESPACES, "", Namespace)
         if found is None:
             with suppress(Forbidden, NotFound):
                 found = [self._reader.get(kube.NAMESPACES, "", self.namespace, Namespace)]
-        return {each.metadata.name: ways.namespace_queue(each) for each in found or ()}
+        return {each.metadata.name: each for each in found or ()}
 
 
 def _is_part(about: OwnerReference, controller: OwnerReference) -> bool:

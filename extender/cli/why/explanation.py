@@ -171,6 +171,7 @@ PodRuns: The pod does not wait: it runs on node {node}.
 PodPlaced: The pod does not wait for a place: it is on node {node}, which is to start its containers.
 PodGatedByOthers: The pod is held back by scheduling gates that are not Muster's: {gates}.
 PodForeign: Nothing shows that the pod is Muster's: {scheduler} places it.
+PodNotAdopted: The pod is not Muster's, although its namespace is adopted: {scheduler} places it.
 GroupNotKept: It names the group {group}, but no scheduler keeps that group together.
 PodInGroup: The pod waits with its whole group.
 PodForItself: The pod does not wait for others.
@@ -266,6 +267,8 @@ OtherNamespace: The namespace of a pod cannot be changed: create the pods again 
 PodGatedByOthers: Their owner must remove them. Until then the pod does not count as a member of a group.
 PodForeign: For Muster to place it, create it with schedulerName: {likeliest} (or another name that your
   administrator gave it).
+PodNotAdopted: A pod of before the adoption, of a DaemonSet, with another scheduler or with the annotation
+  {key}: "false" keeps its scheduler. Otherwise create it again.
 ReadItsEvents: Its events will say what it waits for.
 NameAGroup: The administrator sees the reason in the debug pages. To see it here, create a PodGroup with
   minMember: 1, and name it in the pod's annotation {annotation}.

@@ -357,22 +357,31 @@ def recorded(meta: Meta, notes: Mapping[str, str]) -> list[Operation]:
     return [added((*at, key), text) for key, text in notes.items() if has.get(key) != text]
 
 
-def pod_defaults(pod: dict[str, Any], flagged: bool, user: str) -> list[Operation]:
-    """Return the operations that put Muster's gate on a new pod, and the marker resources if `flagged`.
+def pod_defaults(
+    pod: dict[str, Any], user: str, scheduler: str = "", gated: bool = True, flagged: bool = False
+) -> list[Operation]:
+    """Return the operations that fill in a new pod, as the admission policies do.
 
-    Marker resources make the scheduler send the pod to Muster, as the admission policies set them. `pod`
-    is the object as submitted. A pod with a node bypasses the scheduler, and pods that a DaemonSet's
-    controller creates do not wait for each other.
+    A pod with a node bypasses the scheduler, and pods that a DaemonSet's controller creates do not wait for
+    each other: they stay as they are.
+
+    Args:
+        pod: The object as submitted.
+        user: The user who creates it.
+        scheduler: The name of the scheduler that adopts it; empty: it keeps its own.
+        gated: Whether it gets Muster's gate.
+        flagged: Whether it gets the marker resources, which make the scheduler send it to Muster.
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
     of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
     of_daemonset &= user in _MAKE_DAEMON_PODS
     if spec.get("nodeName") or of_daemonset:
         return []
-    patch, gate, gates = [], {"name": keys.GATE}, spec.get("schedulingGates")
-    if not gates:
+    gate, gates = {"name": keys.GATE}, spec.get("schedulingGates")
+    patch = [added(("spec", "schedulerName"), scheduler)] if scheduler else []
+    if gated and not gates:
         patch.append(added(("spec", "schedulingGates"), [gate]))
-    elif gate not in gates:
+    elif gated and gates and gate not in gates:
         patch.append(added(("spec", "schedulingGates", "-"), gate))
     if flagged and (containers := spec.get("containers")):  # on the first, beside its own requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")

@@ -22,6 +22,7 @@ from extender.domain.ledger.claims import ClaimEvent
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
+from extender.domain.model import ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.queues.records import START_TIMEOUT
@@ -105,7 +106,9 @@ class ExpectedMembers:
     def manages(self, job: JobRecord) -> bool:
         if job.kind in self._registry.left_kinds:
             return False
-        return self._rules.manage(job, self._registry.routes.queue_of_job(job))
+        routes = self._registry.routes
+        is_adopted = ownership.is_adopted(routes.labels_of(job.namespace))
+        return self._rules.manage(job, routes.queue_of_job(job), is_adopted)
 
     def settle(self) -> None:
         """Bring the expected members of touched groups in line with their jobs and the pods there."""

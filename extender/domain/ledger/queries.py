@@ -7,6 +7,7 @@ from extender.domain.ledger.group_infos import GroupInfos
 from extender.domain.ledger.jobs import Owner
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.state import Parts
+from extender.domain.model.ownership import is_adopted
 from extender.domain.model.queue_of_group import LocalQueueLabel, QueueOfOwner
 from extender.domain.model.records import GroupKey, GroupRecord, PodRecord, group_of_owner
 from extender.domain.model.resources import Resources
@@ -163,6 +164,10 @@ class QueueQueries:
 
     def of_namespace(self, namespace: str) -> str:
         return self._registry.routes.namespace_queue(namespace)
+
+    def adopts(self, namespace: str) -> bool:
+        """Return whether pods of a namespace that name no scheduler are Muster's."""
+        return is_adopted(self._registry.routes.labels_of(namespace))
 
     def of_podgroup(self, namespace: str, name: str) -> str | None:
         with self._lock:

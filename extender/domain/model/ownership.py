@@ -155,6 +155,19 @@ class Ownership(msgspec.Struct, frozen=True):
         return bool(group_name(pod) or queue_named_by(pod.metadata) or names_local_queue or namespace_queue)
 
 
+# ---- Adopted namespaces: pods without a scheduler of their own get Muster's, unless they opt out.
+
+
+def is_adopted(namespace_labels: Mapping[str, str]) -> bool:
+    return namespace_labels.get(keys.MANAGED) == "true"
+
+
+def is_adoptable(pod: Pod) -> bool:
+    """Return whether a pod, or a template, becomes Muster's in an adopted namespace."""
+    opts_out = (pod.metadata.annotations or {}).get(keys.MANAGED) == "false"
+    return pod.spec.scheduler_name in ("", keys.DEFAULT_SCHEDULER) and not opts_out
+
+
 def group_name(pod: Pod) -> str:
     """Return the PodGroup that a pod names.
 

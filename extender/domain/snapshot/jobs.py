@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import or_
 from typing import Any, NamedTuple
 
 import msgspec
@@ -80,6 +81,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
     fault: str = ""  # why its pods are not known, for people; empty if they are
     ours: bool = False  # its pods name one of our schedulers
+    adoptable: bool = False  # they do, or will in an adopted namespace
     named_group: bool = False  # its pods name a PodGroup of somebody else's
     is_part: bool = False  # another job has made it, and is managed in its stead
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
@@ -123,10 +125,11 @@ class JobRules(msgspec.Struct, frozen=True):
     kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
-    def manage(self, job: JobRecord, queue: str) -> bool:
+    def manage(self, job: JobRecord, queue: str, is_adopted: bool = False) -> bool:
         """Return whether Muster manages the job.
 
         A job that Muster has started stays its own; of others, those that name a queue and wait.
+        `is_adopted`: whether its namespace is.
         """
         kind = f"{job.kind.kind}.{job.kind.api_version.rpartition('/')[0]}"
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
@@ -134,7 +137,7 @@ class JobRules(msgspec.Struct, frozen=True):
             return False
         if job.outcome is not None:  # its pods are not read any more
             return job.started
-        if not job.ours:
+        if not (job.ours or (is_adopted and job.adoptable)):
             return False
         return job.suspended or job.started or self.mode == BY_QUEUE
 
@@ -313,13 +316,15 @@ def _with_pods(
         waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
         expected.append(ExpectedPods(part.role, part.count, like))
+    of_schedulers = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,
         queue=record.queue or next((ownership.queue_named_by(pod.metadata) for pod in pods), ""),
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
         pods=tuple(expected),
         fault=fault,
-        ours=all((pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods),
+        ours=all(of_schedulers),
+        adoptable=all(map(or_, of_schedulers, map(ownership.is_adoptable, pods))),
         named_group=any(ownership.group_name(pod) not in ("", record.podgroup) for pod in pods),
     )
 

@@ -36,7 +36,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.queues.quota_records import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import job_podgroup
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules
+from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.files.creation import Creation
 from extender.files.manifests import Manifests
 from extender.files.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
@@ -93,7 +93,7 @@ def waiting_jobs(
             row, whole = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
             record = record_of(whole)
             queue = queues.of(record)
-            if JobRules().manage(record, queue):
+            if queues.manages(record):
                 given = obj["metadata"].get("annotations") or {}
                 notes = {name: text for name, text in given.items() if name.startswith(HANDED_DOWN)}
                 made = job_podgroup(record, queue, record.size(queues.defaults_of(record)).members)

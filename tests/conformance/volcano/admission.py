@@ -137,7 +137,7 @@ def _reviewer(case: Case) -> Reviewer:
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
     latest = partial(Latest, ledger, Sources(*[lambda name, timeout: None] * 3))
     rules = AdmissionRules(
-        ledger, latest, lambda subject, queue, timeout: True, _SCHEDULERS, depth, lambda: True
+        ledger, latest, lambda subject, queue, timeout: True, tuple(_SCHEDULERS), depth, lambda: True
     )
     return Reviewer(rules.paths(), synced=lambda: True)
 

@@ -1,0 +1,112 @@
+"""Adopted namespaces: pods that name no scheduler get Muster's, by a policy or, before 1.36, a webhook."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.harness import manifests, objects
+from tests.e2e.harness.access import User
+from tests.e2e.harness.jobs import job
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.policy import WITHOUT_POLICIES
+from tests.e2e.harness.resources import DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, PODS, QUEUES
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.webhooks import POD_WEBHOOK, Port, configured
+
+pytestmark = pytest.mark.usefixtures("job_rights")
+
+DEFAULT, MANAGED = "default-scheduler", "kube-muster.io/managed"
+POLICY = "adoption/admission-policy.yaml"
+Json = dict[str, Any]
+
+
+@pytest.fixture(params=["policy", "webhook"])
+def muster(stage: Stage, muster_user: User, request: pytest.FixtureRequest) -> Iterator[Muster]:
+    """Yield a Muster beside a scheduler, in whose cluster namespaces can be adopted."""
+    port = Port()
+    if request.param == "policy":
+        if stage.cluster.kubernetes in WITHOUT_POLICIES:
+            pytest.skip("no MutatingAdmissionPolicy")
+        means, flags = manifests.applied(stage.api, POLICY), []
+    else:
+        means, flags = configured(stage.api, port, POD_WEBHOOK), [*port.flags("self-signed")]
+    with means:
+        muster = stage.start_muster(*flags, user=muster_user)
+        stage.start_sidecar(muster, user=muster_user)
+        stage.start_controller_manager()
+        yield muster
+
+
+def _adopt(stage: Stage, queue: str) -> None:
+    wanted = {"labels": {MANAGED: "true"}, "annotations": {objects.QUEUE_NAME: queue}}
+    stage.api.patch(NAMESPACES, stage.namespace, {"metadata": wanted})
+    wait_for(lambda: _born(stage) == "muster", what="the namespace is adopted")
+
+
+def _born(stage: Stage, **pod: Any) -> str:
+    """Return the scheduler with which such a pod would be born."""
+    given = {"namespace": stage.namespace, "scheduler": DEFAULT, **pod}
+    shown = objects.pod("for-show", **given)
+    made = stage.api.request("POST", f"{PODS.path(given['namespace'])}?dryRun=All", shown)
+    return str(made["spec"]["schedulerName"])
+
+
+def _without_scheduler(workload: Json) -> Json:
+    del workload["spec"]["template"]["spec"]["schedulerName"]
+    return workload
+
+
+def _of_apps(stage: Stage, kind: str, name: str, **spec: Any) -> Json:
+    template = objects.pod("", namespace=stage.namespace, labels={"app": name}, scheduler=DEFAULT)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": stage.namespace},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": template["spec"]},
+            **spec,
+        },
+    }
+
+
+@pytest.mark.usefixtures("muster")
+def test_what_nobody_rewrote_waits_in_the_queue_of_its_namespace(stage: Stage) -> None:
+    """Run a Deployment in the capacity of the queue, and a suspended Job whole after it."""
+    stage.nodes(2, cpu="8")
+    stage.queue("team", capability={"cpu": "2"})
+    _adopt(stage, "team")
+    stage.api.create(DEPLOYMENTS, _without_scheduler(_of_apps(stage, "Deployment", "web", replicas=2)))
+    held = {"cpu": "2", "pods": "2"}
+    wait_for(
+        lambda: held.items() <= stage.api.get(QUEUES, "team").get("status", {}).get("allocated", {}).items(),
+        what="the queue counts the Deployment",
+    )
+    made = stage.api.create(
+        JOBS, _without_scheduler(job("train", namespace=stage.namespace, suspend=True, parallelism=2))
+    )
+    stage.wait_group(f"podgroup-{made['metadata']['uid']}")
+    stage.wait_reason(f"podgroup-{made['metadata']['uid']}", "QueueCeiling")
+    stage.api.delete(DEPLOYMENTS, "web", stage.namespace)
+    stage.jobs.wait_pods("train", 2, "Running")
+
+
+@pytest.mark.usefixtures("muster")
+def test_what_stays_with_the_clusters_scheduler(stage: Stage) -> None:
+    stage.nodes(1)
+    stage.queue("team")
+    assert _born(stage) == DEFAULT, "before it is adopted"
+    _adopt(stage, "team")
+    assert _born(stage, annotations={MANAGED: "false"}) == DEFAULT
+    assert _born(stage, scheduler="other") == "other"
+    assert _born(stage, nodeName="n0") == DEFAULT
+    assert _born(stage, namespace="kube-system") == DEFAULT
+    stage.api.create(DAEMON_SETS, _without_scheduler(_of_apps(stage, "DaemonSet", "agent")))
+    (agent,) = wait_for(
+        lambda: stage.api.items(PODS, stage.namespace, labelSelector="app=agent"), what="its pod"
+    )
+    assert agent["spec"]["schedulerName"] == DEFAULT
+    stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {MANAGED: None}}})
+    wait_for(lambda: _born(stage) == DEFAULT, what="the namespace is released")
