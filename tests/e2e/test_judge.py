@@ -21,15 +21,19 @@ def reviewed(*history: Seen, until: float = 0.0) -> list[str]:
     return Review(DEADLINE).replay(history, until)
 
 
+def late(seconds: float, size: int = 2) -> list[str]:
+    return [f"gang x/g stood between 0 and {size} for {seconds} s of 10 s"]
+
+
 def test_a_gang_may_stand_in_pieces_until_its_deadline() -> None:
     history = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a")]
     assert reviewed(*history, until=15) == []
-    assert reviewed(*history, until=15.1) == ["gang x/g stood between 0 and 2 for 10.1 s of 10 s"]
+    assert reviewed(*history, until=15.1) == late(10.1)
 
 
 def test_pieces_are_counted_from_the_first_binding_on() -> None:
     history = [GangSeen(1, 0, "x/g", 3), member(2, 5, "a"), member(3, 14, "b"), member(4, 16, "c")]
-    assert reviewed(*history) == ["gang x/g stood between 0 and 3 for 11.0 s of 10 s"]
+    assert reviewed(*history) == late(11.0, 3)
 
 
 def test_a_gang_that_was_undone_begins_anew() -> None:
@@ -50,7 +54,7 @@ def test_a_gang_that_is_made_anew_under_its_old_name_is_judged_anew() -> None:
         member(4, 3, "a", holds=False),
     ]
     new = [GangSeen(5, 4, "x/g", 2), member(6, 5, "b")]
-    assert reviewed(*old, *new, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+    assert reviewed(*old, *new, until=16) == late(11.0)
 
 
 def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
@@ -62,7 +66,7 @@ def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
 
 def test_what_a_gang_needs_outlives_its_record() -> None:
     gone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
-    assert reviewed(*gone, until=16) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+    assert reviewed(*gone, until=16) == late(11.0)
     assert reviewed(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
 
 
@@ -96,7 +100,7 @@ def test_a_deadline_counts_calm_seconds_only() -> None:
     frozen = Review(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
     assert frozen.replay(history, 26) == []
     frozen = Review(DEADLINE, calm=lambda at: min(at, 8) + max(at - 20, 0))
-    assert frozen.replay(history, 28) == ["gang x/g stood between 0 and 2 for 11.0 s of 10 s"]
+    assert frozen.replay(history, 28) == late(11.0)
     assert frozen.found[0].at == 28
 
 

@@ -79,7 +79,7 @@ def test_it_sees_a_gang_in_pieces(seeded: Stage) -> None:
     seeded.nodes(1)
     bind(seeded, seeded.gang("torn", 3)[:2])
     outwait(seeded)
-    with pytest.raises(AssertionError, match=f"gang {SPACE}/torn stood between 0 and 3"):
+    with pytest.raises(AssertionError, match=f"gang {SPACE}/torn "):
         seeded.observer.assert_clean()
 
 
@@ -89,7 +89,7 @@ def test_it_remembers_pieces_that_were_made_whole_too_late(seeded: Stage) -> Non
     bind(seeded, [first])
     outwait(seeded)
     bind(seeded, rest)
-    with pytest.raises(AssertionError, match=f"gang {SPACE}/late stood"):
+    with pytest.raises(AssertionError, match=f"gang {SPACE}/late "):
         seeded.observer.assert_clean()
 
 

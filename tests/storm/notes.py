@@ -3,15 +3,42 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from tests.storm.testimony import GroupFact, Load, PodFact
+
+
+class Wrong(StrEnum):
+    """Codes of the accusations."""
+
+    PARTIAL_GANG = "a gang held nodes without standing whole"
+    LATE_BINDING = "a pod was bound after the deadline of its gang"
+    NODE_OVER = "a node was over its allocatable"
+    QUEUE_OVER = "a queue was over its capability"
+    BOUND_TWICE = "a pod was bound twice"
+    UNASKED_EVICTION = "a pod was evicted, and nothing asked"
+
+
+class Purpose(StrEnum):
+    """Codes of evictions, by their purpose."""
+
+    UNDONE_START = "a start that was undone"
+    TAKEN = "room that another took"
+    UNTAKEN = "room that nobody took"
+    SHORT_LIVED = "a gang that stood whole for a moment"
+    NONE = "nothing"
 
 
 @dataclass(frozen=True)
 class Accusation:
     at: float
     about: str
-    what: str
+    wrong: Wrong
+    facts: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.wrong}: {self.facts}"
 
 
 @dataclass

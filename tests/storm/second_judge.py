@@ -8,7 +8,7 @@ within `sight` seconds is held against nobody.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.storm.notes import Accusation, Gang, Leave, Limit
+from tests.storm.notes import Accusation, Gang, Leave, Limit, Purpose, Wrong
 from tests.storm.testimony import ONE, Fact, GroupFact, Load, NodeFact, PodFact, QueueFact, more
 
 GOOD_WHILE = 8.0  # seconds after which a gang has stood whole, and loses nobody without a reason
@@ -20,7 +20,7 @@ class SecondJudge:
 
     def __init__(self, deadline: float, sight: float, clock: Callable[[float], float]) -> None:
         self.accusations: list[Accusation] = []
-        self.leaves: Counter[str] = Counter()  # pods that were evicted, by what they were for
+        self.leaves: Counter[Purpose] = Counter()  # pods that were evicted
         self._deadline, self._sight, self._clock = deadline, sight, clock
         self._pods: dict[str, PodFact] = {}
         self._came: dict[str, float] = {}  # when each pod came to its node
@@ -64,7 +64,8 @@ class SecondJudge:
     def _pod(self, fact: PodFact) -> None:
         before = self._pods.get(fact.uid)
         if before and before.node and fact.node != before.node:
-            self._accuse(fact.at, fact.name, f"pod {fact.name} was bound twice: {before.node}, {fact.node}")
+            facts = f"{fact.name} on {before.node}, {fact.node}"
+            self._accuse(fact.at, fact.name, Wrong.BOUND_TWICE, facts)
         comes = bool(fact.node) and not (before and before.node)
         if fact.gone and fact.evicted and fact.node and fact.ours:
             self._leave(fact)
@@ -96,17 +97,17 @@ class SecondJudge:
         self._pay(now, fact)
         there = [self._pods[uid] for uid in self._on[fact.node]]
         node = self._nodes.get(fact.node, Limit({}, of_node=True))
-        self._compare(fact, now, f"node {fact.node}", there, node)
+        self._compare(fact, now, fact.node, there, node)
         for queue in self._line(self._queue(fact)):
             if (ceiling := self._ceilings.get(queue)) is not None:
                 within = [pod for pod in self._pods.values() if self._is_of(pod, queue)]
-                self._compare(fact, now, f"queue {queue}", within, ceiling)
+                self._compare(fact, now, queue, within, ceiling)
         gang = self._gangs.get(fact.group)
         if gang is not None and gang.attempt is not None and now - gang.attempt > self._deadline:
-            took = f"{now - gang.attempt:.0f} s after the start of its gang began"
-            self._accuse(fact.at, fact.name, f"pod {fact.name} was bound {took}")
+            facts = f"{fact.name} after {now - gang.attempt:.0f} s"
+            self._accuse(fact.at, fact.name, Wrong.LATE_BINDING, facts)
 
-    def _compare(self, fact: PodFact, now: float, what: str, pods: Iterable[PodFact], limit: Limit) -> None:
+    def _compare(self, fact: PodFact, now: float, about: str, pods: Iterable[PodFact], limit: Limit) -> None:
         """Compare the newcomer's resources with the limit, without foreign pods that came within sight."""
         since = now - self._sight
         held: Load = {}
@@ -116,8 +117,9 @@ class SecondJudge:
         for name, asked in fact.asks.items():
             most = limit.most(name, since)
             if asked and most is not None and held[name] > most:
-                amounts = f"{held[name] / ONE:g} of {most / ONE:g} {name}"
-                self._accuse(fact.at, what.split()[1], f"{what} has {amounts} with {fact.name}")
+                wrong = Wrong.NODE_OVER if limit.of_node else Wrong.QUEUE_OVER
+                facts = f"{about} with {fact.name}: {name} {held[name] / ONE:g} of {most / ONE:g}"
+                self._accuse(fact.at, about, wrong, facts)
 
     def _queue(self, pod: PodFact) -> str:
         return self._queue_of.get(pod.group) or pod.queue or "default"
@@ -147,7 +149,7 @@ class SecondJudge:
             return
         if began is not None and now - began > self._deadline and not gang.accused:
             gang.accused = True
-            self._accuse(at, name, f"gang {name} held nodes for {now - began:.0f} s without standing whole")
+            self._accuse(at, name, Wrong.PARTIAL_GANG, f"{name} for {now - began:.0f} s")
         gang.was_whole = gang.is_whole(pod for pod in gang.pods.values() if pod.stands)
         if not gang.was_whole and any(pod.holds for pod in gang.pods.values()):
             gang.attempt = now if began is None else began
@@ -161,7 +163,7 @@ class SecondJudge:
     def _leave(self, fact: PodFact) -> None:
         gang = self._gangs[fact.group] if fact.group else Gang(ran=True, stood=True)
         if not gang.ran:
-            self.leaves["a start that was undone"] += 1
+            self.leaves[Purpose.UNDONE_START] += 1
             return
         now = self._clock(fact.at)
         queue = self._queues.get(self._queue(fact))
@@ -169,10 +171,10 @@ class SecondJudge:
         if queue is not None and queue.gives and wants:
             self._unpaid.append(Leave(fact, now))
         elif not (gang.stood or (gang.runs_since is not None and now - gang.runs_since > GOOD_WHILE)):
-            self.leaves[f"a gang that stood whole for less than {GOOD_WHILE:g} s"] += 1
+            self.leaves[Purpose.SHORT_LIVED] += 1
         else:
-            self.leaves["nothing"] += 1
-            self._accuse(fact.at, fact.group or fact.name, f"pod {fact.name} was evicted, and nothing asked")
+            self.leaves[Purpose.NONE] += 1
+            self._accuse(fact.at, fact.group or fact.name, Wrong.UNASKED_EVICTION, fact.name)
 
     def _pay(self, now: float, comes: PodFact | None = None) -> None:
         """Settle evictions whose capacity a pod of another group takes, or none in time."""
@@ -181,7 +183,7 @@ class SecondJudge:
             taken = comes is not None and comes.node == leave.pod.node and comes.group != leave.pod.group
             if taken or late:
                 self._unpaid.remove(leave)
-                self.leaves["room that nobody took" if late else "room that another took"] += 1
+                self.leaves[Purpose.UNTAKEN if late else Purpose.TAKEN] += 1
 
-    def _accuse(self, at: float, about: str, what: str) -> None:
-        self.accusations.append(Accusation(at, about, what))
+    def _accuse(self, at: float, about: str, wrong: Wrong, facts: str) -> None:
+        self.accusations.append(Accusation(at, about, wrong, facts))

@@ -42,9 +42,13 @@ def reviewed(*pods: Json, group: Json, nodes: list[Json] | None = None, queue: J
 # ---- what fits and does not run
 
 
+def idle(where: str, waiter: str = "group g") -> list[str]:
+    """Return the complaint about a waiter of queue default that fits there."""
+    return [f"{waiter} of queue default fits and does not run: {where}"]
+
+
 def test_a_gang_that_fits_must_run() -> None:
-    complaint = reviewed(pod("a"), pod("b"), group=group(2))
-    assert complaint == ["group g of queue default fits and does not run: a on n0, b on n0"]
+    assert reviewed(pod("a"), pod("b"), group=group(2)) == idle("a on n0, b on n0")
 
 
 @each_of(
@@ -82,9 +86,7 @@ def test_only_what_is_needed_has_to_fit_and_then_each_further_member() -> None:
     waiting = [pod(f"p{number}", cpu="2") for number in range(4)]
     assert "p0 on n0, p1 on n0" in reviewed(*waiting, group=group(2))[0]
     running = [pod("r0", on="n0"), pod("r1", on="n0")]
-    assert reviewed(*running, *waiting, group=group(2)) == [
-        "group g of queue default fits and does not run: p0 on n0"
-    ]
+    assert reviewed(*running, *waiting, group=group(2)) == idle("p0 on n0")
 
 
 def test_a_queue_at_its_ceiling_or_not_open_excuses() -> None:
@@ -122,18 +124,21 @@ def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
         pods = [running, pod("a"), *(others or wanting)]
         return complaints(Picture([node()], pods, [group(1), large], [rich, poor]))
 
-    complaint = "group g of queue default fits and does not run: a on n0"
+    complaint = idle("a on n0")
     assert reviewed("1") == []
-    assert reviewed("2") == [complaint], "it does not borrow"
-    assert reviewed("1", "3") == [complaint], "the other would borrow, too"
-    assert reviewed(
-        "1", "99", *[{**each, "spec": {**each["spec"], "nodeSelector": {"z": "z"}}} for each in wanting]
-    ) == [complaint], "the other could not stand even alone"
+    assert reviewed("2") == complaint, "it does not borrow"
+    assert reviewed("1", "3") == complaint, "the other would borrow, too"
+    assert (
+        reviewed(
+            "1", "99", *[{**each, "spec": {**each["spec"], "nodeSelector": {"z": "z"}}} for each in wanting]
+        )
+        == complaint
+    ), "the other could not stand even alone"
 
 
 def test_a_pod_without_a_group_is_judged_alone() -> None:
     complaint = complaints(Picture([node()], [pod("lone", group="")], [], [queue()]))
-    assert complaint == ["pod lone of queue default fits and does not run: lone on n0"]
+    assert complaint == idle("lone on n0", "pod lone")
     stranger = pod("lone", group="", scheduler="elsewhere")
     assert complaints(Picture([node()], [stranger], [], [queue()])) == []
 
@@ -194,8 +199,10 @@ def test_a_group_that_waits_says_why() -> None:
         return complaints(Picture(groups=[flagged], decided=page))
 
     assert reported("NoRoom", "NoRoom") == []
-    assert reported("NoRoom", "Fragmented") == ["group g says NoRoom, Muster decided Fragmented"]
-    assert reported("", "NoRoom") == ["group g says nothing, Muster decided NoRoom"]
+    for written in ("NoRoom", ""):
+        assert reported(written, "Fragmented") == [
+            f"group g says {written or 'nothing'}, Muster decided Fragmented"
+        ]
     assert (
         complaints(Picture(decided=[{"podGroup": "x/gone", "verdict": "Waiting", "reason": "NoRoom"}])) == []
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.rows import each_of
+from tests.storm.notes import Purpose, Wrong
 from tests.storm.second_judge import GOOD_WHILE, PAID_WITHIN, SecondJudge
 from tests.storm.testimony import (
     ONE,
@@ -66,8 +67,8 @@ class History:
         review.hear(reversed(self.facts), END)
         return review
 
-    def accusations(self) -> list[str]:
-        return [each.what for each in self.reviewed().accusations]
+    def accusations(self) -> list[tuple[Wrong, str]]:
+        return [(each.wrong, each.facts) for each in self.reviewed().accusations]
 
     def _next(self) -> int:
         return len(self.facts)
@@ -91,7 +92,7 @@ def test_a_gang_that_stands_in_time_is_not_accused(reported: History) -> None:
 def test_a_gang_that_never_stood_whole_holds_no_nodes(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
-    assert reported.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
+    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 999 s")]
 
 
 def test_undone_in_time_it_may_begin_again(reported: History) -> None:
@@ -100,7 +101,7 @@ def test_undone_in_time_it_may_begin_again(reported: History) -> None:
         reported.pod(at, f"a{at}", "n")
         reported.pod(at + DEADLINE, f"a{at}", "n", gone=True, evicted=True)
     assert reported.accusations() == []
-    assert reported.reviewed().leaves == {"a start that was undone": 3}
+    assert reported.reviewed().leaves == {Purpose.UNDONE_START: 3}
 
 
 def test_a_gang_that_stood_whole_once_may_lose_members(reported: History) -> None:
@@ -115,7 +116,7 @@ def test_each_of_its_roles_counts(reported: History) -> None:
     reported.group(0, 2, lead=1)
     for name in "ab":
         reported.pod(1, name, "n", task="work")
-    assert reported.accusations() == ["gang x/g held nodes for 999 s without standing whole"]
+    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 999 s")]
 
 
 def test_nobody_knows_what_a_gang_without_a_record_needs(reported: History) -> None:
@@ -124,14 +125,14 @@ def test_nobody_knows_what_a_gang_without_a_record_needs(reported: History) -> N
     reported.group(5, 2, gone=True)
     assert reported.accusations() == []
     reported.group(500, 2)
-    assert reported.accusations() == ["gang x/g held nodes for 500 s without standing whole"]
+    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 500 s")]
 
 
 def test_outages_do_not_count(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
     reported.pod(900, "a", "n", gone=True)
-    assert reported.accusations() == ["gang x/g held nodes for 899 s without standing whole"]
+    assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 899 s")]
     assert reported.reviewed(clock=lambda at: at / 100).accusations == []
 
 
@@ -139,7 +140,7 @@ def test_nobody_is_bound_when_the_time_is_over(reported: History) -> None:
     reported.group(0, 3)
     reported.pod(1, "a", "n")
     reported.pod(50, "b", "n")
-    assert "pod x/b was bound 49 s after the start of its gang began" in reported.accusations()
+    assert (Wrong.LATE_BINDING, "x/b after 49 s") in reported.accusations()
 
 
 # ---- never over
@@ -149,7 +150,7 @@ def test_a_node_takes_what_it_has(reported: History) -> None:
     reported.pod(1, "a", "n", cpu=4, group="")
     assert reported.accusations() == []
     reported.pod(2, "b", "n", cpu=1, group="")
-    assert reported.accusations() == ["node n has 5 of 4 cpu with x/b"]
+    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/b: cpu 5 of 4")]
 
 
 @pytest.mark.parametrize("freed", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"gone": True}], ids=str)
@@ -162,7 +163,7 @@ def test_what_is_over_holds_nothing(reported: History, freed: Any) -> None:
 
 def test_a_resource_that_a_node_does_not_have_is_none(reported: History) -> None:
     reported.pod(1, "a", "n", group="", asks={"example.com/gpu": ONE})
-    assert reported.accusations() == ["node n has 1 of 0 example.com/gpu with x/a"]
+    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/a: example.com/gpu 1 of 0")]
 
 
 def test_a_node_that_shrank_a_moment_ago_was_larger(reported: History) -> None:
@@ -170,7 +171,7 @@ def test_a_node_that_shrank_a_moment_ago_was_larger(reported: History) -> None:
     reported.pod(10 + SIGHT, "a", "n", cpu=4, group="")
     assert reported.accusations() == []
     reported.pod(11 + SIGHT, "b", "n", cpu=1, group="")
-    assert reported.accusations() == ["node n has 5 of 1 cpu with x/b"]
+    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/b: cpu 5 of 1")]
 
 
 def test_a_node_that_is_gone_takes_nobody(reported: History) -> None:
@@ -179,8 +180,8 @@ def test_a_node_that_is_gone_takes_nobody(reported: History) -> None:
     assert reported.accusations() == []
     reported.pod(30, "b", "n", group="")
     assert set(reported.accusations()) == {
-        "node n has 2 of 0 cpu with x/b",
-        "node n has 2 of 0 pods with x/b",
+        (Wrong.NODE_OVER, "n with x/b: cpu 2 of 0"),
+        (Wrong.NODE_OVER, "n with x/b: pods 2 of 0"),
     }
 
 
@@ -189,7 +190,7 @@ def test_strangers_are_not_accused_and_count_once_they_can_be_seen(reported: His
     reported.pod(SIGHT, "a", "n", group="")
     assert reported.accusations() == []
     reported.pod(2 + SIGHT, "b", "n", group="")
-    assert reported.accusations() == ["node n has 11 of 4 cpu with x/b"]
+    assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/b: cpu 11 of 4")]
 
 
 # ---- queues
@@ -202,7 +203,7 @@ def test_the_capability_of_a_queue_holds_for_its_groups_and_pods(reported: Histo
     reported.pod(1, "b", "n", group="", queue="q")
     assert reported.accusations() == []
     reported.pod(2, "c", "n")
-    assert reported.accusations() == ["queue q has 3 of 2 cpu with x/c"]
+    assert reported.accusations() == [(Wrong.QUEUE_OVER, "q with x/c: cpu 3 of 2")]
 
 
 def test_that_of_a_parent_holds_for_all_below(reported: History) -> None:
@@ -212,7 +213,7 @@ def test_that_of_a_parent_holds_for_all_below(reported: History) -> None:
     reported.group(0, 1)
     reported.pod(1, "a", "n", cpu=2)
     reported.pod(2, "b", "n", group="", queue="other")
-    assert reported.accusations() == ["queue top has 3 of 2 cpu with x/b"]
+    assert reported.accusations() == [(Wrong.QUEUE_OVER, "top with x/b: cpu 3 of 2")]
 
 
 def test_a_capability_that_came_a_moment_ago_binds_nobody_yet(reported: History) -> None:
@@ -222,7 +223,7 @@ def test_a_capability_that_came_a_moment_ago_binds_nobody_yet(reported: History)
     reported.pod(11, "a", "n", cpu=2)
     assert reported.accusations() == []
     reported.pod(11 + SIGHT, "b", "n", cpu=2)
-    assert reported.accusations() == ["queue q has 4 of 1 cpu with x/b"]
+    assert reported.accusations() == [(Wrong.QUEUE_OVER, "q with x/b: cpu 4 of 1")]
 
 
 # ---- twice
@@ -234,7 +235,7 @@ def test_a_pod_is_bound_once(reported: History) -> None:
     reported.pod(2, "a", "n", group="", phase="Running")
     assert reported.accusations() == []
     reported.pod(3, "a", "m", group="")
-    assert reported.accusations() == ["pod x/a was bound twice: n, m"]
+    assert reported.accusations() == [(Wrong.BOUND_TWICE, "x/a on n, m")]
 
 
 # ---- leaves
@@ -252,31 +253,31 @@ def evicted(reported: History, *, gives: bool, stands: float, waits: bool = True
 
 def test_who_stood_whole_and_gives_nothing_loses_nobody(reported: History) -> None:
     evicted(reported, gives=False, stands=GOOD_WHILE + 1)
-    assert reported.accusations() == ["pod x/a was evicted, and nothing asked"]
+    assert reported.accusations() == [(Wrong.UNASKED_EVICTION, "x/a")]
 
 
 def test_nobody_leaves_while_nobody_waits(reported: History) -> None:
     evicted(reported, gives=True, stands=GOOD_WHILE + 1, waits=False)
-    assert reported.accusations() == ["pod x/a was evicted, and nothing asked"]
+    assert reported.accusations() == [(Wrong.UNASKED_EVICTION, "x/a")]
 
 
 def test_a_leave_is_paid_by_who_takes_the_room(reported: History) -> None:
     evicted(reported, gives=True, stands=GOOD_WHILE + 1)
     reported.pod(20, "other", "n", group="", queue="r")
     assert reported.accusations() == []
-    assert reported.reviewed().leaves == {"room that another took": 1}
+    assert reported.reviewed().leaves == {Purpose.TAKEN: 1}
 
 
 def test_room_that_nobody_takes_is_told(reported: History) -> None:
     evicted(reported, gives=True, stands=GOOD_WHILE + 1)
     reported.pod(PAID_WITHIN + 20, "other", "n", group="", queue="r")
-    assert reported.reviewed().leaves == {"room that nobody took": 1}
+    assert reported.reviewed().leaves == {Purpose.UNTAKEN: 1}
 
 
 def test_one_that_stood_for_a_moment_is_told_apart(reported: History) -> None:
     evicted(reported, gives=False, stands=GOOD_WHILE - 1)
     assert reported.accusations() == []
-    assert reported.reviewed().leaves == {"a gang that stood whole for less than 8 s": 1}
+    assert reported.reviewed().leaves == {Purpose.SHORT_LIVED: 1}
 
 
 def test_a_gang_whose_member_was_refused_has_not_run(reported: History) -> None:
@@ -285,7 +286,7 @@ def test_a_gang_whose_member_was_refused_has_not_run(reported: History) -> None:
     reported.pod(2, "b", "n", phase="Pending")
     reported.pod(3, "b", "n", phase="Failed")
     reported.pod(4, "a", "n", gone=True, evicted=True)
-    assert (reported.accusations(), reported.reviewed().leaves) == ([], {"a start that was undone": 1})
+    assert (reported.accusations(), reported.reviewed().leaves) == ([], {Purpose.UNDONE_START: 1})
 
 
 def test_who_is_deleted_by_its_owner_is_not_counted(reported: History) -> None:
