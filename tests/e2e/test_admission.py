@@ -61,7 +61,7 @@ def review(stage: Stage, muster_user: User, port: Port) -> Iterator[Muster]:
 
 
 def refusal(action: Callable[[], object], status: int) -> str:
-    """Return the refusal of an action that must be refused."""
+    """Return the refusal of an action that must be refused: the message, and the codes of its causes."""
     with pytest.raises(ApiError) as refused:
         action()
     assert refused.value.status == status, str(refused.value)
@@ -107,30 +107,26 @@ def test_queues_are_judged_beside_other_queues(stage: Stage, review: Muster) -> 
     stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
     known(stage, review, "team")
     child = partial(stage.queue, "child", parent="team")
-    assert "must be at most 4, the capability of queue 'team' above it" in refusal(
-        partial(child, capability={"cpu": "5"}), 403
-    )
-    assert "must be at most 4, that of their parent 'team'" in refusal(
-        partial(child, deserved={"cpu": "5"}), 403
-    )
-    assert "there is no such queue" in refusal(lambda: stage.queue("lost", parent="nowhere"), 403)
+    assert "CapabilityAboveAncestor" in refusal(partial(child, capability={"cpu": "5"}), 403)
+    assert "ChildrenDeservedSum" in refusal(partial(child, deserved={"cpu": "5"}), 403)
+    assert "ParentNotFound" in refusal(lambda: stage.queue("lost", parent="nowhere"), 403)
     child(capability={"cpu": "3"})
     known(stage, review, "child")
     lowered = {"spec": {"capability": {"cpu": "2"}, "deserved": {"cpu": "2"}}}
     below = refusal(lambda: stage.api.patch(QUEUES, "team", lowered), 403)
-    assert "must be at least 3, the capability of queue 'child' below it" in below
+    assert "CapabilityBelowDescendant" in below
 
 
 def test_only_a_closed_queue_can_be_deleted(stage: Stage, review: Muster) -> None:
     stage.queue("open")
     closed(stage, review, "shut")
-    assert "set its spec.state to Closed" in refusal(lambda: stage.api.delete(QUEUES, "open"), 403)
+    assert "NotClosed" in refusal(lambda: stage.api.delete(QUEUES, "open"), 403)
     stage.api.delete(QUEUES, "shut")
     for name in ("default", "root"):  # which Muster makes itself; its views have them before they are made
         wait_for(partial(stage.api.find, QUEUES, name), what=f"queue {name} made")
         known(stage, review, name)
-        assert "is never deleted" in refusal(partial(stage.api.delete, QUEUES, name), 403)
-    assert "is never deleted" in refusal(lambda: stage.api.delete_all(QUEUES), 403)
+        assert "ProtectedQueue" in refusal(partial(stage.api.delete, QUEUES, name), 403)
+    assert "ProtectedQueue" in refusal(lambda: stage.api.delete_all(QUEUES), 403)
 
 
 def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, review: Muster) -> None:
@@ -140,11 +136,11 @@ def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, revie
     wrong = {**head, "spec": {"nodeTaints": [{"key": "a", "effect": "Never"}]}}
     assert "nodeTaints" in refusal(partial(create, wrong), 422)
     wrong = {**head, "spec": {"nodeLabels": {"a/b/c": "d"}}}
-    assert "must be a label key" in refusal(partial(create, wrong), 422)
+    assert "FlavorNotValid" in refusal(partial(create, wrong), 422)
     create({**head, "spec": {"nodeLabels": {"example.com/gpu": "h100"}}})
     stage.queue("team", flavors=[{"name": "h100", "resourceFlavor": "h100"}])
     known(stage, review, "team")
-    assert "is named by queue team" in refusal(partial(stage.api.delete, RESOURCE_FLAVORS, "h100"), 403)
+    assert "FlavorInUse" in refusal(partial(stage.api.delete, RESOURCE_FLAVORS, "h100"), 403)
     assert "one is allowed" in refusal(
         lambda: stage.queue("both", flavors=[{"name": "f", "resourceFlavor": "h100", "nodeLabels": {}}]), 422
     )
@@ -161,7 +157,7 @@ def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, review: Mu
         stage.wait_group(stage.own_group(pod), phase="Pending")
     done = Shell(stage.cluster, ADMIN)("queue", "delete", "team", "--cascade", "--timeout", "60s")
     assert done.returncode == 0, done.stderr
-    assert "2 pods still name it and wait" in done.stderr
+    assert f"{stage.namespace}/p-0" in done.stderr, "it names the pods that are left"
     stage.queue("team")
     for pod in pods:
         stage.wait_group(stage.own_group(pod), phase="Pending")
@@ -171,16 +167,12 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, review: Muste
     stage.queue("team")
     closed(stage, review, "shut")
     stage.group("a", 1, queue="team")
-    message = refusal(lambda: stage.group("b", 1, queue="shut"), 403)
-    assert "spec.queue: queue 'shut' is Closed and takes no new work" in message
-    assert "set spec.state of shut to Open" in message
-    assert "create it, or name an existing one" in refusal(lambda: stage.group("b", 1, queue="nowhere"), 403)
+    assert "QueueNotOpen" in refusal(lambda: stage.group("b", 1, queue="shut"), 403)
+    assert "QueueNotFound" in refusal(lambda: stage.group("b", 1, queue="nowhere"), 403)
     move = partial(stage.api.patch, POD_GROUPS, "a", {"spec": {"queue": "shut"}}, stage.namespace)
-    assert "takes no new work" in refusal(move, 403)
+    assert "QueueNotOpen" in refusal(move, 403)
     both = {"highestTierAllowed": 1, "highestTierName": "rack"}
-    assert "set only one of highestTierAllowed" in refusal(
-        lambda: stage.group("b", 1, networkTopology=both), 422
-    )
+    assert "TopologyBothTiers" in refusal(lambda: stage.group("b", 1, networkTopology=both), 422)
 
 
 def test_what_is_written_in_one_go_passes(stage: Stage, review: Muster) -> None:
@@ -245,7 +237,7 @@ def test_many_groups_for_a_queue_that_comes_pass_once_it_is_there(stage: Stage, 
     for _ in range(5):
         with ThreadPoolExecutor(8) as writers:
             refusals = list(writers.map(lambda _: webhooks.refusal(stage.api, group), range(40)))
-        assert all("there is no queue 'late'" in each for each in refusals)
+        assert all("QueueNotFound" in each for each in refusals)
         stage.queue("late")
         stage.api.dry_run(POD_GROUPS, group)
         stage.api.patch(QUEUES, "late", {"spec": {"state": "Closed"}})
@@ -270,16 +262,17 @@ def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, review: Muster
     closed(stage, review, "shut")
     stage.queue("leaf", parent="parent")
     known(stage, review, "team", "leaf")
-    field = f"spec.template.metadata.annotations[{QUEUE_NAME}]"
 
     def create(queue: str) -> Callable[[], Json]:
         return partial(stage.api.dry_run, JOBS, job(stage, "j", **{QUEUE_NAME: queue}))
 
     create("team")()
     create("leaf")()
-    assert f"{field}: queue 'shut' is Closed" in refusal(create("shut"), 403)
-    assert f"{field}: there is no queue 'nowhere'" in refusal(create("nowhere"), 403)
-    assert "name one of leaf" in refusal(create("parent"), 403)
+    shut = refusal(create("shut"), 403)
+    assert "QueueNotOpen" in shut
+    assert f"spec.template.metadata.annotations[{QUEUE_NAME}]: " in shut
+    assert "QueueNotFound" in refusal(create("nowhere"), 403)
+    assert "QueueNotLeaf" in refusal(create("parent"), 403)
 
 
 def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, review: Muster) -> None:
@@ -289,15 +282,13 @@ def test_pods_of_groups_that_are_there_pass_a_closing_queue(stage: Stage, review
     stage.api.patch(QUEUES, "team", {"spec": {"state": "Closed"}})
     wait_for(lambda: _states(review)["team"] == "Closing", what="team Closing")
     stage.pods("member", 1, group="a")
-    assert "queue 'team' is Closing" in refusal(lambda: stage.pods("late", 1, queue="team"), 403)
-    assert "there is no queue 'nowhere'" in refusal(lambda: stage.pods("lost", 1, queue="nowhere"), 403)
+    assert "QueueNotOpen" in refusal(lambda: stage.pods("late", 1, queue="team"), 403)
+    assert "QueueNotFound" in refusal(lambda: stage.pods("lost", 1, queue="nowhere"), 403)
     (moved,) = stage.pods("moved", 1, group="later")  # one with a group goes where that is
     annotations = {"metadata": {"annotations": {QUEUE_NAME: "team"}}}
-    assert "is Closing" in refusal(lambda: stage.api.patch(PODS, moved, annotations, stage.namespace), 403)
+    assert "QueueNotOpen" in refusal(lambda: stage.api.patch(PODS, moved, annotations, stage.namespace), 403)
     budget = {"volcano.sh/jdb-min-available": "120%"}
-    assert "must be a whole number above 0" in refusal(
-        lambda: stage.pods("budget", 1, annotations=budget), 422
-    )
+    assert "BudgetNotValid" in refusal(lambda: stage.pods("budget", 1, annotations=budget), 422)
     stage.pods("foreign", 1, queue="nowhere", scheduler="nobody")
 
 
@@ -385,7 +376,7 @@ def test_each_user_runs_no_more_at_once_than_the_limit_of_the_queue_for_users(
     running = stage.first_to_say(("first", "second"), "Running")
     waiting = "second" if running == "first" else "first"
     stage.wait_reason(waiting, "QueueCeiling")
-    assert "user alice in queue q: groups: 1 run" in str(stage.pod_group(waiting)["status"]["conditions"])
+    assert "alice" in str(stage.pod_group(waiting)["status"]["conditions"])
     stage.finish(pods[running])
     stage.wait_phase(pods[waiting])
 
@@ -401,13 +392,11 @@ def test_a_restricted_queue_is_for_those_who_may_use_it(
     work = job(stage, "j", **{QUEUE_NAME: "private"})
     for resource, thing in ((POD_GROUPS, group), (PODS, pod), (JOBS, work)):
         wait_for(partial(_passes, alice, resource, thing), what="RBAC in force")
-        message = refusal(partial(bob.dry_run, resource, thing), 403)
-        assert "queue 'private' is restricted" in message
-        assert "grant the verb use on queues.scheduling.volcano.sh 'private'" in message
+        assert "UseNotGranted" in refusal(partial(bob.dry_run, resource, thing), 403)
     stage.api.create(POD_GROUPS, group)
     review.wait_decision(stage.namespace, "g")
     joining = objects.pod("joining", namespace=stage.namespace, group="g")
-    assert "is restricted" in refusal(lambda: bob.dry_run(PODS, joining), 403)
+    assert "UseNotGranted" in refusal(lambda: bob.dry_run(PODS, joining), 403)
     alice.dry_run(PODS, joining)
 
 
@@ -476,10 +465,7 @@ def test_a_group_of_a_restricted_queue_comes_before_its_pods(
     wait_for(partial(_passes, bob, PODS, early), what="RBAC in force")
     bob.create(PODS, early)
     group = objects.pod_group("g", namespace=stage.namespace, min_member=1, queue="private")
-    wait_for(
-        lambda: "before it existed are waiting (1)" in webhooks.refusal(alice, group),
-        what="the pod known",
-    )
+    wait_for(lambda: "PodsNotJudged" in webhooks.refusal(alice, group), what="the pod known")
     stage.delete_pods(["early"])
     wait_for(partial(_passes, alice, POD_GROUPS, group), what="the group passes")
 
@@ -495,13 +481,13 @@ def test_groups_of_scheduler_plugins_name_queues_that_take_them(
         known(stage, review, "private")
         wait_for(partial(_passes, alice, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), what="RBAC")
         message = refusal(partial(bob.dry_run, PLUGINS_POD_GROUPS, _plugins_group(stage, "private")), 403)
-        assert "queue 'private' is restricted" in message
+        assert "UseNotGranted" in message
         message = refusal(partial(alice.dry_run, PLUGINS_POD_GROUPS, _plugins_group(stage, "shut")), 403)
-        assert "queue 'shut' is Closed" in message
+        assert "QueueNotOpen" in message
         stage.api.create(PLUGINS_POD_GROUPS, _plugins_group(stage, ""))
         moved = {"metadata": {"annotations": {QUEUE_NAME: "shut"}}}
         move = partial(stage.api.patch, PLUGINS_POD_GROUPS, "g", moved, stage.namespace)
-        assert "queue 'shut' is Closed" in refusal(move, 403)
+        assert "QueueNotOpen" in refusal(move, 403)
     finally:
         stage.api.delete_all(PLUGINS_POD_GROUPS, stage.namespace)
         manifests.remove(stage.api, written)
@@ -567,7 +553,7 @@ def test_a_job_without_a_queue_is_taken_while_default_is_closed(stage: Stage, re
     wait_for(lambda: _states(review).get("default") == "Closed", what="default known as Closed")
     stage.api.dry_run(JOBS, job(stage, "j"))
     named = partial(stage.api.dry_run, JOBS, job(stage, "j", **{QUEUE_NAME: "default"}))
-    assert "queue 'default' is Closed" in refusal(named, 403)
+    assert "QueueNotOpen" in refusal(named, 403)
 
 
 # ---- certificates

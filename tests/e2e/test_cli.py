@@ -53,12 +53,11 @@ def test_a_submitter_is_told_why(stage: Stage, scheduler: KubeScheduler, submitt
     stage.wait_phase(stage.gang("fit", 3, queue="q", gated=True))
     stage.gang("sweep", 2, queue="q", gated=True)
     stage.wait_reason("sweep", "NoRoom")
-    output = submitter.output("why", "podgroup/sweep")
-    assert "Waiting" in output
-    assert "NoRoom" in output
-    assert "Shares and limits of queues are not shown" in output
-    assert f"podgroup/{stage.namespace}/fit runs, 3 pods on nodes: cpu 3" in output
-    assert "The pod waits with its whole group." in submitter.output("why", "sweep-0")
+    found = submitter.json("why", "podgroup/sweep")
+    assert (found["verdict"], found["reason"], "queue" in found) == ("Waiting", "NoRoom", False)
+    assert [each["name"] for each in found["holders"]] == ["fit"]
+    of_pod = submitter.json("why", "sweep-0")
+    assert [of_pod[key] for key in ("verdict", "reason", "group")] == ["Waiting", "NoRoom", "sweep"]
     rows = submitter.output("podgroup", "get", "sweep", "fit").splitlines()[1:]
     assert [row.split()[:6] for row in rows] == [
         ["sweep", "q", "Pending", "2", "1", "NoRoom"],
@@ -70,14 +69,14 @@ def test_a_submitter_is_told_why(stage: Stage, scheduler: KubeScheduler, submitt
 def test_queues_take_a_binding_for_the_cluster(stage: Stage, submitter: Shell) -> None:
     stage.queue("q")
     refusal = submitter.refuses("queue", "list")
-    assert "It takes a ClusterRoleBinding to the role kube-muster-view" in refusal
+    assert "kube-muster-view" in refusal
     stage.api.create(CLUSTER_ROLE_BINDINGS, binding("kube-muster-view", SUBMITTER.name))
     stage.started.callback(stage.api.delete, CLUSTER_ROLE_BINDINGS, "submitter")
     wait_for(lambda: submitter("queue", "list").returncode == 0, what="the binding is in force")
     assert submitter.output("queue", "list", "-o", "name") == f"{Q}/q\n"
     assert submitter.output("queue", "get", "q").splitlines()[1].startswith("q ")
     assert submitter.output("why", "queue/q").startswith("queue/q\n\nOpen\n")
-    assert submitter.refuses("queue", "create", "mine").startswith("Error: not allowed: queues.scheduling")
+    assert submitter.refuses("queue", "create", "mine").startswith("Error: not allowed: ")
 
 
 def test_who_is_no_administrator_cannot_check(submitter: Shell) -> None:
@@ -110,10 +109,10 @@ def test_a_workload_leads_to_its_group(stage: Stage, scheduler: KubeScheduler, s
     assert submitter.output("why", "deploy/site").startswith(f"deployment/site {where}, of podgroup/web\n")
     assert submitter.output("why", "train").startswith(f"podgroup/train {where}\n")
     assert submitter.output("why", "site").startswith(f"deployment/site {where}, of podgroup/web\n")
-    output = submitter.output("why", "later")
-    assert "NoPods\n  It is suspended, and Muster does not manage it: its pods name a PodGroup" in output
+    later = submitter.json("why", "later")
+    assert (later["verdict"], "PodGroup" in later["sentence"]) == ("NoPods", True)
     assert "did you mean podgroup/train" in submitter.refuses("why", "trian")
-    assert "the cluster knows no jobsets.jobset.x-k8s.io" in submitter.refuses("why", "jobset/train")
+    assert "jobsets.jobset.x-k8s.io" in submitter.refuses("why", "jobset/train")
 
 
 def _job(stage: Stage, group: str, spec: Json) -> Json:
@@ -143,19 +142,17 @@ def test_pods_that_do_not_count_are_named_and_put_right(
     stage.pods("other", 1, group="train", scheduler="default-scheduler")
     stage.pods("slip", 1, group="trian", gated=True)
     stage.wait_reason("train", "NotEnoughMembers")
-    output = json.loads(submitter.output("why", "podgroup/train", "-o", "json"))
+    output = submitter.json("why", "podgroup/train")
     causes = {each["pods"][0]: each["cause"] for each in output["uncounted"]}
-    assert causes == {
-        "other-0": "schedulerName is default-scheduler, and Muster's is muster",
-        "slip-0": "it names the group trian, which does not exist",
-    }
+    assert causes.keys() == {"other-0", "slip-0"}
+    assert ("default-scheduler" in causes["other-0"], "trian" in causes["slip-0"]) == (True, True)
     assert output["members"]["there"] == 2
     assert "did you mean train?" in submitter.output("why", "slip-0")
     (command,) = output["commands"]
     assert command["allowed"]
     submitter.runs(command["line"])
     stage.wait_reason("train", "NeverFits")
-    assert "uncounted" not in json.loads(submitter.output("why", "podgroup/train", "-o", "json"))
+    assert "uncounted" not in submitter.json("why", "podgroup/train")
 
 
 def test_a_command_is_offered_to_those_who_may_run_it(
@@ -163,14 +160,12 @@ def test_a_command_is_offered_to_those_who_may_run_it(
 ) -> None:
     stage.gang("a", 2, queue="gone", gated=True)
     stage.wait_reason("a", "QueueNotFound")
-    output = " ".join(submitter.output("why", "a").split())
-    remedy = "ask an administrator, for you may not create queues: muster queue create gone"
-    assert f"To create it, {remedy}" in output
-    assert "To create it: muster queue create gone\n" in admin.output("why", "a")
-    (command,) = json.loads(admin.output("why", "a", "-o", "json"))["commands"]
+    for shell, allowed in ((submitter, False), (admin, True)):
+        (command,) = shell.json("why", "a")["commands"]
+        assert (command["right"], command["allowed"]) == ("create queues", allowed)
     admin.runs(command["line"])
     stage.wait_reason("a", "NeverFits")
-    fewer = json.loads(submitter.output("why", "a", "-o", "json")).get("commands", [])
+    fewer = submitter.json("why", "a").get("commands", [])
     assert fewer == [], "no command makes a node"
 
 
@@ -186,7 +181,7 @@ def test_a_queue_is_made_changed_and_shown(stage: Stage, admin: Shell) -> None:
     assert admin.output("queue", "update", "--name", "a", "--capability", "memory-") == f"{Q}/a updated\n"
     spec = stage.api.get(QUEUES, "a")["spec"]
     assert (spec["weight"], spec["capability"], spec["dequeueStrategy"]) == (3, {"cpu": "8"}, "fifo")
-    assert json.loads(admin.output("queue", "get", "a", "-o", "json"))["spec"] == spec
+    assert admin.json("queue", "get", "a")["spec"] == spec
     assert re.search(r"^Capability: +cpu 8$", admin.output("queue", "describe", "a"), re.MULTILINE)
 
 
@@ -194,7 +189,6 @@ def test_what_the_schema_refuses_is_told_in_its_words(stage: Stage, admin: Shell
     refusal = admin.refuses("queue", "create", "a", "--capability", "cpu=4", "--deserved", "cpu=8")
     assert refusal.startswith("Error: the API server refuses: ")
     assert "must not be above its capability" in refusal
-    assert "lower deserved or raise capability" in refusal
     admin.output("queue", "create", "b")
     assert admin.refuses("queue", "create", "b").endswith('"b" already exists\n')
     assert "there are: b" in admin.refuses("queue", "update", "bb", "--weight", "2")
@@ -203,7 +197,7 @@ def test_what_the_schema_refuses_is_told_in_its_words(stage: Stage, admin: Shell
 def test_only_what_is_closed_is_deleted(stage: Stage, muster: Muster, admin: Shell) -> None:
     stage.queue("a")
     refusal = admin.refuses("queue", "delete", "a")
-    assert "only a Closed queue can be deleted" in refusal
+    assert "Closed" in refusal
     admin.output("queue", "close", "a")
     assert stage.api.get(QUEUES, "a")["spec"]["state"] == "Closed"
     assert admin.output("queue", "open", "a", "--wait", "--timeout", "60s") == f"{Q}/a opened\n"
@@ -235,9 +229,9 @@ def test_a_cascade_leaves_pods_waiting_that_name_no_group(
         wait_for(partial(_names_its_group, stage, pod), what=f"{pod} bears the name of its group")
     done = admin("queue", "delete", "a", "--cascade", "--timeout", "60s")
     assert done.returncode == 0, done.stderr
-    assert f"a: 3 pods still name it and wait: {stage.namespace}/p-0, " in done.stderr
+    assert f"{stage.namespace}/p-0, " in done.stderr
     muster.wait_decision(stage.namespace, stage.own_group("p-0"), reason="QueueNotFound")
-    assert "queue a does not exist" in admin.output("why", "p-0")
+    assert admin.json("why", "p-0")["reason"] == "QueueNotFound"
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
     stage.nodes(1, cpu="3")
     stage.queue("a")
@@ -256,7 +250,7 @@ def test_a_cascade_waits_for_pods_on_nodes(
     pods = stage.pods("p", 1, queue="a", gated=True)
     stage.wait_phase(pods)
     message = admin("queue", "delete", "a", "--cascade", "--timeout", "3s").stderr
-    assert "queue a is Closing, 1 group left: 1 runs; pods that have no PodGroup are left to" in message
+    assert "queue a is Closing, 1 group left" in message
     assert stage.phases(pods) == {"Running"}
     stage.delete_pods(pods)
     assert admin.output("queue", "delete", "a", "--cascade", "--timeout", "60s") == f"{Q}/a deleted\n"
@@ -268,7 +262,7 @@ def test_a_pod_in_a_closed_queue_waits_without_a_group_and_says_why(
     stage.queue("a", state="Closed")
     stage.pods("p", 1, queue="a", gated=True)
     muster.wait_decision(stage.namespace, stage.own_group("p-0"), reason="QueueNotOpen")
-    assert "queue a is Closed" in admin.output("why", "p-0")
+    assert admin.json("why", "p-0")["reason"] == "QueueNotOpen"
     wait_for(lambda: "QueueNotOpen" in _messages(stage, "p-0"), what="an event on the pod")
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
     assert stage.api.get(QUEUES, "a")["status"]["state"] == "Closed"

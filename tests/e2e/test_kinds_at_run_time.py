@@ -98,8 +98,8 @@ def test_a_kind_of_jobs_comes_goes_and_comes_back(stage: Stage, jobs: Muster, tm
         wait_unit(stage, unit, "NoRoom", "NeverFits")
 
     file = f"--config={training_runs.configuration(tmp_path)}"
-    shown = Shell(stage.cluster, ADMIN, stage.namespace)("why", "trainingrun/first", file)
-    assert "It waits as a job: its 5 pods" in " ".join(shown.stdout.split()), shown
+    found = Shell(stage.cluster, ADMIN, stage.namespace).json("why", "trainingrun/first", file)
+    assert (found["kind"], found["verdict"]) == ("TrainingRun", "Waiting")
 
     wait_collected(stage, create(stage, "early", 5))
     training_runs.remove(stage.api)

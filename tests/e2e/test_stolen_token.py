@@ -90,17 +90,17 @@ def test_of_pods_it_changes_gates_conditions_and_its_annotations(stage: Stage, t
         {"nodeSelector": {"a": "b"}},
         {"schedulingGates": [{"$patch": "delete", "name": OTHER_GATE}]},
     ):
-        assert "of a pod's spec" in patch({"spec": spec}), spec
+        assert "pod's spec" in patch({"spec": spec}), spec
     for metadata in (
         {"labels": {"app": "another"}},
         {"annotations": {"other": "value"}},
         {"finalizers": ["example.com/held"]},
         {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]},
     ):
-        assert "of a pod's metadata" in patch({"metadata": metadata}), metadata
+        assert "pod's metadata" in patch({"metadata": metadata}), metadata
     for status in ({"phase": "Failed"}, {"podIP": "10.0.0.1"}, condition("Ready")["status"]):
-        assert "of a pod's status" in patch({"status": status}, "status"), status
-    assert "of a pod's metadata" in patch({"metadata": {"labels": {"app": "another"}}}, "status")
+        assert "pod's status" in patch({"status": status}, "status"), status
+    assert "pod's metadata" in patch({"metadata": {"labels": {"app": "another"}}}, "status")
 
     assert patch({"spec": {"schedulingGates": [{"$patch": "delete", "name": objects.GATE}]}}) == ""
     assert stage.pod("gated-0")["spec"]["schedulingGates"] == [{"name": OTHER_GATE}]
@@ -220,11 +220,12 @@ def test_what_it_makes_belongs_to_a_volcano_job_and_is_no_more_than_that_needs(
             return False
 
     others = {**owner, "apiVersion": "batch/v1"}, {**owner, "controller": False}
+    not_owned = "belongs to a Volcano Job"
     with volcano_jobs.installed(stage.api):
         wait_for(lambda: all(map(may_create, allowed)), what="the rights are there")
         for kind, rest in allowed.items():
             for owners in ((), others[:1], others[1:]):
-                assert "belongs to a Volcano Job" in made(kind, owners=owners, **rest), kind
+                assert not_owned in made(kind, owners=owners, **rest), kind
             for namespace in (SYSTEM, "kube-muster"):
                 assert "nothing in kube-muster" in made(kind, namespace, **rest), kind
         assert "of the type Opaque" in made(
@@ -237,10 +238,12 @@ def test_what_it_makes_belongs_to_a_volcano_job_and_is_no_more_than_that_needs(
             {**ports, "type": "ExternalName", "externalName": "evil.example"},
         ):
             assert "without external addresses" in made("Service", spec=spec), spec
-        assert "for the pods of their Volcano Job" in made(
-            "Service", spec={"clusterIP": "None", "selector": {"a": "b"}}
-        )
-        assert "for the pods of their Volcano Job" in made("NetworkPolicy", spec={"podSelector": {}})
+        others_pods: dict[str, Json] = {
+            "Service": {"clusterIP": "None", "selector": {"a": "b"}},
+            "NetworkPolicy": {"podSelector": {}},
+        }
+        for kind, spec in others_pods.items():
+            assert "for the pods of their Volcano Job" in made(kind, spec=spec), kind
         foreign = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -249,7 +252,7 @@ def test_what_it_makes_belongs_to_a_volcano_job_and_is_no_more_than_that_needs(
         stage.api.create(CONFIG_MAPS, foreign)
         for change in ({"data": {"a": "evil"}}, {"metadata": {"ownerReferences": [owner]}}):
             patch = partial(thief.patch, CONFIG_MAPS, "foreign", change, stage.namespace)
-            assert "belongs to a Volcano Job" in refusal(patch), change
+            assert not_owned in refusal(patch), change
 
 
 def test_it_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Client) -> None:
@@ -312,7 +315,7 @@ def test_of_jobs_it_changes_when_they_run_and_not_what(stage: Stage, thief: Clie
         {"template": {"metadata": {"annotations": {"a": "b"}}}},
     ):
         assert "Muster changes only" in patch({"spec": spec}), spec
-    assert "of a job's metadata" in patch({"metadata": {"annotations": {"a": "b"}}})
+    assert "job's metadata" in patch({"metadata": {"annotations": {"a": "b"}}})
     group = {"metadata": {"annotations": {"scheduling.k8s.io/group-name": "g"}}}
     started = {"annotations": {"kube-muster.io/started": "now", "kube-muster.io/partial-start": "1/2"}}
     wanted = {"metadata": started, "spec": {"suspend": False, "parallelism": 1, "template": group}}

@@ -40,7 +40,7 @@ def test_what_is_supposed_comes_true(
 
     def supposed(group: str, *terms: str) -> Json:
         flags = [word for term in terms for word in ("--what-if", term)]
-        found: Json = json.loads(admin.output("why", f"podgroup/{group}", *flags, "-o", "json"))
+        found: Json = admin.json("why", f"podgroup/{group}", *flags)
         return found
 
     assert supposed("first", "nodes=+1")["group"]["change"] == "starts"

@@ -1,9 +1,11 @@
 """Somebody who types `muster …` on a terminal of their own."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
@@ -32,6 +34,9 @@ class Shell:
         done = self(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.output(*arguments, "-o", "json"))
 
     def refuses(self, *arguments: str, status: int = 1) -> str:
         done = self(*arguments)

@@ -69,7 +69,10 @@ def _event(line: bytes) -> tuple[str, Json]:
 
 
 def error_message(data: bytes) -> str:
+    """Return the message of a Status, and behind it the codes of its causes."""
     try:
-        return str(json.loads(data).get("message", ""))
+        status = json.loads(data)
+        causes = (status.get("details") or {}).get("causes", ())
+        return " ".join([str(status.get("message", "")), *(str(cause.get("reason")) for cause in causes)])
     except (ValueError, AttributeError):
         return data.decode(errors="replace")[:500]
