@@ -145,6 +145,9 @@ class Desk:
         assert (result.exit_code, result.stderr) == (0, "")
         return result.stdout
 
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.output(*arguments, "-o", "json"))
+
     def answers(self, target: str) -> list[Explanation]:
         """Return the records that `muster why` prints."""
         kind, _, name = target.rpartition("/")

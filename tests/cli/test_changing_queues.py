@@ -108,7 +108,7 @@ def test_a_dry_run_creates_nothing(desk: Desk, run: str, printed: str) -> None:
 
 
 def test_the_object_can_be_printed(desk: Desk) -> None:
-    made = json.loads(desk.output("queue", "create", "a", "-o", "json"))
+    made = desk.json("queue", "create", "a")
     assert made["metadata"]["uid"]
     assert desk.output("queue", "create", "b", "-o", "name") == f"{Q}/b\n"
 

@@ -102,7 +102,7 @@ STATES = {
 
 
 def states(desk: Desk, *more: str) -> dict[str, Json]:
-    items = json.loads(desk.output("job", "list", "-o", "json", *more))["items"]
+    items = desk.json("job", "list", *more)["items"]
     return {each["name"]: each for each in items}
 
 
@@ -138,8 +138,8 @@ def test_pods_that_start_one_by_one_are_told_what_would_start_them_together(desk
     desk.group("podgroup-uid-plain", "Running", min_member=1, more_metadata=meta)
     for number, node in enumerate(("n", "")):
         desk.pod(f"plain-{number}", "podgroup-uid-plain", node=node, metadata=meta)
-    text = " ".join(desk.output("why", "job/plain").split())
-    assert "1 of 2 pods run. They need not start together (the annotation kube-muster.io/" in text
+    found = desk.answer("job/plain")
+    assert {"SomeRun", "StartApart"} <= {said.code for said in (*found.sentence, *found.notes)}
 
 
 def test_a_group_that_muster_made_is_corrected_on_its_job(desk: Desk) -> None:
@@ -150,7 +150,8 @@ def test_a_group_that_muster_made_is_corrected_on_its_job(desk: Desk) -> None:
         min_member=1,
         more_metadata={"ownerReferences": [owner]},
     )
-    assert "kubectl -n team edit jobs.batch train" in desk.output("why", "job/train")
+    (edit,) = desk.answer("job/train").commands
+    assert (edit.code, edit.what) == ("Edit", "jobs.batch train")
 
 
 def test_a_job_may_start_with_the_pods_that_are_there(desk: Desk) -> None:
@@ -214,12 +215,13 @@ def test_a_job_that_is_not_suspended_waits_for_its_queue_without_a_podgroup(town
         "position": None,
         "pods": 4,
         "reason": "QueueNotFound",
-        "message": "queue reserch does not exist",
+        "message": Statement("QueueIsMissing", queue="reserch").text,
         "letGo": None,
         "startTimeouts": 0,
         "podGroup": None,
     }
-    assert (found["shut"]["reason"], found["shut"]["message"]) == ("QueueNotOpen", "queue closed is Closed")
+    not_open = Statement("QueueIsNotOpen", queue="closed", state="Closed")
+    assert (found["shut"]["reason"], found["shut"]["message"]) == ("QueueNotOpen", not_open.text)
     (line,) = [line for line in town.output("job", "list").splitlines() if line.startswith("typo")]
     assert line.split() == ["typo", "Job", "reserch", "Waiting", "-", "4", "QueueNotFound", "20d"]
 
@@ -230,13 +232,14 @@ def test_pods_of_a_job_say_whose_group_they_are_in_while_its_queue_is_missing(de
     meta = {"ownerReferences": [owner], "annotations": {QUEUE: "reserch"}}
     desk.pod("train-0", gates=(GATE,), metadata=meta)
     desk.pod("train-1", gates=(GATE,), metadata=meta)
-    answer = json.loads(desk.output("why", "pod/train-0", "-o", "json"))
-    assert (answer["reason"], answer["detail"]) == ("QueueNotFound", "queue reserch does not exist")
-    assert answer["sentence"] == (
-        "The pod is in the group of job/train, which has no PodGroup. The queue does not exist."
+    assert desk.codes("pod/train-0") == ("Waiting", "QueueNotFound", ["GroupOfOwner", "Reason"])
+    answer = desk.answer("pod/train-0")
+    assert (answer.sentence[0].owner, answer.detail) == (
+        "job/train",
+        Statement("QueueIsMissing", queue="reserch"),
     )
-    answer = json.loads(desk.output("why", "job/train", "-o", "json"))
-    assert (answer["reason"], answer["notes"][0]) == ("QueueNotFound", "1 more pod in the same state.")
+    answer = desk.answer("job/train")
+    assert (answer.reason, answer.notes[0]) == ("QueueNotFound", Statement("MorePods", pods="1 more pod"))
 
 
 def queue_of(desk: Desk, target: str) -> str:
@@ -443,7 +446,7 @@ def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk, front: Front) -> Non
 
 
 def why(desk: Desk, target: str) -> Json:
-    found: Json = json.loads(desk.output("why", target, "-o", "json"))
+    found: Json = desk.json("why", target)
     return found
 
 
@@ -563,9 +566,9 @@ def test_kinds_of_the_configuration_file_are_known(
     desk: Desk, training_run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Take kinds from the flag, before and behind the name, and from the variable."""
-    found = json.loads(desk.output("why", "trainingrun/train", training_run, "-o", "json"))
+    found = desk.json("why", "trainingrun/train", training_run)
     assert (found["kind"], found["verdict"], found["reason"]) == ("TrainingRun", "Waiting", "NoRoom")
-    assert "its 4 pods will be made when it starts" in found["sentence"]
+    assert Statement("JobWaits", pods="4 pods").text in found["sentence"]
     assert "TrainingRun" in desk.output("job", "list", training_run)
     assert "No jobs found" in desk.muster("job", "list").stderr, "without it"
     monkeypatch.setenv("MUSTER_CONFIG", training_run.partition("=")[2])
@@ -608,9 +611,7 @@ def test_a_job_is_deleted_by_its_own_uid(desk: Desk) -> None:
 def test_a_volcano_job_of_flags(desk: Desk) -> None:
     """Create the Job as it would be where the API server has none of them."""
     flags = ("--replicas", "4", "--min", "2", "--requests", "cpu=2, memory=1Gi", "--queue", "research")
-    made = json.loads(
-        desk.output("job", "run", "--name", "train", *flags, "--dry-run", "client", "-o", "json")
-    )
+    made = desk.json("job", "run", "--name", "train", *flags, "--dry-run", "client")
     (task,) = made["spec"].pop("tasks")
     assert made == {
         "apiVersion": "batch.volcano.sh/v1alpha1",

@@ -140,7 +140,7 @@ def test_names_are_as_kubectl_takes_them(town: Desk) -> None:
 
 
 def test_one_object_is_itself_and_several_are_a_list(town: Desk) -> None:
-    one = json.loads(town.output("pg", "get", "fit", "-o", "json"))
+    one = town.json("pg", "get", "fit")
     several = yaml.safe_load(town.output("pg", "list", "-o", "yaml"))
     assert (one["kind"], one["spec"]) == ("PodGroup", {"minMember": 2, "queue": "research"})
     assert (several["kind"], len(several["items"])) == ("List", 2)
@@ -148,7 +148,7 @@ def test_one_object_is_itself_and_several_are_a_list(town: Desk) -> None:
 
 
 def test_no_objects_are_an_empty_list(desk: Desk) -> None:
-    assert json.loads(desk.output("queue", "list", "-o", "json"))["items"] == []
+    assert desk.json("queue", "list")["items"] == []
     assert desk.output("queue", "list", "-o", "name") == ""
 
 

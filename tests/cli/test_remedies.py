@@ -6,6 +6,7 @@ import pytest
 
 from extender.api.keys import GATE, LOCAL_QUEUE
 from extender.cli.output import Json
+from extender.cli.why.explanation import Statement
 from extender.domain.model.reasons import Reason
 from tests.cli.desk import Desk
 from tests.cli.front import Front
@@ -163,7 +164,7 @@ def group(desk: Desk, reason: Reason) -> None:
 
 
 def answer(desk: Desk, target: str = "podgroup/g") -> Json:
-    found: Json = json.loads(desk.output("why", target, "-o", "json"))
+    found: Json = desk.json("why", target)
     return found
 
 
@@ -196,12 +197,10 @@ def test_only_the_missing_right_is_missing(case: Desk, front: Front) -> None:
 
 
 def test_opening_a_queue_is_offered_to_those_with_the_right(case: Desk, front: Front) -> None:
-    assert "  To open queue lab: muster queue open lab\n" in case.output("why", "queue/lab")
+    (offered,) = answer(case, "queue/lab")["commands"]
+    assert (offered["line"], offered["allowed"]) == ("muster queue open lab", True)
     front.denied.add(("patch", "queues"))
-    message = (
-        "To open queue lab, ask an administrator, for you may not patch queues lab: muster queue open lab"
-    )
-    assert message in " ".join(case.output("why", "queue/lab").split())
+    assert [each["allowed"] for each in answer(case, "queue/lab")["commands"]] == [False]
 
 
 def test_an_invalid_queue_is_corrected_itself(case: Desk) -> None:
@@ -214,10 +213,7 @@ def test_an_invalid_queue_is_corrected_itself(case: Desk) -> None:
     case.queue("research", conditions=[condition])
     group(case, Reason.INVALID_SPEC)
     (command,) = answer(case)["commands"]
-    assert (command["line"], command["right"]) == (
-        "kubectl edit queue.scheduling.volcano.sh research",
-        "patch queues research",
-    )
+    assert (command["purpose"], command["right"]) == ("correct the queue", "patch queues research")
 
 
 def test_a_group_that_muster_made_is_not_to_be_changed(case: Desk) -> None:
@@ -251,9 +247,7 @@ def test_a_pod_that_names_no_group_there_is(case: Desk, front: Front) -> None:
 def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
     case.group("train", namespace="other")
     case.pod("a", "train", gates=[GATE])
-    assert answer(case, "pod/a")["detail"] == (
-        "there is one in namespace other, whose members have to be there, too"
-    )
+    assert case.answer("pod/a").detail == Statement("GroupElsewhere", namespace="other")
 
 
 @pytest.mark.parametrize(

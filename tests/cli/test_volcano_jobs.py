@@ -1,11 +1,10 @@
 """`muster job` and `muster why` of Volcano Jobs, which Commands stop and resume, as with vcctl."""
 
-import json
-
 import pytest
 
 from extender.api.keys import HOLD, STARTED
 from extender.apimachinery.kinds import COMMANDS, NAMESPACES, POD_GROUPS, VOLCANO_JOBS, Json
+from extender.cli.why.explanation import Statement
 from tests.cli.desk import Desk, ago
 from tests.cli.test_jobs import job
 
@@ -49,7 +48,7 @@ def town(desk: Desk) -> Desk:
 
 
 def listed(desk: Desk) -> dict[str, Json]:
-    items = json.loads(desk.output("job", "list", "-o", "json"))["items"]
+    items = desk.json("job", "list")["items"]
     return {each["name"]: each for each in items}
 
 
@@ -70,11 +69,10 @@ def test_how_each_stands(town: Desk) -> None:
 
 
 def test_why_explains_its_group_by_its_name_among_people(town: Desk) -> None:
-    text = " ".join(town.output("why", "vcjob/waits").split())
-    assert "It waits as a job: its 3 pods will be made when it starts." in text
+    assert town.answer("vcjob/waits").sentence[-1] == Statement("JobWaits", pods="3 pods")
     assert "muster job resume vcjob/stopped" in town.output("why", "vcjob/stopped")
     queued(town, "gone", "Failed", group=False)
-    assert "It has ended, and its pods are gone." in town.output("why", "vcjob/gone")
+    assert town.codes("vcjob/gone") == ("Ended", "", ["WorkloadEnded"])
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("waits", "Waiting"), ("runs", "Running"), ("over", "Ended")])
@@ -82,7 +80,7 @@ def test_why_calls_it_by_the_name_by_which_kubectl_tells_it_from_another_job(
     town: Desk, name: str, verdict: str
 ) -> None:
     assert town.output("why", f"vcjob/{name}").startswith(f"vcjob/{name} in namespace team")
-    answer = json.loads(town.output("why", f"vcjob/{name}", "-o", "json"))
+    answer = town.json("why", f"vcjob/{name}")
     assert {**KIND, "verdict": verdict} == {key: answer[key] for key in (*KIND, "verdict")}
 
 
@@ -158,9 +156,8 @@ def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: 
 
 def test_one_that_muster_does_not_run_says_which_setting_that_may_be(town: Desk) -> None:
     queued(town, "alone", group=False)
-    text = " ".join(town.output("why", "vcjob/alone").split())
-    assert "It has no pods yet, and Muster does not manage it: " in text
-    assert "--volcano-jobs or --manage-jobs is off" in text
+    assert town.codes("vcjob/alone") == ("NoPods", "", ["JobOfOthers", "JobNotTaken"])
+    assert "--volcano-jobs or --manage-jobs" in town.answer("vcjob/alone").sentence[-1].off
 
 
 def test_jobs_of_both_kinds_with_one_name_are_told_apart(town: Desk) -> None:

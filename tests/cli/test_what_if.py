@@ -1,6 +1,5 @@
 """`muster why --what-if`: what would be decided, by what its user may read; and terms that make no sense."""
 
-import json
 import re
 from urllib.parse import urlencode
 
@@ -82,7 +81,7 @@ def test_terms_together_and_who_pays_for_them(town: Desk) -> None:
 
 
 def test_what_programs_read(town: Desk) -> None:
-    found = json.loads(town.output("why", "sweep", "--what-if", "nodes=+1", "-o", "json"))
+    found = town.json("why", "sweep", "--what-if", "nodes=+1")
     assert found["terms"] == ["nodes=+1"]
     assert found["group"]["group"] == "team/sweep"
     assert found["group"]["change"] == "starts"
