@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -168,6 +169,14 @@ class Desk:
         result = self.muster(*arguments)
         assert (result.exit_code, result.stdout) == (status, "")
         return result.stderr.splitlines()[-1]
+
+    def misses(self, *arguments: str) -> tuple[str, list[str]]:
+        """Return the name that a failing command does not find, and the names that it offers."""
+        error = self.refuses(*arguments)
+        name = re.search(r"'(\S+)'.* not found", error)
+        offered = re.search(r"(?:are:|mean) (.+?)\??$", error)
+        assert name
+        return name[1], re.split(", | or ", offered[1]) if offered else []
 
     # ---- objects
 

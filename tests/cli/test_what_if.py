@@ -55,15 +55,13 @@ Of others:
 
 def test_one_that_does_not(town: Desk) -> None:
     answer = said(town.output("why", "sweep-0", "--what-if", "queue.priority=research:9"))
-    assert answer.startswith(
-        "If queue.priority=research:9, team/sweep would still wait: NoRoom. The suitable nodes do not have"
-        " enough room now. cpu: 8 needed, 4 left on suitable nodes;"
-    )
+    assert answer.startswith("If queue.priority=research:9, team/sweep would still wait: NoRoom. ")
+    assert " cpu: 8 needed, 4 left" in answer
 
 
 def test_whose_room_it_would_be(town: Desk) -> None:
     answer = said(town.output("why", "sweep", "--what-if", "queue.weight=research:9"))
-    assert "team/sweep would still wait: Reclaiming instead of NoRoom." in answer
+    assert "Reclaiming instead of NoRoom." in answer
     assert answer.endswith(
         "Of others: team/block would go on running, and give up the room of 4 of its pods."
     )
@@ -72,12 +70,12 @@ def test_whose_room_it_would_be(town: Desk) -> None:
 def test_terms_together_and_who_pays_for_them(town: Desk) -> None:
     terms = ("--what-if", "nodes=+1:n0", "--what-if", "delete=podgroup/fit", "--what-if", "priority=9")
     answer = said(town.output("why", "job/train", *terms))
-    assert answer.startswith(
-        "If nodes=+1:n0 and delete=podgroup/fit and priority=9, team/job/train would start now."
-    )
-    answer = said(town.output("why", "job/train", "--what-if", "priority=9"))
-    assert "team/job/train would still wait, at position 1 instead of 2: NoRoom" in answer
-    assert "Of others: team/sweep would still wait, at position 2 instead of 1" in answer
+    assert answer.startswith("If nodes=+1:n0 and delete=podgroup/fit and priority=9, ")
+    assert town.json("why", "job/train", *terms)["group"]["change"] == "starts"
+    found = town.json("why", "job/train", "--what-if", "priority=9")
+    (sweep,) = found["others"]
+    assert [found["group"][when]["position"] for when in ("before", "after")] == [2, 1]
+    assert (sweep["group"], sweep["after"]["position"]) == ("team/sweep", 2)
 
 
 def test_what_programs_read(town: Desk) -> None:
@@ -147,8 +145,8 @@ def test_settings_are_those_of_the_installation(town: Desk) -> None:
         "labels": {"app.kubernetes.io/part-of": "kube-muster"},
     }
     town._put(DEPLOYMENTS, meta, {"spec": {"template": {"spec": {"containers": [container]}}}})
-    answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
-    assert "would still wait: TooLargeForWindow" in answer
+    found = town.json("why", "podgroup/sweep", "--what-if", "nodes=+1")
+    assert found["group"]["after"]["reason"] == "TooLargeForWindow"
 
 
 def test_who_may_not_see_the_installation_gets_the_defaults_and_is_told(town: Desk) -> None:
@@ -168,6 +166,6 @@ def test_it_is_asked_on_a_page_of_this_machine_too(town: Desk) -> None:
         assert csrf
         form = urlencode({"csrf": csrf[1], "terms": "nodes=+1"}).encode()
         answer = said(re.sub("<[^>]+>", "", client.open(f"{base}{page_of}/what-if", form).read().decode()))
-    assert "team/sweep would start now. Without that, it waits: NoRoom." in answer
-    assert "team/job/train would still wait, at position 1 instead of 2: NoRoom." in answer
-    assert "You may not list replicasets of all namespaces: they count as absent." in answer
+    assert "team/sweep would start now." in answer
+    assert "at position 1 instead of 2: NoRoom." in answer
+    assert "You may not list replicasets " in answer

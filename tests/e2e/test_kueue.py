@@ -4,6 +4,7 @@ Its kinds are installed; the tests play its controller.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,10 +63,11 @@ def their_local_queue(stage: Stage, name: str) -> None:
     stage.api.create(THEIRS, {**head, "metadata": meta, "spec": {"clusterQueue": "main"}})
 
 
-def events(stage: Stage) -> list[tuple[str, str]]:
-    """Return the state and message of each finding of `muster check` about Kueue."""
+def events(stage: Stage) -> list[tuple[str, list[str]]]:
+    """Return the state of each finding of `muster check` about Kueue, and the objects that it names."""
     found = json.loads(Shell(stage.cluster, ADMIN, "kube-muster")("check", "-o", "json").stdout)
-    return [(each["state"], each["message"]) for each in found if each["subject"] == "Kueue"]
+    about = [(each["state"], each["message"]) for each in found if each["subject"] == "Kueue"]
+    return [(state, re.findall(rf"{stage.namespace}/([\w/]+)", message)) for state, message in about]
 
 
 def test_its_jobs_are_left_alone_and_check_names_them(stage: Stage, kueue: None, muster_user: User) -> None:
@@ -83,14 +85,7 @@ def test_its_jobs_are_left_alone_and_check_names_them(stage: Stage, kueue: None,
     assert all(stage.jobs.get(name)["spec"]["suspend"] for name in ("theirs", "lost"))
     units = {each["metadata"]["name"] for each in stage.api.items(POD_GROUPS, stage.namespace)}
     assert units == {f"podgroup-{made['ours']['metadata']['uid']}"}
-    place = stage.namespace
-    assert events(stage) == [
-        ("ok", f"1 suspended job left to it: {place}/job/theirs"),
-        (
-            "wrong",
-            f"1 suspended job left to it, of LocalQueues that nobody has: {place}/job/lost ({place}/nowhere)",
-        ),
-    ]
+    assert events(stage) == [("ok", ["job/theirs"]), ("wrong", ["job/lost", "nowhere"])]
 
     stage.jobs.resume("theirs")
     stage.jobs.wait_pods("theirs", 2, "Running")
@@ -101,7 +96,7 @@ def test_its_jobs_are_left_alone_and_check_names_them(stage: Stage, kueue: None,
     unit = f"podgroup-{made['lost']['metadata']['uid']}"
     wait_for(lambda: stage.api.find(POD_GROUPS, unit, stage.namespace), what="the job is Muster's now")
     stage.wait_reason(unit, "NoRoom", "Fragmented")
-    assert events(stage) == [("ok", "the cluster has it, and no job of Muster's scheduler waits for it")]
+    assert events(stage) == [("ok", [])]
 
 
 def test_check_names_a_local_queue_of_both(stage: Stage, kueue: None) -> None:
@@ -109,7 +104,4 @@ def test_check_names_a_local_queue_of_both(stage: Stage, kueue: None) -> None:
     printed = Shell(stage.cluster, ADMIN, stage.namespace).output("migrate", "kueue")
     assert "kind: LocalQueue\nmetadata:\n  name: door\n" in printed
     stage.api.create(LOCAL_QUEUES, objects.local_queue("door", namespace=stage.namespace, queue="default"))
-    message = (
-        f"{stage.namespace}/door: LocalQueues of both, so both start and suspend the jobs that name them"
-    )
-    assert events(stage)[0] == ("wrong", message)
+    assert events(stage)[0] == ("wrong", ["door"])

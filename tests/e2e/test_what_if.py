@@ -115,5 +115,5 @@ def test_who_may_not_read_the_cluster_sees_nothing_of_it(
     stage.gang("early", 1, cpu="8", gated=True)
     submitter, path = Shell(stage.cluster, SUBMITTER, stage.namespace), tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(_job("x", "1", 1)))
-    assert "takes the right to list nodes" in submitter.refuses("plan", str(path))
+    assert "nodes, namespaces" in submitter.refuses("plan", str(path))
     assert "not allowed" in submitter.refuses("why", "podgroup/early", "--what-if", "nodes=+1")
