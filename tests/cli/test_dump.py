@@ -57,7 +57,7 @@ def test_an_anonymous_dump_has_other_names(debug_port: Callable[..., str], tmp_p
     file, address = tmp_path / "state.json", debug_port(dump=lambda: gzip.compress(made(world())))
     assert muster("dump", file, "--debug-address", address, "--anonymous").exit_code == 0
     assert b"waits" not in file.read_bytes()
-    assert muster("replay", file).stdout.endswith("the same is decided (1 Starting, 1 Waiting)\n")
+    assert muster("replay", file).stdout.endswith("(1 Starting, 1 Waiting)\n")
     other = debug_port(dump=lambda: gzip.compress(b"{}"))
     said = complaint("dump", file, "--debug-address", other, "--anonymous", status=1)
     assert said == "the debug port sent something else: its kind is not MusterDump\n"

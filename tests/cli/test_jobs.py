@@ -328,7 +328,7 @@ def test_the_runtime_that_a_job_takes_its_pods_from_is_named_where_it_is_missing
     meta = {"name": "train", "namespace": "team", "annotations": {QUEUE: "research"}}
     spec = {"suspend": True, "runtimeRef": {"name": "torch"}}
     desk._put(BY_NAME["trainer.kubeflow.org/v1alpha1", "TrainJob"], meta, {"spec": spec})
-    assert "there is no ClusterTrainingRuntime torch" in desk.output("job", "describe", "trainjob/train")
+    assert "ClusterTrainingRuntime torch" in desk.output("job", "describe", "trainjob/train")
 
 
 def test_pods_that_cannot_be_told_are_said(desk: Desk) -> None:

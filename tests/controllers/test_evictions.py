@@ -86,17 +86,17 @@ def test_a_pod_that_is_going_or_gone_is_not_evicted_again() -> None:
 def test_a_refused_eviction_is_told_and_tried_again() -> None:
     before = evictions("refused")
     with undoing() as (bench, logs):
-        bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
+        bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "not now"))
         calls = bench.fail_the_start().look()
         refusals = [line for line in logs if line["event"] == "an eviction was refused"]
         assert [(line["pod"], line["group"]) for line in refusals] == [("team/g-0", "team/g")]
-        assert "a disruption budget says no" in refusals[0]["error"]
+        assert "not now" in refusals[0]["error"]
         events = [call[2] for call in calls if call[0] == "event"]
         assert [(event["involvedObject"]["name"], event["reason"]) for event in events] == [
             ("g-0", "EvictionRefused"),
             ("g", "EvictionRefused"),
         ]
-        assert all("a disruption budget says no" in event["message"] for event in events)
+        assert all("not now" in event["message"] for event in events)
         bench.advance(AGAIN)
         assert ("evict", "g-0") in bench.look()
     assert evictions("refused") - before == 1

@@ -275,10 +275,7 @@ def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
 
 def test_a_folder_that_may_not_be_written_to_is_told(tmp_path: Path) -> None:
     office = Office(tmp_path / "none" / "history.db", gang("a", 1)).look().start("a").after(HOUR)
-    assert (
-        office.history.text()
-        == f"{tmp_path}/none/history.db.lock: cannot be written: No such file or directory"
-    )
+    assert office.history.text().startswith(f"{tmp_path}/none/history.db.lock: ")
     assert office.cpu_hours() == 1.0
 
 

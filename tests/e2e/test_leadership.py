@@ -91,7 +91,7 @@ def test_a_start_without_an_api_server_waits_for_it(stage: Stage, muster_user: U
     wait_for(lambda: "listing or watching was interrupted" in muster.process.tail(), what="the log says why")
     started = muster.metric("process_start_time_seconds")
     assert not muster.ready()
-    assert "pods-synced failed: not read yet" in muster.readyz()
+    assert "[-]pods-synced failed" in muster.readyz()
     assert muster.live()
     wire.restore()
     muster.wait_ready()

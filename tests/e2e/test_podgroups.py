@@ -238,7 +238,7 @@ def test_a_gang_whose_pods_are_created_in_turn_says_that_it_cannot_start(
     stage.wait_group(name, phase="Pending")
     assert stage.wait_reason(name, "InvalidSpec")
     (said,) = stage.pod_group(name)["status"]["conditions"]
-    assert "created one after another" in said["message"]
+    assert "Parallel" in said["message"]
 
 
 def test_a_suspended_job_aborts_its_group(

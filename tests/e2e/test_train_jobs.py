@@ -101,9 +101,7 @@ def test_a_train_job_waits_for_its_runtime_and_then_for_room(
     wait_for(lambda: stage.api.find(POD_GROUPS, unit, stage.namespace), what="its PodGroup")
     stage.wait_reason(unit, "InvalidSpec")
     conditions = stage.pod_group(unit)["status"]["conditions"]
-    assert any(
-        f"there is no ClusterTrainingRuntime {TORCH}" in condition["message"] for condition in conditions
-    )
+    assert any(f"ClusterTrainingRuntime {TORCH}" in condition["message"] for condition in conditions)
 
     stage.api.create(RUNTIMES, runtime(nodes=5))
     wait_for(lambda: stage.pod_group(unit)["spec"]["minMember"] == 5, what="its nodes are counted")

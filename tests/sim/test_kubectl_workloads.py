@@ -15,6 +15,7 @@ from tests.e2e.harness.waiting import wait_for
 from tests.sim.kubectl import Kubectl, needs_kubectl
 
 LABEL = "app=web"
+NOT_SERVED = "the server could not find the requested resource"
 
 
 @pytest.fixture(autouse=True)
@@ -132,16 +133,13 @@ def test_a_pod_is_run(kubectl: Kubectl, service: Service) -> None:
 )
 def test_kinds_that_are_not_served_are_not_found(kubectl: Kubectl, command: str) -> None:
     """Answer as a server that lacks them, without an error about the form of the body."""
-    refused = kubectl.refused("create", *command.split())
-    assert "the server could not find the requested resource" in refused
+    assert NOT_SERVED in kubectl.refused("create", *command.split())
 
 
 @needs_kubectl
 def test_what_has_no_scale_is_not_scaled(kubectl: Kubectl) -> None:
     kubectl("create", "job", "once", "--image=x")
-    assert "the server could not find the requested resource" in kubectl.refused(
-        "scale", "job/once", "--replicas=3"
-    )
+    assert NOT_SERVED in kubectl.refused("scale", "job/once", "--replicas=3")
     kubectl("create", "deployment", "web", "--image=x")
     refused = kubectl.refused("scale", "deployment/web", "--replicas=20000")
     assert "the embedded cluster makes at most 10000 pods, not 20000" in refused
