@@ -106,22 +106,11 @@ def test_what_is_shown_of_pods_that_do_not_count(desk: Desk, front: Front) -> No
     desk.pod("d", "train", scheduler="default-scheduler")
     shown = desk.output("why", "podgroup/train")
     assert "Members: 4 needed, 1 there, 0 on nodes, 1 gated\n" in shown
-    assert shown.split("Pods that do not count:\n")[1] == (
-        "  pod/a and 2 more: it names the group trian, which does not exist\n"
-        "  pod/d: schedulerName is default-scheduler, and Muster's is muster\n"
-        "\n"
-        "What helps:\n"
-        "  Correct it in the template that the pods are made from: there is no group\n"
-        "    trian.\n"
-        "  The schedulerName of a pod cannot be changed: create the pods again with\n"
-        "    schedulerName: muster.\n"
-        "  Create the missing pods, or lower minMember. A pod counts if it names the\n"
-        "    group, is in the same namespace and has the right schedulerName.\n"
-        "  To name the group on 3 pods:\n"
-        "    kubectl -n team annotate --overwrite pod a b c scheduling.k8s.io/group-name=train\n"
-        "\n"
-        "It is in queue default.\n"
-    )
+    uncounted = shown.split("Pods that do not count:\n")[1].splitlines()
+    assert [line.partition(": ")[0] for line in uncounted[:3]] == ["  pod/a and 2 more", "  pod/d", ""]
+    answer = desk.answer("podgroup/train")
+    assert [said.code for said in answer.remedies] == ["NoSuchGroup", "WrongScheduler", "Reason"]
+    assert [(offer.code, offer.pods) for offer in answer.commands] == [("AnnotatePods", "a b c")]
 
 
 def test_many_pods_are_not_named_in_one_command(desk: Desk, front: Front) -> None:

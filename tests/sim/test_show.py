@@ -327,7 +327,7 @@ def test_pods_that_need_not_start_together_are_told_so(service: Service) -> None
     service.amend(POD_GROUPS, "default", "podgroup-u", lambda it: {**it, "metadata": it["metadata"] | owned})
     pod(service, "plain-2", "podgroup-u")
     text = summary(seen(service))
-    assert "default/job/plain: started one by one, and 2 of 3 pods run; 1 more waits. NoRoom: " in text
+    assert "default/job/plain: started one by one" in text
     assert TO_START_WHOLE in text
 
 
