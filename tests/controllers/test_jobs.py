@@ -449,7 +449,7 @@ def why_given_up(bench: Desk) -> str:
     assert bench.look() == [("job", "train"), ("patch job", "train")], "it is no start that came too late"
     messages = {event["message"] for _, event in bench.api.done("event") if event["reason"] == "StartGivenUp"}
     (message,) = messages
-    return str(message).partition("goes back to queue default: its pods are refused: ")[2]
+    return str(message).partition("queue default: ")[2].partition(" refused: ")[2]
 
 
 def test_a_job_whose_pods_are_refused_is_suspended_in_the_words_of_the_api() -> None:

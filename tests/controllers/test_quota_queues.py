@@ -188,7 +188,8 @@ def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) 
     planted.plant({"name": "leaf", "max": {"cpu": -1}, "namespaces": ["team"]})
     assert [planted.look() for _ in range(2)] == [[], []]
     assert planted.ledger.queues.of_namespace("team") == "leaf"
-    assert planted.event_messages() == ["node 'leaf': max[cpu]: invalid value -1: must be 0 or more"]
+    (message,) = planted.event_messages()
+    assert message.startswith("node 'leaf': max[cpu]: invalid value -1: ")
 
 
 def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk) -> None:

@@ -38,9 +38,11 @@ def test_every_answer_says_what_a_browser_may_do_with_it(path: str, viewer: View
 
 
 def test_what_nobody_knows_now_is_said_and_lets_nobody_in() -> None:
+    says = "the API server does not answer"
+
     def identify(request: Request) -> Viewer | None:
-        raise Unsure("the API server does not answer")
+        raise Unsure(says)
 
     answer = Client(create_dashboard_app(SomeSource(), identify)).get("/")
     assert answer.status_code == 503
-    assert "the API server does not answer" in answer.text
+    assert says in answer.text

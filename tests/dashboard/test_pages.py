@@ -23,6 +23,7 @@ from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import JobIndex, merged
 from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
+from extender.domain.model.reasons import Reason
 from tests.dashboard.authority import Clock
 from tests.dashboard.sample import EVIL, Town, crowd, lived, past, spoilt, town
 from tests.dashboard.standins import SomeViewer
@@ -98,7 +99,7 @@ class Tags(HTMLParser):
 def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
     page = text(browser(town(NOW)).get(GROUP).text)
     for words in (
-        "NoRoom The suitable nodes do not have enough room now.",
+        f"NoRoom {sentence(Reason.NO_ROOM.meaning)}",
         "Position 1 of 4",
         "Expected start in 3",
         "By how long groups like those that end before it ran.",

@@ -63,7 +63,7 @@ def test_it_says_what_would_become_of_the_job_and_of_others(client: FlaskClient,
         ("", GROUP, 400, "must be nodes=+N"),
         ("nodes=2", GROUP, 400, "What if: &#39;nodes=2&#39;: must be"),
         ("nodes=<b>", GROUP, 400, "What if: &#39;nodes=&lt;b&gt;&#39;: must be"),
-        ("queue.weight=lab:2", GROUP, 400, "there is no queue lab"),
+        ("queue.weight=lab:2", GROUP, 400, "no queue lab"),
         ("nodes=+1", "/groups/team/none", 404, "There is no job team/none"),
     ],
 )

@@ -207,6 +207,7 @@ def test_what_is_decided_by_is_kept() -> None:
 
 
 WHOLE = dumped(full_cluster().ledger.decisions)
+CUT, OTHER_KIND = "it is no JSON, or was cut off", "its kind is not MusterDump"
 
 
 def edited(**parts: Any) -> bytes:
@@ -214,14 +215,14 @@ def edited(**parts: Any) -> bytes:
 
 
 @each_of(
-    (b"", "it is no JSON, or was cut off"),
-    (WHOLE[:-1], "it is no JSON, or was cut off"),
-    (WHOLE[: len(WHOLE) // 2], "it is no JSON, or was cut off"),
-    (gzip.compress(WHOLE), "it is no JSON, or was cut off"),
-    (b"[" * 10**6, "it is no JSON, or was cut off"),
-    (b'{"kind": "\xff"}', "it is no JSON, or was cut off"),
-    (b"[]", "its kind is not MusterDump"),
-    (b'{"kind": "List"}', "its kind is not MusterDump"),
+    (b"", CUT),
+    (WHOLE[:-1], CUT),
+    (WHOLE[: len(WHOLE) // 2], CUT),
+    (gzip.compress(WHOLE), CUT),
+    (b"[" * 10**6, CUT),
+    (b'{"kind": "\xff"}', CUT),
+    (b"[]", OTHER_KIND),
+    (b'{"kind": "List"}', OTHER_KIND),
     (edited(muster="1.2.2"), "muster 1.2.2 wrote it, and this is muster 1.2.3"),
     (edited(slept="many"), "it is not as muster wrote it: Expected `int`, got `str`"),
     (edited(shapes={}), "it is not as muster wrote it: Expected `array`, got `object`"),

@@ -234,7 +234,7 @@ def test_a_capability_of_a_flavor() -> None:
 def test_a_capability() -> None:
     world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(one("b", "6")).settle()
     assert world.reason("b") is Reason.NEVER_FITS
-    assert change(world, "b").text == "with spec.capability cpu 6 instead of 4 in queue q"
+    assert "capability cpu 6 instead of 4" in change(world, "b").text
     world.add(queue("q", capability={"cpu": "6"})).settle()
     assert world.verdict("b") is STARTS
 
@@ -314,26 +314,26 @@ def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
     (  # a budget of all of them
         lambda: lent_out(budget("p", 0, team="r")),
         1,
-        "disruption budget team/p keeps team/r0, so nothing is taken back for it",
+        "disruption budget team/p keeps team/r0",
     ),
     (  # each for a reason of its own
         lambda: lent_out(budget("p", 0, app="r0"), budget("o", 1, team="r"), size=2),
         2,
-        "disruption budgets team/o, team/p keep team/r0, so nothing is taken back for it",
+        "disruption budgets team/o, team/p keep team/r0",
     ),
     (  # also while it would not be time yet
         lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
         1,
-        "disruption budget team/p keeps team/r0, so nothing is taken back for it",
+        "disruption budget team/p keeps team/r0",
     ),
     (lambda: lent_out(budget("p", 0, app="x"), preemption=LATER), 1, ""),  # of others
     (lambda: lent_out(preemption=LATER), 1, ""),  # none
     # beyond its due
-    (lambda: lent_out(), 3, "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it"),
+    (lambda: lent_out(), 3, "queue q would hold cpu 3 > 2 that it deserves"),
     (  # beyond its due next to a budget
         lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
         3,
-        "queue q would hold cpu 3 > 2 that it deserves, so nothing is taken back for it",
+        "queue q would hold cpu 3 > 2 that it deserves",
     ),
     (lambda: small(stranger("s", on="n", cpu="3")), 2, ""),  # nobody borrows
 )
@@ -344,6 +344,7 @@ def test_why_what_others_hold_above_their_shares_is_kept_from_it(
     there.add(one("b", members=members, created=timestamp(there.now))).settle()
     assert there.reason("b") is Reason.NO_ROOM
     shown = why(there, "b")
+    reserved += ", so nothing is taken back for it" if reserved else ""
     assert shown.reserved == reserved
     assert shown.outlook.startswith(reserved)
 
@@ -393,7 +394,7 @@ def test_hold_and_resume() -> None:
 
 def test_a_stopped_queue() -> None:
     world = World(node("n"), queue("q", stop_policy="Hold")).add(one("b")).settle()
-    assert change(world, "b").text == "with spec.stopPolicy None in queue q"
+    assert "stopPolicy None" in change(world, "b").text
     assert world.add(queue("q")).settle().verdict("b") is STARTS
 
 

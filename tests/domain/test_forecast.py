@@ -21,6 +21,7 @@ from extender.domain.explain.forecast import (
     interval_of,
 )
 from extender.domain.explain.future import Method
+from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from tests.domain.builders import node, preemption, queue
 from tests.domain.world import World, gang, key
@@ -132,9 +133,7 @@ def test_what_is_further_ahead_than_is_worked_out() -> None:
 
 def test_what_no_end_of_others_would_start() -> None:
     world = one_node(run_time="1h").add(waits(cpu="5")).settle()
-    says = (
-        "nothing that is expected to happen starts it: the group is too large for this cluster or its queue"
-    )
+    says = f"nothing that is expected to happen starts it: {Reason.NEVER_FITS.meaning}"
     assert foretold(world)["waits"].unknown == says
 
 

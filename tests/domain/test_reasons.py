@@ -37,6 +37,7 @@ from tests.domain.world import World, gang, nodes, timestamp
 from tests.rows import each_of
 
 GPU = "x.io/gpu"
+TOGETHER = "all suitable nodes together cannot hold {} members, even when empty"
 LONG = RESERVE_AFTER + 1.0  # seconds after which room is kept for a group that waits
 
 
@@ -187,17 +188,17 @@ CASES = {
     ),
     "a gang larger than the suitable nodes": Case(
         Reason.NEVER_FITS,
-        "all suitable nodes together cannot hold 5 members, even when empty",
+        TOGETHER.format(5),
         lambda: World(nodes("a", "b"), gang("g", 5, selector={HOSTNAME: "a"})),
     ),
     "a gang with more members that stand apart than nodes": Case(
         Reason.NEVER_FITS,
-        "all suitable nodes together cannot hold 3 members, even when empty",
+        TOGETHER.format(3),
         lambda: World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=apart(app="x"))),
     ),
     "a gang with one host port on too few nodes": Case(
         Reason.NEVER_FITS,
-        "all suitable nodes together cannot hold 3 members, even when empty",
+        TOGETHER.format(3),
         lambda: World(nodes("a", "b"), gang("g", 3, host_port=80)),
     ),
     "a gang larger than its queue may grow": Case(
@@ -290,7 +291,7 @@ CASES = {
     ),
     "a flavor all of whose nodes are an earlier one's": Case(
         Reason.NEVER_FITS,
-        "flavor spot: NeverFits (all suitable nodes together cannot hold 9 members, even when empty); "
+        f"flavor spot: NeverFits ({TOGETHER.format(9)}); "
         "flavor rest: NeverFits (no node has the flavor's labels without those of an earlier flavor)",
         lambda: World(
             node("a", labels=on_flavor("spot")),

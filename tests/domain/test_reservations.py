@@ -26,7 +26,7 @@ HOUR = "1h"
 
 def is_promised(world: World) -> bool:
     """Return whether the group `big` says when it starts."""
-    return "it is to start about " in world.detail("big")
+    return "to start about " in world.detail("big")
 
 
 def job(world: World, name: str, members: int = 1, **more: Any) -> World:

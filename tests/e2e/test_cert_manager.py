@@ -77,7 +77,7 @@ def review(stage: Stage, port: Port, volume: Path, muster_user: User) -> Muster:
 
 
 def test_the_certificate_is_issued_trusted_and_served(stage: Stage, review: Muster) -> None:
-    with pytest.raises(ApiError, match="there is no such queue"):
+    with pytest.raises(ApiError, match="ParentNotFound"):
         stage.queue("lost", parent="nowhere")
 
 

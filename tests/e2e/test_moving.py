@@ -166,7 +166,7 @@ def _changed_over(
     pair.forget_webhooks()
     administrator.step(3)
     pair.start()
-    pair.wait_reported("no scheduler of Volcano is at work")
+    pair.wait_reported("no scheduler")
     wait_for(lambda: volcano.running() == {"vc-controller-manager"}, what="Volcano's controllers alone")
     stage.wait_reason("waits", "NoRoom", "Fragmented")
     assert town.untouched()
@@ -202,7 +202,7 @@ def _back(stage: Stage, pair: Pair, vcctl: Vcctl, volcano: Volcano, administrato
     assert len(running) == 4
     waiting = stage.gang("again", 2, queue="a", scheduler="volcano")
     administrator.step(6)
-    pair.wait_reported("are left to its own scheduler")
+    pair.wait_reported("its own scheduler")
     wait_for(lambda: not _gated(stage), what="nothing is gated")
     pair.stop()
     pair.forget_webhooks()

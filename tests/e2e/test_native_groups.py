@@ -20,7 +20,7 @@ VERSION = f"scheduling.k8s.io/{VERSIONS.get(KUBERNETES, 'none')}"
 GROUPS = Resource(f"/apis/{VERSION}", "podgroups")
 GATE = "--feature-gates=GenericWorkload=true"
 STOOD_WHOLE = "kube-muster.io/stood-whole"
-HELD = "all suitable nodes together cannot hold 3 members"
+HELD = "cannot hold 3 members"
 SAYS_SCHEDULED = KUBERNETES not in ("1.36",)  # whether its status has the condition that Muster writes
 
 pytestmark = pytest.mark.skipif(KUBERNETES not in VERSIONS, reason="before 1.36 there are none of this form")

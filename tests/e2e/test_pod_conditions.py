@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from extender.domain.model.reasons import Reason
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import FaultProxy
 from tests.e2e.harness.faults import before_request
@@ -15,7 +16,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
-LACKS_CAPACITY = ("Unschedulable", "muster: NoRoom: the suitable nodes do not have enough room now")
+LACKS_CAPACITY = ("Unschedulable", f"muster: NoRoom: {Reason.NO_ROOM.meaning}")
 AS_CREATED = ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 
 

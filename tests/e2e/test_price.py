@@ -46,9 +46,7 @@ def test_an_eviction_waits_for_its_price_and_comes_at_the_latest(
     rich = stage.gang("rich", 2, cpu="2", queue="rich", gated=True)
     stage.wait_phase(rich)
     poor = stage.gang("poor", 1, cpu="2", queue="poor", gated=True)
-    wait_for(
-        lambda: "more work than it has waited for" in why(stage, "poor"), what="it says what it waits for"
-    )
+    wait_for(lambda: "more work" in why(stage, "poor"), what="it says what it waits for")
     assert stage.phases(rich) == {"Running"}
     stage.wait_phase(poor)
     pod = stage.api.get(PODS, poor[0], stage.namespace)

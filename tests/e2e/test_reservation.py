@@ -74,7 +74,7 @@ def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, sched
     stage.job("quick", suspend=True, queue="q", cpu="1", annotations={RUN_TIME: "10m"})
     wait_for(lambda: not stage.jobs.get("quick")["spec"]["suspend"], what="the job starts")
     assert stage.bound(["long-0", "big-0", "big-1"]) == {}
-    wait_for(lambda: "it is to start about" in _message(stage, "big"), what="the message says when")
+    wait_for(lambda: "to start about" in _message(stage, "big"), what="the message says when")
     stage.api.delete(POD_GROUPS, "big", stage.namespace)
     stage.finish(pods[1:2])
     stage.wait_phase(["long-0"])

@@ -93,5 +93,5 @@ def test_vcctl_shows_the_same_of_either(stage: Stage, vcctl: Vcctl, muster_user:
     manifests.apply(stage.api, "rbac.yaml", "sidecar/rbac-*.yaml")
     muster = stage.start_muster(user=muster_user)
     stage.start_sidecar(muster, user=muster_user)
-    wait_for(lambda: "no scheduler of Volcano is at work" in muster.readyz(), what="Volcano is gone")
+    wait_for(lambda: "no scheduler" in muster.readyz(), what="Volcano is gone")
     assert Life(stage, vcctl, "second").lead() == with_volcano

@@ -197,9 +197,7 @@ def scheduled(stage: Stage) -> list[str]:
 
 def refusals(stage: Stage) -> list[str]:
     events = stage.api.items(EVENTS, stage.namespace)
-    return [
-        event["message"] for event in events if "the scheduler's view refuses" in (event["message"] or "")
-    ]
+    return [event["message"] for event in events if "view refuses" in (event["message"] or "")]
 
 
 def lease(stage: Stage) -> str:

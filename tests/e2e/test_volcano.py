@@ -24,7 +24,7 @@ def test_pods_of_volcano_are_left_to_it_while_it_holds_its_lease(
     """Muster's scheduler has a profile of that name as well: it must not place them either."""
     stage.nodes(3, cpu="4")
     with _volcano_at_work(stage):
-        wait_for(lambda: "left to its own scheduler" in muster.readyz(), what="Volcano noticed")
+        wait_for(lambda: "its own scheduler" in muster.readyz(), what="Volcano noticed")
         theirs = stage.gang("theirs", 3, scheduler="volcano", gated=True)
         ours = stage.gang("ours", 3, gated=True)
         stage.wait_phase(ours, "Running")

@@ -100,7 +100,7 @@ def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], L
 
 def _nobody_let_in(lived: Life) -> bool:
     lived.go_on()
-    return "the permission to use it could not be checked" in lived.refusal
+    return "NotNow" in lived.refusal
 
 
 def _local_queue_not_read(lived: Life) -> bool:

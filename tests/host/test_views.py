@@ -104,7 +104,7 @@ def test_the_overview_is_the_read_model(screen: Callable[..., Screen]) -> None:
 def test_history_is_of_a_period_and_made_one_at_a_time(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 2))
     assert shown.show("history", "", "", "")["by"] == "queue"
-    with pytest.raises(BadRequest, match="since: invalid value 'soon': must be how long ago, such as 7d"):
+    with pytest.raises(BadRequest, match="since: invalid value 'soon': "):
         shown.show("history", "user", "soon", "")
     with debug_pages._ONE_REPORT, pytest.raises(ServiceUnavailable):
         shown.show("history", "", "", "")

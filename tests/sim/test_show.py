@@ -234,11 +234,12 @@ def test_only_those_are_ahead_whose_status_says_so(service: Service) -> None:
 
 def test_a_gang_behind_others_has_the_words_of_its_condition(service: Service) -> None:
     gang(service, "a", 1, "Pending", ("NoRoom", ""))
-    gang(service, "b", 1, "Pending", ("BehindOthers", "default/a goes first in queue research"))
+    message = "default/a goes first in queue research"
+    gang(service, "b", 1, "Pending", ("BehindOthers", message))
     texts = {
         transition.subject: transition.text for transition in TransitionLog().observe(seen(service), 0.0)
     }
-    assert texts["default/b"].endswith("(default/a goes first in queue research).")
+    assert texts["default/b"].endswith(f"({message}).")
 
 
 def test_only_changes_are_shown_and_the_end_sums_up(service: Service, state: ClusterState) -> None:

@@ -61,7 +61,7 @@ VOLCANO_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
     (
         VOLCANO_JOBS,
         volcano_job(policies=[{"event": "PodFailed", "action": "Explode"}]),
-        "spec.policies[0].action: invalid value 'Explode': must be one of AbortJob, RestartJob",
+        "spec.policies[0].action: invalid value 'Explode': ",
     ),
     (POD_GROUPS, group(minMember=-1), "spec.minMember in body should be greater than or equal to 0"),
     (POD_GROUPS, group(minMember="3"), 'spec.minMember in body must be of type integer: "string"'),

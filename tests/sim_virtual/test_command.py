@@ -208,7 +208,7 @@ def test_where_nothing_is_for_muster_to_start_nothing_has_started(tmp_path: Path
     path.write_text(PLAIN.replace("NO", suspended))
     result = muster("-f", path)
     assert result.exit_code == 3
-    assert "add schedulerName: muster to spec.template.spec" in result.stderr
+    assert "schedulerName: muster" in result.stderr
     assert "\nnothing in there is for Muster to start\n" in result.output
 
 

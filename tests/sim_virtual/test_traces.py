@@ -44,22 +44,26 @@ def test_empty_cells_take_the_default(tmp_path: Path) -> None:
     assert read(written(tmp_path, text)) == [Row(0.0, "g", 1, 1)]
 
 
+SECONDS = "must be seconds, 0 or more"
+QUANTITY = "must be a quantity such as 500m, 2 or 16Gi"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("x,q,g,1,,1,,,5,", "arrival: invalid value 'x': must be seconds, 0 or more"),
-        ("-1,q,g,1,,1,,,5,", "arrival: invalid value '-1': must be seconds, 0 or more"),
-        ("inf,q,g,1,,1,,,5,", "arrival: invalid value 'inf': must be seconds, 0 or more"),
-        (",q,g,1,,1,,,5,", "arrival: invalid value '': must be seconds, 0 or more"),
+        ("x,q,g,1,,1,,,5,", f"arrival: invalid value 'x': {SECONDS}"),
+        ("-1,q,g,1,,1,,,5,", f"arrival: invalid value '-1': {SECONDS}"),
+        ("inf,q,g,1,,1,,,5,", f"arrival: invalid value 'inf': {SECONDS}"),
+        (",q,g,1,,1,,,5,", f"arrival: invalid value '': {SECONDS}"),
         (
             "0,q,a/b,1,,1,,,5,",
             "group: invalid value 'a/b': must be a name of letters, digits, '-', '_' and '.'",
         ),
         ("0,q,g,0,,1,,,5,", "members: invalid value '0': must be a whole number of at least 1"),
         ("0,q,g,2,3,1,,,5,", "minMember: invalid value 3: must be at most the 2 members of the row"),
-        ("0,q,g,1,,two,,,5,", "cpu: invalid value 'two': must be a quantity such as 500m, 2 or 16Gi"),
-        ("0,q,g,1,,-1,,,5,", "cpu: invalid value '-1': must be a quantity such as 500m, 2 or 16Gi"),
-        ("0,q,g,1,,1,,,nan,", "seconds: invalid value 'nan': must be seconds, 0 or more"),
+        ("0,q,g,1,,two,,,5,", f"cpu: invalid value 'two': {QUANTITY}"),
+        ("0,q,g,1,,-1,,,5,", f"cpu: invalid value '-1': {QUANTITY}"),
+        ("0,q,g,1,,1,,,nan,", f"seconds: invalid value 'nan': {SECONDS}"),
         ("0,q,g,1,,1,,,5,high", "priority: invalid value 'high': must be a whole number"),
         ("0,q,g,1", "4 cells; the header has 10"),
         ("0,other,good,1,,1,,,5,", "queue: invalid value 'other': group good is in 'q'"),

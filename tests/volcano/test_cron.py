@@ -95,11 +95,14 @@ def test_the_hour_that_is_left_out_is_made_up_for_and_the_one_that_comes_twice_c
     assert shown(schedule.next(first), BERLIN) == "2026-10-26T02:30"
 
 
+FIVE = "is to have five fields"
+
+
 @each_of(
-    ("", None, "is to have five fields"),
-    ("0 0 * * * *", None, "is to have five fields"),
-    ("@every 5m", None, "is to have five fields"),
-    ("TZ=UTC 0 0 * * *", None, "is to have five fields"),
+    ("", None, FIVE),
+    ("0 0 * * * *", None, FIVE),
+    ("@every 5m", None, FIVE),
+    ("TZ=UTC 0 0 * * *", None, FIVE),
     ("61 * * * *", None, "Bad minute"),
     ("0 0 31 2 *", None, "Bad day-of-month"),
     ("0 0 1 1 " + "9" * 5000, None, "schedule"),
@@ -243,7 +246,7 @@ def test_the_newest_that_ended_stay(limits: dict[str, Any], stay: list[str]) -> 
 
 
 @each_of(
-    (cron(schedule="often"), "is to have five fields"),
+    (cron(schedule="often"), FIVE),
     (cron(time_zone="Nowhere"), "is not known"),
     (replace(cron(), metadata=Meta(name="n" * 53, uid="c1")), "may have 52 letters"),
 )
