@@ -446,13 +446,8 @@ def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk, front: Front) -> Non
 # ---- why
 
 
-def why(desk: Desk, target: str) -> Json:
-    found: Json = desk.json("why", target)
-    return found
-
-
 def test_why_a_job_waits_without_pods(town: Desk) -> None:
-    printed = why(town, "job/waits")
+    printed = town.json("why", "job/waits")
     assert (printed["kind"], printed["name"], printed["group"]) == ("Job", "waits", "podgroup-uid-waits")
     assert (printed["verdict"], printed["reason"], printed["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
     assert town.answer("job/waits").sentence[-1] == Statement("JobWaits", pods="4 pods")
@@ -461,7 +456,7 @@ def test_why_a_job_waits_without_pods(town: Desk) -> None:
 
 @each_of("held", "late", "stopped")
 def test_the_command_that_helps_is_offered(name: str, *, town: Desk) -> None:
-    lines = [each["line"] for each in why(town, f"job/{name}")["commands"]]
+    lines = [each["line"] for each in town.json("why", f"job/{name}")["commands"]]
     assert f"muster job resume job/{name} -n team" in lines
 
 
@@ -470,7 +465,7 @@ def test_why_of_a_job_that_was_stopped(town: Desk) -> None:
 
 
 def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
-    assert why(town, "waits")["kind"] == "Job"
+    assert town.json("why", "waits")["kind"] == "Job"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ from extender.domain.model.wire_records import whole_condition
 
 NAMESPACE = "team"
 SCHEDULER = "muster"
+NO_QUANTITY = "is not a quantity such as 500m, 2 or 1.5Gi"
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 

@@ -11,7 +11,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import Resources
 from extender.domain.queues.flavors import MOST_FLAVORS
 from extender.domain.queues.records import queue_record
-from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.builders import NO_QUANTITY, flavor, group, node, on_flavor, pod, queue, stranger
 from tests.domain.world import World, gang
 from tests.rows import each_of
 
@@ -340,7 +340,7 @@ def test_room_that_comes_is_seen() -> None:
 @each_of(
     ([SPOT, SPOT], "spec.flavors[1].name: 'spot' is the name of an earlier flavor"),
     ([QueueFlavor("")], "spec.flavors[0].name: '' is no name"),
-    ([flavor("f", {"cpu": "a lot"})], "flavor f: 'a lot' is not a quantity such as 500m, 2 or 1.5Gi"),
+    ([flavor("f", {"cpu": "a lot"})], f"flavor f: 'a lot' {NO_QUANTITY}"),
     (
         [flavor(f"f{n}") for n in range(MOST_FLAVORS + 1)],
         f"spec.flavors has {MOST_FLAVORS + 1} entries; at most {MOST_FLAVORS} are allowed",

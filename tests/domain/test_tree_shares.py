@@ -13,7 +13,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.deserved import Division, Holdings
 from extender.domain.queues.share_tree import EPSILON, QueueDemand
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import node, queue
+from tests.domain.builders import NO_QUANTITY, node, queue
 from tests.domain.world import World, gang
 from tests.rows import each_of
 from tests.sharing import divide
@@ -287,7 +287,7 @@ def test_oversell_is_a_factor_on_the_capability(own: str | None, of_cluster: flo
     ),
     (
         [queue("p", capability={"cpu": "much"}), queue("a", parent="p")],
-        "queue p: 'much' is not a quantity such as 500m, 2 or 1.5Gi",
+        f"queue p: 'much' {NO_QUANTITY}",
     ),
     ([queue("a", oversell="0.5")], "queue a: spec.oversell is 0.5: must be 1 to 100"),
     (

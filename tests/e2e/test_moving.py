@@ -144,7 +144,7 @@ def _install(gates: bool) -> str:
 def _beside(stage: Stage, town: Town, pair: Pair, administrator: Administrator, audit: Audit) -> None:
     """Take steps 1 and 2: each has the pods of its own name, and neither keeps overwriting the other."""
     pair.start()
-    assert "Volcano: its scheduler" in _checked(administrator)
+    assert "ok Volcano: its scheduler" in _checked(administrator)
     stage.queue("trial")
     stage.wait_phase(stage.gang("ours", 2, queue="trial"))
     stage.wait_phase(stage.pods("theirs", 1, queue="b", cpu="0", scheduler="volcano"))
@@ -170,7 +170,7 @@ def _changed_over(
     wait_for(lambda: volcano.running() == {"vc-controller-manager"}, what="Volcano's controllers alone")
     stage.wait_reason("waits", "NoRoom", "Fragmented")
     assert town.untouched()
-    assert "Volcano: no scheduler" in _checked(administrator)
+    assert "ok Volcano: no scheduler" in _checked(administrator)
     wait_for(lambda: _status(stage, "a").get("running") == 2, what="what runs is counted")
     assert _status(stage, "a")["allocated"]["cpu"] == "4"
     stage.finish(JOB)
