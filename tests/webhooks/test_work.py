@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -201,10 +202,10 @@ def test_groups(thing: Json, expected: list[str], *, desk: Desk) -> None:
     assert desk.faults("/podgroups/validate", thing) == expected
 
 
-def test_a_group_is_judged_again_when_it_moves(desk: Desk) -> None:
-
+@each_of(("/podgroups/validate", pod_group), ("/pods/validate", pod), ("/jobs/validate", job))
+def test_work_is_judged_again_when_it_moves(path: str, made: Callable[[str], Json], *, desk: Desk) -> None:
     def ask(before: str) -> list[str]:
-        return desk.faults("/podgroups/validate", pod_group("shut"), "UPDATE", oldObject=pod_group(before))
+        return desk.faults(path, made("shut"), "UPDATE", oldObject=made(before), kind=BATCH)
 
     assert ask("shut") == []
     assert ask("open") == ["QueueNotOpen"]
@@ -242,15 +243,6 @@ def test_budgets(budgets: dict[str, str], expected: list[str], *, desk: Desk) ->
     thing = pod("open")
     thing["metadata"]["annotations"] |= {f"volcano.sh/jdb-{key}": value for key, value in budgets.items()}
     assert desk.faults("/pods/validate", thing) == expected
-
-
-def test_a_pod_is_judged_again_when_it_moves(desk: Desk) -> None:
-
-    def ask(before: Json) -> list[str]:
-        return desk.faults("/pods/validate", pod("shut"), "UPDATE", oldObject=before)
-
-    assert ask(pod("shut")) == []
-    assert ask(pod("open")) == ["QueueNotOpen"]
 
 
 def test_a_namespace_names_the_queue_of_its_pods(desk: Desk) -> None:
@@ -372,15 +364,6 @@ def test_jobs_that_are_not_ours_pass(desk: Desk) -> None:
     assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == []
     foreign = {"metadata": {"name": "j"}, "spec": {"template": pod("nowhere", scheduler="other")}}
     assert desk.faults("/jobs/validate", foreign, kind=BATCH) == []
-
-
-def test_a_job_is_judged_again_when_it_moves(desk: Desk) -> None:
-
-    def ask(before: Json) -> list[str]:
-        return desk.faults("/jobs/validate", job("shut"), "UPDATE", oldObject=before, kind=BATCH)
-
-    assert ask(job("shut")) == []
-    assert ask(job("open")) == ["QueueNotOpen"]
 
 
 # ---- while the watch lags

@@ -72,7 +72,7 @@ def error_message(data: bytes) -> str:
     """Return the message of a Status, and behind it the codes of its causes."""
     try:
         status = json.loads(data)
-        causes = (status.get("details") or {}).get("causes", ())
+        causes = (status.get("details") or {}).get("causes") or ()
         return " ".join([str(status.get("message", "")), *(str(cause.get("reason")) for cause in causes)])
     except (ValueError, AttributeError):
         return data.decode(errors="replace")[:500]
