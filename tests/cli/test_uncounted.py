@@ -6,7 +6,7 @@ import pytest
 
 from extender.api.keys import GATE, GROUP_ANNOTATION
 from extender.cli.output import Json
-from extender.cli.why.explanation import Statement
+from extender.cli.why.explanation import MemberCounts, Statement
 from tests.cli.desk import Desk
 from tests.cli.front import Front
 
@@ -105,10 +105,10 @@ def test_what_is_shown_of_pods_that_do_not_count(desk: Desk, front: Front) -> No
         desk.pod(name, "trian", gates=[GATE])
     desk.pod("d", "train", scheduler="default-scheduler")
     shown = desk.output("why", "podgroup/train")
-    assert "Members: 4 needed, 1 there, 0 on nodes, 1 gated\n" in shown
     uncounted = shown.split("Pods that do not count:\n")[1].splitlines()
     assert [line.partition(": ")[0] for line in uncounted[:3]] == ["  pod/a and 2 more", "  pod/d", ""]
     answer = desk.answer("podgroup/train")
+    assert answer.members == MemberCounts(4, 1, 0, 1, 0, 0)
     assert [said.code for said in answer.remedies] == ["NoSuchGroup", "WrongScheduler", "Reason"]
     assert [(offer.code, offer.pods) for offer in answer.commands] == [("AnnotatePods", "a b c")]
 

@@ -539,34 +539,24 @@ def test_a_pod_of_an_unscheduled_group(desk: Desk) -> None:
 
 
 def test_a_queue_below_its_share_with_groups_that_wait(town: Desk) -> None:
-    assert (
-        town.output("why", "queue/research")
-        == """\
-queue/research
-
-Open
-  It takes new groups. It uses 67% of what it deserves (cpu 4 of 6). Groups that
-  wait have a claim on the rest.
-
-  Weight 2; of its groups 2 Pending, 0 Inqueue, 1 Running
-  RESOURCE   USES   DESERVES   AT MOST
-  cpu        4      6          -
-
-Groups that wait in it:
-  podgroup/team/sweep waits: NoRoom (cpu: 8 needed, 2 left on suitable nodes;
-    room for 1 of 4 members; position 1 in queue research; it starts once
-    other/report (3 pods) ends)
-  job/team/train waits: NoRoom (cpu: 16 needed, 2 left on suitable nodes; room
-    for 1 of 8 members; position 2 in queue research)
-
-Queues above their share:
-  queue/reports uses 150% of what it deserves (cpu 6 of 4): cpu 6
-
-What helps:
-  NoRoom: Wait for running pods to end, or request less. Administrators can see
-    on the debug pages what holds each node.
-"""
-    )
+    answer = town.answer("queue/research")
+    assert town.codes("queue/research") == ("Open", "", ["QueueOpen", "QueueUses", "HasClaim"])
+    assert [(each.who.name, each.code) for each in answer.waiting] == [
+        ("sweep", "WaitsWithNumbers"),
+        ("train", "WaitsWithNumbers"),
+    ]
+    assert [(each.who.name, each.code) for each in answer.holders] == [("reports", "Uses")]
+    assert [said.code for said in answer.remedies] == ["ReasonOfGroups"]
+    parts = [part.splitlines() for part in town.output("why", "queue/research").split("\n\n")]
+    assert [part[0].strip() for part in parts] == [
+        "queue/research",
+        "Open",
+        "Weight 2; of its groups 2 Pending, 0 Inqueue, 1 Running",
+        "Groups that wait in it:",
+        "Queues above their share:",
+        "What helps:",
+    ]
+    assert parts[2][2].split() == ["cpu", "4", "6", "-"]
 
 
 def test_a_queue_above_its_share(town: Desk) -> None:

@@ -114,7 +114,7 @@ def test_a_frame_shows_the_time_the_position_the_reason_and_what_is_ahead(state:
     assert "default/sweep research waits 0/4 2s 1 of 1 NoRoom" in text
     assert "default/sweep: NoRoom: " in text
     assert "(cpu: 8" in text
-    assert "room for 1 of 4 members). Ahead of it: default/train." in text
+    assert "Ahead of it: default/train." in text
     assert "3 nodes, 4 of 12 cpu in use" in text
     assert "3.0 s default/sweep waits: NoRoom" in text
 
