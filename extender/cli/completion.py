@@ -70,9 +70,14 @@ def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def complete_group(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+    """NAME of a group, or that of its owner, NAME or KIND/NAME."""
+    from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
-    return _names_in(context, POD_GROUPS, incomplete)
+    names = [group.spoken_name for group in _read(context, POD_GROUPS, ObservedGroup)]
+    return _items(
+        sorted(name if "/" in incomplete else name.rpartition("/")[2] for name in names), incomplete
+    )
 
 
 def complete_job(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
@@ -87,7 +92,7 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """NAME of a pod, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
+    """NAME of a pod or job, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
     from click.shell_completion import CompletionItem
 
     from extender.cli.kinds import owner_kind
@@ -103,6 +108,7 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     return [
         *(CompletionItem(f"{kind_name}/") for kind_name in _KINDS if kind_name.startswith(incomplete)),
         *_names_in(context, PODS, incomplete),
+        *complete_job(context, _, incomplete),
     ]
 
 

@@ -5,6 +5,7 @@ runs ──stop──► suspended ──resume──► waits       by the job'
                                                  a Command, as vcctl does
 """
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -14,7 +15,7 @@ from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.api.setting_kinds import Kind
-from extender.api.units import at_least
+from extender.api.units import at_least, timestamp_at
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.cli import output as out
 from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
@@ -248,7 +249,7 @@ def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: boo
 def _hold(job: "ObservedJob") -> JobChange:
     if not job.podgroup:
         raise _unmanaged(job)
-    if not job.is_suspended:
+    if not (job.is_suspended or job.waits):
         stop = f"muster job stop {job.spoken_name} suspends it"
         raise click.ClickException(f"{job.spoken_name} does not wait any more; {stop}")
     return JobChange({HOLD: "true"})
@@ -259,22 +260,29 @@ def _resume(job: "ObservedJob") -> JobChange:
         raise _unmanaged(job)
     podgroup: dict[str, str | None] = {HOLD: None, START_TIMEOUTS: None}
     if not job.is_stopped:
+        if not job.is_held:
+            raise click.ClickException(f"{job.spoken_name} is neither held nor stopped")
         return JobChange(podgroup)
     record = "" if job.row.commanded else None  # an empty one tells a job that waits from one of Volcano's
-    waits_again = {"metadata": {"annotations": {STARTED: record}}} if job.was_let_go else {}
+    waits_again: Json = {"metadata": {"annotations": {STARTED: record}}} if job.was_let_go else {}
+    if not (job.row.commanded or job.names_queue):
+        waits_again |= job.suspending(False)  # its pods wait: without a queue, Muster does not unsuspend it
     return JobChange(podgroup, waits_again, RESUME if job.row.commanded else "")
 
 
 def _stop(job: "ObservedJob") -> JobChange:
-    """Our note stays: it tells a job that its user suspends from one that waits for its start."""
+    """Suspend the job, with Muster's record: it tells a suspended job from one that waits for its start."""
     if job.is_suspended and not job.is_stopped:
         hold = f"muster job hold {job.spoken_name} keeps it from starting"
         raise click.ClickException(f"{job.spoken_name} does not run; {hold}")
     if job.row.commanded:
         return JobChange(command="" if job.is_stopped else ABORT)
-    if not job.was_let_go:
+    if not (job.was_let_go or job.podgroup):
         raise _unmanaged(job)
-    return JobChange(job={} if job.is_suspended else job.suspending(True))
+    record: Json = (
+        {} if job.was_let_go else {"metadata": {"annotations": {STARTED: timestamp_at(time.time())}}}
+    )
+    return JobChange(job={} if job.is_suspended else {**job.suspending(True), **record})
 
 
 def _unmanaged(job: "ObservedJob") -> click.ClickException:

@@ -112,6 +112,24 @@ class ObservedJob(NamedTuple):
         return Verdict.STARTING if self.was_let_go else self._place_in_line
 
     @property
+    def waits(self) -> bool:
+        """Return whether it waits for its start, with or without pods."""
+        return self.state in (Verdict.WAITING, HELD)
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether its user holds it, or its starts timed out too often."""
+        annotations = (self.podgroup and self.podgroup.metadata.annotations) or {}
+        holds = annotations.get(HOLD) == "true" or START_TIMEOUTS in annotations
+        return holds or self.reason in (Reason.HELD, Reason.START_TIMED_OUT)
+
+    @property
+    def names_queue(self) -> bool:
+        """Return whether it, or a template of its pods, names a queue."""
+        record = self.record()
+        return record is None or bool(record.queue or record.local_queue)
+
+    @property
     def _place_in_line(self) -> str:
         scheduled = self.podgroup.scheduled if self.podgroup else None
         is_held = ((self.podgroup and self.podgroup.metadata.annotations) or {}).get(HOLD) == "true"

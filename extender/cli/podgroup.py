@@ -131,11 +131,11 @@ def resume(names: tuple[str, ...], **rest: Any) -> None:
 def _change(names: tuple[str, ...], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
     """Change groups; with a dry run by the client, only check that they exist."""
     with opened(Flags(**flags)) as place:
-        from extender.cli.lookup import fetch
+        from extender.cli.lookup import group_named
         from extender.kube.resources import POD_GROUPS
 
         for name in names:
-            fetch(place.reader, POD_GROUPS, place.namespace, name, dict)  # says which there are
+            group = group_named(place.reader, place.namespace, name)
             if dry_run != out.CLIENT:
-                place.editor.patch(POD_GROUPS, place.namespace, name, patch, dry_run == out.SERVER)
+                place.editor.patch(POD_GROUPS, place.namespace, group.name, patch, dry_run == out.SERVER)
             out.show_done(name, done, dry_run, _GROUP)

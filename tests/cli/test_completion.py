@@ -84,6 +84,9 @@ def test_names_of_jobs_are_those_of_podgroups(town: Desk, command: str, typed: s
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     town.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
     assert offered(town, "job", command, typed) == found
+    if typed:
+        assert offered(town, "hold", typed) == found
+        assert set(found) <= {*offered(town, "why", "tr"), "job/train"}
 
 
 def test_commands_come_with_what_they_do() -> None:

@@ -363,6 +363,34 @@ def test_resume_lets_a_suspended_job_queue_again(town: Desk) -> None:
     assert found["spec"]["suspend"] is True
 
 
+@pytest.fixture
+def unsuspended(desk: Desk) -> Desk:
+    """Three jobs that were created unsuspended: one waits, one runs, one names no queue."""
+    desk.queue("research", {"weight": 2}, state="Open")
+    queued(desk, "waits", suspend=False, message=NO_ROOM, more={"waiting": {"position": 1}})
+    queued(desk, "runs", suspend=False, phase="Running", reason="Running")
+    queued(desk, "plain", suspend=False, phase="Running", reason="Running", queue="")
+    return desk
+
+
+def test_a_job_that_waits_with_its_pods_is_held_and_resumed(unsuspended: Desk) -> None:
+    unsuspended.output("job", "hold", "waits")
+    assert unit(unsuspended, "waits")["metadata"]["annotations"] == {HOLD: "true"}
+    assert states(unsuspended)["waits"]["state"] == "Held"
+    unsuspended.output("job", "resume", "waits")
+    assert states(unsuspended)["waits"]["state"] == "Waiting"
+
+
+@each_of("waits", "runs", "plain")
+def test_a_job_that_was_created_unsuspended_is_stopped_and_resumed(name: str, *, unsuspended: Desk) -> None:
+    unsuspended.output("job", "stop", name)
+    assert states(unsuspended)[name]["state"] == "Suspended"
+    unsuspended.output("job", "resume", name)
+    found = stored(unsuspended, name)
+    assert STARTED not in found["metadata"].get("annotations", {})
+    assert found["spec"]["suspend"] is (name != "plain"), "without a queue nobody else would unsuspend it"
+
+
 def test_stop_suspends_and_leaves_the_note(town: Desk) -> None:
     assert (
         town.output("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
@@ -389,6 +417,7 @@ def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str
         ("hold", "over", "job/over has ended; it cannot be held"),
         ("hold", "free", "muster why job/free says why"),
         ("resume", "free", "muster why job/free says why"),
+        ("resume", "waits", "job/waits is neither held nor stopped"),
         ("stop", "loose", "muster why job/loose says why"),
     ],
 )
@@ -627,3 +656,22 @@ def test_a_volcano_job_of_flags(desk: Desk) -> None:
 def test_amounts_that_are_none(amounts: str, *, desk: Desk) -> None:
     error = desk.refuses("job", "run", "--name", "x", "--requests", amounts, status=2)
     assert f"{amounts!r}: must be NAME=QUANTITY with commas between" in error
+
+
+# ---- groups by the names of their owners
+
+
+def test_groups_are_held_by_the_names_of_their_owners(town: Desk) -> None:
+    assert town.output("hold", "waits", "job/runs") == (
+        "podgroup.scheduling.volcano.sh/waits held\npodgroup.scheduling.volcano.sh/job/runs held\n"
+    )
+    assert [unit(town, name)["metadata"]["annotations"] for name in ("waits", "runs")] == [{HOLD: "true"}] * 2
+    town.output("resume", "podgroup-uid-waits")
+    assert not unit(town, "waits")["metadata"].get("annotations")
+
+
+def test_an_owner_of_several_groups_takes_one_of_their_names(town: Desk) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "waits", "uid": "u", "controller": True}
+    town.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
+    refused = town.refuses("hold", "job/waits")
+    assert refused == "Error: 'job/waits' names several groups; name one of podgroup-u, podgroup-uid-waits"

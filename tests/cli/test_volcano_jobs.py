@@ -118,7 +118,6 @@ def test_one_that_waits_is_held_and_resumed_by_its_group(town: Desk) -> None:
         ("stop", "theirs", [("team", "theirs", "AbortJob")]),
         ("stop", "stopped", []),
         ("resume", "stopped", [("team", "stopped", "ResumeJob")]),
-        ("resume", "runs", []),
     ],
 )
 def test_commands_stop_and_resume_it(
