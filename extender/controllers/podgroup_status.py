@@ -1,10 +1,11 @@
 """Writes to PodGroups what was decided: phase, conditions, numbers of members, and durable marks.
 
-There are three lanes. A change of a group's course is written at once; then numbers of members that run or
-have ended; and then messages in which only numbers changed: one other pod may change those of ten thousand
-groups. All numbers share a budget. A group whose members are still being created waits, too: most are
-complete before it is worth reporting that they are not. So does the note of the queue that took a group in,
-while that is open: it goes with what is written next, and at once when the queue closes.
+There are four lanes. A change of a group's course is written at once; then numbers of members that run or
+have ended; then the first places of each queue; and then messages in which only other numbers changed: one
+other pod may change those of ten thousand groups. All numbers share a budget. A group whose members are still
+being created waits, too: most are complete before it is worth reporting that they are not. So does the note
+of the queue that took a group in, while that is open: it goes with what is written next, and at once when the
+queue closes.
 
 A PodGroup that Muster makes says from the beginning why its group waits.
 
@@ -41,8 +42,9 @@ from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision, message_of
 from extender.domain.snapshot.phases import Phase
 
-_COUNTS, _DETAIL = 1, 2  # lanes of numbers
-_PACE = {_COUNTS: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
+_COUNTS, _FRONT, _DETAIL = 1, 2, 3  # lanes of numbers
+_PACE = {_COUNTS: 5.0, _FRONT: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
+_FIRST_PLACES = 9  # of each queue, which are exact
 _SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
 _PASSING_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
 _PASSING = 5.0  # seconds from when a group was first seen until it is told that it waits for the window
@@ -254,6 +256,20 @@ class WriteBackoff:
         self._written.pop(of, None)
 
 
+def _front_place(decision: GroupDecision) -> int:
+    """Return the position of a group among the first ones; 0 if it is not there."""
+    return decision.position if decision.position <= _FIRST_PLACES else 0
+
+
+def _lane(wanted: ReportedStatus, written: ReportedStatus) -> int:
+    """Return the lane of the numbers that have changed: members first, then the first places of a queue."""
+    if wanted.numbers != written.numbers:
+        return _COUNTS
+    places = [report.waiting.position if report.waiting else 0 for report in (wanted, written)]
+    moves_in_front = places[0] != places[1] and 0 < min(places) <= _FIRST_PLACES
+    return _FRONT if moves_in_front else _DETAIL
+
+
 def _is_open(name: str, queues: Mapping[str, QueueDecision]) -> bool:
     queue = queues.get(name)
     return queue is not None and queue.state == QueueState.OPEN
@@ -261,7 +277,7 @@ def _is_open(name: str, queues: Mapping[str, QueueDecision]) -> bool:
 
 class PodGroupStatusController(PacedController[GroupKey]):
     name = "podgroup-status"
-    lanes, rate, burst = 3, 3.0, 10
+    lanes, rate, burst = 4, 3.0, 10
 
     def __init__(
         self,
@@ -329,18 +345,21 @@ class PodGroupStatusController(PacedController[GroupKey]):
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
     def _with_other_numbers(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """One start may change the numbers of all groups that wait."""
+        """One start may change the numbers of all groups that wait; the first places are compared first."""
+        groups = decisions.groups
         if decisions.serial != self._numbered:
             self._numbered = decisions.serial
-            self._renumbered.update(dict.fromkeys(decisions.renumbered))
+            front = (key for key in decisions.renumbered if key in groups and _front_place(groups[key]))
+            self._renumbered = dict.fromkeys((*front, *self._renumbered, *decisions.renumbered))
         for key in list(islice(self._renumbered, AT_ONCE)):
             del self._renumbered[key]
-            if key in decisions.groups and key not in self._parked:
+            if key in groups and not self._is_parked(key, self._course(key, groups[key])):
                 yield key
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
         """All of a decision but its detail: what waits to have that written is looked at if this changes."""
-        return (decision.verdict, decision.reason, decision.life, *self._ledger.groups.history(key))
+        place = _front_place(decision)
+        return (decision.verdict, decision.reason, decision.life, place, *self._ledger.groups.history(key))
 
     def reconcile(self, key: GroupKey) -> None:
         decision, group = self._decisions.groups.get(key), self._copies.get(key)
@@ -360,7 +379,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
     ) -> None:
         now = self._clock()
         due = self._numbers_at.setdefault(key, now + _SETTLING)
-        lane = _DETAIL if wanted.numbers == written.numbers else _COUNTS
+        lane = _lane(wanted, written)
+        if lane == _FRONT:
+            due -= _PACE[_DETAIL] - _PACE[_FRONT]
         is_open = _is_open(decision.queue, self._decisions.queues)
         queue_is_lost = wanted.queue_uid != written.queue_uid and not is_open
         if wanted.course != written.course or queue_is_lost:

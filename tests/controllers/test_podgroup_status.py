@@ -522,8 +522,6 @@ def test_since_when_a_group_waits_is_kept_until_the_reason_changes() -> None:
         waiting = replace(copy.status.waiting, since=long_ago, position=7)
         bench.copies["g"] = versioned(replace(copy, status=replace(copy.status, waiting=waiting)), 7)
         bench.show("g")
-        bench.look()
-        bench.advance(DETAIL_PACE)
         (patch,) = bench.look()
         assert patch["status"]["waiting"]["since"] == long_ago
         bench.ledger.intake.drop_node("a")
@@ -774,6 +772,27 @@ def test_each_group_comes_to_tell_its_numbers() -> None:
             bench.look()
             written |= {name for name, _ in bench.api.done("patch")}
         assert len(written) == 100
+
+
+def test_the_first_places_of_a_line_are_told_before_other_numbers() -> None:
+    """The numbers of 60 groups are waiting to be written when the first one leaves the line."""
+    with desk(*crowd(60)) as bench:
+        bench.look()
+        for _ in range(60):
+            bench.advance(1.0)
+            bench.look()
+        for second in range(2):
+            requeue_changed(bench, second)
+            bench.look()
+        leader = next(name for name in bench.copies if bench.decision(name).position == 1)
+        bench.delete(*names(leader, 4)).settle()
+        bench.advance(6.0)
+        told: list[int] = []
+        for _ in range(20):
+            bench.look()
+            told += [bench.decision(name).position for name, _ in bench.api.done("patch") if name != leader]
+            bench.advance(1.0)
+        assert sorted(told[:9]) == [1, 2, 3, 4, 5, 6, 7, 8, 9], told
 
 
 def test_a_course_never_waits_behind_numbers() -> None:

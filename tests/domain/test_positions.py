@@ -93,10 +93,14 @@ def test_positions_stay_where_only_room_changes() -> None:
     assert places(world, "a", "b") == [1, 2]
 
 
-def test_positions_of_long_lines_have_two_digits() -> None:
-    assert [coarse(n) for n in (0, 1, 99, 100, 109, 110, 999, 1000, 1099, 1100, 12345)] == [
-        *(0, 1, 99, 100, 100, 110, 990, 1000, 1000, 1100, 12000)
+def test_the_first_nine_positions_are_exact_and_others_rounded_down() -> None:
+    assert [coarse(n) for n in (0, 1, 9, 10, 14, 15, 49, 50, 59, 99, 100, 149, 150, 999, 1000, 12345)] == [
+        *(0, 1, 9, 10, 10, 15, 45, 50, 50, 90, 100, 100, 150, 900, 1000, 10000)
     ]
+
+
+def test_one_start_moves_few_positions_of_a_long_line() -> None:
+    assert sum(coarse(n) != coarse(n - 1) for n in range(2, 1001)) == 35
 
 
 @settings(max_examples=examples(30))

@@ -184,9 +184,13 @@ def _places(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
 
 
 def coarse(position: int) -> int:
-    """Return a position with two digits from 100 on."""
-    step: int = 10 ** max(len(str(position)) - 2, 0)
-    return position - position % step
+    """Return a position rounded down from 10 on: to 10, 15, 20 … 50, 60 … 100, 150 and so on.
+
+    One start moves a whole line, and each position in it is a write: of 1,000 groups, 35 get another one.
+    """
+    magnitude: int = 10 ** (len(str(position)) - 1)
+    step = magnitude // 2 if position < 5 * magnitude else magnitude
+    return position - position % max(step, 1)
 
 
 def _is_in_line(decision: GroupDecision) -> bool:

@@ -47,7 +47,7 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
     exceeds_cluster: bool = False  # it never fits, and each of its members does: more nodes would help
     asking: tuple[Uid, ...] | None = None  # members that may ask for nodes, where these help; None: all
-    position: int = 0  # in its queue, from 1, coarse from 100 on: few starts change it; 0: not in line
+    position: int = 0  # in its queue, from 1, coarse from 10 on: few starts change it; 0: not in line
     fault: str = ""  # the exception raised while the group was judged, and where; empty if there was none
 
     @property
