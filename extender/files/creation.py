@@ -4,20 +4,25 @@ Pods that a ResourceQuota refuses are no fault of a file: controllers create the
 whoever asked for them tries again.
 """
 
+import math
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
+from operator import itemgetter
 from typing import NamedTuple
 
+from extender.api.keys import GROUP_ANNOTATION
 from extender.api.workloads.children import MALFORMED, kind_of
+from extender.api.workloads.shape import at
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, EXPANDED_KINDS, VOLCANO_JOBS, Json
+from extender.apimachinery.kinds import BY_NAME, EXPANDED_KINDS, POD_GROUPS, VOLCANO_JOBS, Json
 from extender.apimachinery.quotas import BeyondQuota
-from extender.apimachinery.service import Service
+from extender.apimachinery.service import Service, WriteOptions
 from extender.files.manifests import Manifest, fault_text, namespace_of
 from extender.files.offspring import children_of, hand_down, in_store
 
+ARRIVAL = "sim.kube-muster.io/arrival-seconds"
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 
@@ -25,6 +30,43 @@ _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 class Created(NamedTuple):
     object: Json  # as the API server made it, or would
     where: str  # the line that it comes from
+
+
+def arrival_of(metadata: Json) -> float | None:
+    """Return the seconds after which an object is created; None if it does not say.
+
+    Raises:
+        ValueError: The annotation is no number of seconds.
+    """
+    text = (metadata.get("annotations") or {}).get(ARRIVAL)
+    if text is None:
+        return None
+    with suppress(ValueError):
+        if 0 <= (at := float(text)) < math.inf:
+            return at
+    raise ValueError(f"metadata.annotations[{ARRIVAL}]: invalid value {text!r}: must be seconds, 0 or more")
+
+
+def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
+    """Return objects with the seconds after which they are created, in that order.
+
+    Pods come with their PodGroup, and the owners of pods with these, unless they say when.
+
+    Raises:
+        ValueError: See `arrival_of`.
+    """
+    objects, groups = list(manifests), {}
+    for manifest in objects:
+        if manifest.kind is POD_GROUPS:
+            groups[namespace_of(manifest.object), manifest.name] = arrival_of(manifest.object["metadata"])
+    found: list[tuple[float, Manifest]] = []
+    for manifest in objects:
+        meta = manifest.object["metadata"]
+        template = at(manifest.object, ("spec", "template", "metadata")) or {}
+        group = namespace_of(manifest.object), (meta.get("annotations") or {}).get(GROUP_ANNOTATION, "")
+        arrivals = arrival_of(meta), arrival_of(template), groups.get(group)
+        found.append((next((each for each in arrivals if each is not None), 0.0), manifest))
+    return sorted(found, key=itemgetter(0))
 
 
 class Creation:
@@ -46,6 +88,15 @@ class Creation:
     def create(self, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
             self.add(manifest.object, manifest.where)
+
+    def check(self, manifests: Iterable[Manifest]) -> None:
+        """Record the faults of objects that are created later."""
+        for manifest in manifests:
+            try:
+                if manifest.kind is not None:
+                    self._service.create(manifest.kind, "", manifest.object, WriteOptions(dry=True))
+            except StatusError as refusal:
+                self.faults.append(f"{manifest.where}: {refusal.message}")
 
     def add(self, obj: Json, where: str) -> None:
         """One object, and what its controller makes of it."""

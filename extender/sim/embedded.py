@@ -27,7 +27,7 @@ from extender.apimachinery.objects import find_stored_condition
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
 from extender.domain.model.reasons import Reason, Verdict
-from extender.files.creation import Creation
+from extender.files.creation import Creation, by_arrival
 from extender.files.manifests import InvalidManifests, Manifest
 from extender.files.unasked import QueuesOfJobs, Unasked, plan_of_quotas, unasked
 from extender.sim.apiserver.server import ApiServer
@@ -54,6 +54,7 @@ class Embedded:
         listener: socket.socket | None = None,
         serve_arguments: tuple[str, ...] = (),
     ) -> None:
+        self.speed = speed
         self._folder = tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.kubeconfig = folder / "kubeconfig"
@@ -130,6 +131,7 @@ class Session:
         self.state: ClusterState | None = None
         self.unasked: list[Unasked] = []
         self._creation = Creation(cluster.service)
+        self._later: list[tuple[float, Manifest]] = []  # objects by the seconds after which they are created
 
     def create(self, manifests: Sequence[Manifest]) -> None:
         """Create objects, and record those that Muster is not asked to start.
@@ -137,12 +139,32 @@ class Session:
         Raises:
             InvalidManifests: The API server refuses one.
         """
+        try:
+            arrivals = by_arrival(manifests)
+        except ValueError as fault:
+            raise InvalidManifests(str(fault)) from fault
+        self._later = [each for each in arrivals if each[0] > 0]
+        self._create([manifest for seconds, manifest in arrivals if seconds == 0])
+        self._creation.check(manifest for _, manifest in self._later)
+        self._raise_faults()
+
+    def _create(self, manifests: Sequence[Manifest]) -> None:
         creation = self._creation
         creation.create(manifests)
-        if creation.faults:
-            raise InvalidManifests("\n".join(creation.faults))
+        self._raise_faults()
         queues = QueuesOfJobs(creation.objects, plan_of_quotas(creation.objects).namespaces)
         self.unasked = [*unasked(creation.objects, queues)]
+
+    def _raise_faults(self) -> None:
+        if self._creation.faults:
+            raise InvalidManifests("\n".join(self._creation.faults))
+
+    def _create_due(self, second: float) -> None:
+        """Create the objects whose time has come: their seconds pass as those of pods."""
+        due = [manifest for at, manifest in self._later if at <= second * self._cluster.speed]
+        if due:
+            self._create(due)
+            del self._later[: len(due)]
 
     def run(self, head: Sequence[str]) -> ClusterState:
         """Run the cluster.
@@ -156,9 +178,10 @@ class Session:
         while True:
             if not self._cluster.muster.alive():
                 raise ServeFailed(self._cluster.muster.last_lines())
-            self._creation.try_again()
-            settled = self._is_settled()  # asked first: what is shown then is final
             second = time.monotonic() - began
+            self._creation.try_again()
+            self._create_due(second)
+            settled = not self._later and self._is_settled()  # asked first: what is shown then is final
             state = self.state = observe(ShownObjects.of(self._cluster.store), self._cluster.muster.look)
             new = self.log.observe(state, second)
             self._view.show(Picture(state, self.log, second, settled), new)

@@ -141,6 +141,18 @@ def test_piped_it_ends_when_nothing_changes_though_pods_run(tmp_path: Path, gpu_
     assert re.search(r"default/\S*learner runs", done.stdout)
 
 
+def test_objects_come_at_the_seconds_that_they_state(tmp_path: Path) -> None:
+    file = written(tmp_path, "a", seconds=4)
+    late = file.read_text().replace("metadata: {name: a,", "metadata: {name: b, annotations: {ARRIVAL: '8'},")
+    late = late.replace("ARRIVAL", "sim.kube-muster.io/arrival-seconds").replace("a-", "b-")
+    second = tmp_path / "late.yaml"
+    second.write_text(late.replace("group-name: a", "group-name: b"))
+    done = run("-f", file, "-f", second)
+    assert done.exit_code == 0, done.stderr
+    (begun,) = re.findall(r"^ +([\d.]+) s  default/b runs", done.stdout, re.MULTILINE)
+    assert float(begun) >= 2.0, "pods run 4 times as fast, and so do these seconds"
+
+
 def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Path) -> None:
     file = tmp_path / "misspelt.yaml"
     file.write_text(MISSPELT)

@@ -230,11 +230,15 @@ PICTURES: dict[str, Callable[[], str]] = {
         Row(queue("a"), 2, gang=10),
         Row(queue("b"), gang=4, says="its gang of 4"),
     ),
-    "lent": simulated("-f", "examples/tutorial"),
+    "lent": simulated(
+        *("-f", "examples/tutorial/teams.yaml"),
+        *("-f", "examples/tutorial/research.yaml"),
+        *("-f", "examples/tutorial/late/reports.yaml"),
+    ),
     "guaranteed": simulated(
         *("-f", "teams.yaml"),
         *("-f", "examples/tutorial/research.yaml"),
-        *("-f", "examples/tutorial/reports.yaml"),
+        *("-f", "examples/tutorial/late/reports.yaml"),
     ),
 }
 

@@ -4,11 +4,9 @@ They are created in the store of the embedded API server first: it gives them th
 a real one would refuse. Queues from quotas are made at the beginning, as Muster makes them in a cluster.
 """
 
-import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -37,7 +35,7 @@ from extender.domain.queues.quota_records import annotations_of, spec_of
 from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.job_suspension import job_podgroup
 from extender.domain.snapshot.jobs import AnyJob, JobKind
-from extender.files.creation import Creation
+from extender.files.creation import Creation, arrival_of
 from extender.files.manifests import Manifests
 from extender.files.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
 from extender.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
@@ -124,7 +122,6 @@ def not_played(creation: Creation) -> Iterator[str]:
 
 # ---- objects
 
-ARRIVAL = "sim.kube-muster.io/arrival-seconds"
 _OWNERS = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
 Thing = TypeVar("Thing")
 
@@ -211,7 +208,7 @@ def _by_kind(creation: Creation) -> defaultdict[KindName, list[Made]]:
             saved[meta["uid"]] = text
             obj = {**obj, "metadata": {**meta, "annotations": {**given, CHECKPOINT: text}}}
         try:
-            made[obj["apiVersion"], obj["kind"]].append(Made(obj, _arrival(obj)))
+            made[obj["apiVersion"], obj["kind"]].append(Made(obj, arrival_of(obj["metadata"])))
         except ValueError as fault:
             creation.faults.append(f"{where}: {fault}")
     return made
@@ -219,16 +216,6 @@ def _by_kind(creation: Creation) -> defaultdict[KindName, list[Made]]:
 
 def _name(kind: ResourceKind) -> KindName:
     return kind.api_version, kind.name
-
-
-def _arrival(obj: Json) -> float | None:
-    text = (obj["metadata"].get("annotations") or {}).get(ARRIVAL)
-    if text is None:
-        return None
-    with suppress(ValueError):
-        if 0 <= (at := float(text)) < math.inf:
-            return at
-    raise ValueError(f"metadata.annotations[{ARRIVAL}]: invalid value {text!r}: must be seconds, 0 or more")
 
 
 def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:

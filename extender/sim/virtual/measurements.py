@@ -165,7 +165,7 @@ class Measurements(Observer):
     def _timeline_of(self, group: GroupKey, now: float) -> GroupTimeline:
         self.first = now if self.first is None else self.first
         if group not in self.timelines:
-            name, needed = self.name_of(group), self._needed.get(group, 1)
+            name, needed = self.name_of(group), self._needs(group)
             self.timelines[group] = GroupTimeline(group, name, needed)
             self._nowhere.append(self.timelines[group])
         return self.timelines[group]
@@ -229,7 +229,12 @@ class Measurements(Observer):
         self.pass_time(self._now)
         for key, decision in self.decisions.groups.items():
             if key not in self.timelines and decision.verdict is Verdict.WAITING:
-                self.timelines[key] = GroupTimeline(key, str(key), self._needed.get(key, 1), decision.queue)
+                self.timelines[key] = GroupTimeline(key, str(key), self._needs(key), decision.queue)
+
+    def _needs(self, group: GroupKey) -> int:
+        """Return how many members a group needs to start; groups of one LeaderWorkerSet have its number."""
+        owners = GroupKey(group.partition(".")[0])
+        return self._needed.get(group) or self._needed.get(owners, 1)
 
     def pass_time(self, now: float) -> None:
         """Record that the last decisions held until now, where something happens."""
