@@ -135,10 +135,10 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
 def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     """Return the row of the suitable node that holds most of its members when empty.
 
-    Of these, the smallest.
+    Of these, the smallest. The members are those that it lacks or, if it lacks none, those on nodes.
     """
     fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
-    for shape in missing(group).shapes:
+    for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
         suits = snapshot.nodes.suitable(shape).astype(np.int64)
         for column, name in enumerate(snapshot.dimensions):
             if asked := shape.requests.get(name, 0):
