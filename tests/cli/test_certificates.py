@@ -13,7 +13,7 @@ from tests.rows import each_of
 FILES = {"tls.crt", "tls.key", "ca.crt"}
 
 
-def test_both_sides_are_made_and_know_each_other(tmp_path: Path) -> None:
+def test_certificates_of_both_sides_trust_each_other(tmp_path: Path) -> None:
     out = tmp_path / "made"
     done = CliRunner().invoke(main, ["certificates", "--out", str(out), "--name", "10.0.0.1"])
     assert (done.exit_code, str(out) in done.output) == (0, True)
@@ -28,7 +28,7 @@ def test_both_sides_are_made_and_know_each_other(tmp_path: Path) -> None:
     assert names((muster / "tls.crt").read_bytes()) == {"10.0.0.1"}
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["certificates", "--out", str(tmp_path)])
     assert (done.exit_code, f"--out: invalid value '{tmp_path}'" in done.output) == (2, True)
     assert list(tmp_path.iterdir()) == []

@@ -66,7 +66,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
 # ---- create
 
 
-def test_a_queue_is_created_with_what_the_flags_say(desk: Desk) -> None:
+def test_a_queue_is_created_from_its_flags(desk: Desk) -> None:
     flags = (
         *("--weight", "4", "--capability", "cpu=16,memory=64Gi", "--deserved", "cpu=8", "--parent", "root"),
         *("--guarantee", "cpu=2", "--priority", "5", "--reclaimable", "false", "--restricted", "true"),
@@ -159,7 +159,7 @@ def test_a_parent_that_cannot_be_read_is_no_error(town: Desk, status: int, reaso
 # ---- update
 
 
-def test_an_update_changes_what_its_flags_name(town: Desk) -> None:
+def test_an_update_changes_only_fields_of_its_flags(town: Desk) -> None:
     output = town.output(
         "queue", "update", "research", "--weight", "5", "--capability", "cpu=32,nvidia.com/gpu=8"
     )
@@ -198,7 +198,7 @@ def test_a_name_with_a_slash_reaches_no_subresource(command: tuple[str, ...], *,
 # ---- open and close
 
 
-def test_closing_says_what_is_left(town: Desk) -> None:
+def test_closing_a_queue_lists_its_remaining_groups(town: Desk) -> None:
     assert town.output("queue", "close", "research", "idle") == (
         f"{Q}/research closing, 2 groups left: 1 waits, 1 runs\n{Q}/idle closed\n"
     )
@@ -230,7 +230,7 @@ def test_closing_waits_for_the_last_group(
     assert progress == ["research: Closing, 2 groups", "research: Closing, 1 group"]
 
 
-def test_the_timeout_ends_with_what_is_left(
+def test_the_timeout_names_the_remaining_groups(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
     result = town.muster("queue", "close", "research", "--wait", "--timeout", "5m")
@@ -263,7 +263,7 @@ def test_a_dry_run_closes_nothing(town: Desk) -> None:
 
 
 @each_of("5", "-1s", "soon")
-def test_a_timeout_that_is_none(timeout: str, *, town: Desk) -> None:
+def test_an_invalid_timeout_is_refused(timeout: str, *, town: Desk) -> None:
     message = f"'--timeout': {timeout!r}: must be 0 or a duration such as 30s or 5m"
     assert message in town.refuses("queue", "close", "idle", "--timeout", timeout, status=2)
 
@@ -330,7 +330,7 @@ def test_no_command_closes_the_root(town: Desk) -> None:
 # ---- operate, as vcctl has it
 
 
-def test_operate_does_what_the_others_do(town: Desk) -> None:
+def test_operate_equals_the_commands_for_states(town: Desk) -> None:
     assert town.output("queue", "operate", "--name", "idle", "--action", "close") == f"{Q}/idle closed\n"
     assert town.output("queue", "operate", "--name", "idle", "--action", "open") == f"{Q}/idle opened\n"
     output = town.output("queue", "operate", "idle", "--action", "update", "--weight", "7")
@@ -448,7 +448,7 @@ def test_the_timeout_ends_with_pods_that_have_no_group(
 
 
 @each_of("client", "server")
-def test_a_dry_run_of_a_cascade_shows_what_would_go(run: str, *, town: Desk) -> None:
+def test_a_dry_run_of_a_cascade_lists_what_it_would_delete(run: str, *, town: Desk) -> None:
     output = town.output("queue", "delete", "research", "--cascade", f"--dry-run={run}").splitlines()
     assert output[:2] == [
         f"{G}/sweep would be deleted (namespace other)",
@@ -565,7 +565,7 @@ def test_preemption_is_set_field_by_field(town: Desk) -> None:
 
 
 @each_of("groups", "cpu=2", "groups=x", "pods=-1", "groups-=2", "pods=9999999999")
-def test_a_limit_that_is_no_number_is_told(given: str, *, town: Desk) -> None:
+def test_a_limit_that_is_not_a_number_is_reported(given: str, *, town: Desk) -> None:
     printed = town.refuses("queue", "update", "idle", "--limits", given, status=2)
     assert f"'--limits': '{given}': must be groups=NUMBER, pods=NUMBER" in printed
 
@@ -594,5 +594,5 @@ def test_a_group_is_held_and_resumed(town: Desk) -> None:
 
 
 @each_of("hold", "resume")
-def test_of_a_group_that_is_not_there_it_says_which_are(command: str, *, town: Desk) -> None:
+def test_the_error_for_a_missing_group_lists_existing_ones(command: str, *, town: Desk) -> None:
     assert town.misses(command, "sweeep", "-n", "other") == ("sweeep", ["sweep"])

@@ -102,7 +102,7 @@ def test_an_installation_that_is_in_order(site: Installation, tmp_path: Path) ->
     assert {"workload:", "calls:", "Volcano:"} <= subjects
 
 
-def test_what_to_do_stands_below_what_is_wrong(site: Installation, tmp_path: Path) -> None:
+def test_remedies_follow_their_findings(site: Installation, tmp_path: Path) -> None:
     site.of("customresourcedefinitions").clear()
     kubeconfig = str(write_kubeconfig(tmp_path, site.url))
     done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
@@ -222,7 +222,7 @@ def with_garbage(site: Installation) -> None:
         (with_garbage, "cannot be read: "),
     ],
 )
-def test_what_is_wrong_with_mutual_tls_is_found(
+def test_faults_of_mutual_tls_are_found(
     extending: Installation, tmp_path: Path, spoil: Callable[[Installation], object], message: str
 ) -> None:
     spoil(extending)
@@ -596,7 +596,7 @@ def native_groups(*versions: str) -> Callable[[Installation], None]:
         (("v1alpha3", "v1beta1"), "are served and read as scheduling.k8s.io/v1beta1"),
     ],
 )
-def test_the_version_of_native_groups_is_told(
+def test_the_version_of_native_groups_is_reported(
     site: Installation, check: Callable[..., Findings], versions: tuple[str, ...], message: str
 ) -> None:
     native_groups(*versions)(site)
@@ -749,7 +749,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (other_clock, "clocks", "s ahead of the API server's"),
     ],
 )
-def test_what_is_wrong_is_found(
+def test_each_fault_of_an_installation_is_found(
     site: Installation,
     check: Callable[..., Findings],
     spoil: Callable[[Installation], None],
@@ -796,7 +796,7 @@ def test_a_scheduler_of_volcano_with_a_name_of_its_own_is_in_order(
         ("--controllers=+job-controller", ""),
     ],
 )
-def test_controllers_of_volcano_that_do_what_we_do_are_named(
+def test_controllers_of_volcano_that_overlap_with_muster_are_named(
     site: Installation, check: Callable[..., Findings], flag: str, on: str
 ) -> None:
     volcanos_controllers(site, flag)
@@ -943,7 +943,9 @@ def test_each_part_that_is_not_ready_is_a_line(site: Installation, check: Callab
     assert found["calls"] == [("ok", "muster-1 leads, and the scheduler calls it", "")]
 
 
-def test_what_may_not_be_read_is_mentioned(site: Installation, check: Callable[..., Findings]) -> None:
+def test_unreadable_objects_are_reported_as_unseen(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
     site.forbidden |= {"leases", "customresourcedefinitions"}
     found = check()
     assert "wrong" not in {state for each in found.values() for state, *_ in each}
@@ -958,7 +960,7 @@ def test_a_pod_that_the_api_server_cannot_reach(site: Installation, check: Calla
     assert "curl '127.0.0.1:8282/readyz?verbose'" in todo
 
 
-def test_another_release(site: Installation, check: Callable[..., Findings]) -> None:
+def test_a_replica_of_another_release_is_reported(site: Installation, check: Callable[..., Findings]) -> None:
     (workload,) = site.of("deployments")
     workload["spec"]["template"]["spec"]["initContainers"][0]["image"] = "registry.example/kube-muster:9.9"
     ((state, message, _),) = check()["version"]
@@ -968,7 +970,7 @@ def test_another_release(site: Installation, check: Callable[..., Findings]) -> 
     )
 
 
-def test_another_namespace_is_looked_at_when_named(check: Callable[..., Findings]) -> None:
+def test_the_flag_namespace_selects_the_installation(check: Callable[..., Findings]) -> None:
     assert faults(check("-n", "elsewhere"))["workload"].endswith(" elsewhere")
 
 

@@ -60,7 +60,7 @@ def muster(site: Installation) -> Any:
     return workload["spec"]["template"]["spec"]["initContainers"][0]
 
 
-def test_one_that_is_in_order(site: Installation, tmp_path: Path) -> None:
+def test_a_proxy_without_faults_is_ok(site: Installation, tmp_path: Path) -> None:
     assert found(site, tmp_path) == [
         (
             "ok",
@@ -81,7 +81,7 @@ def test_pods_need_no_gates_with_the_view(site: Installation, tmp_path: Path) ->
     assert not any("kube-muster-pods" in message for _, message, _ in found(site, tmp_path, "webhooks"))
 
 
-def test_what_still_puts_gates_on_pods_is_to_be_deleted(site: Installation, tmp_path: Path) -> None:
+def test_policies_that_still_gate_pods_are_to_be_deleted(site: Installation, tmp_path: Path) -> None:
     for each in yaml.safe_load_all((MANIFESTS / "gates" / "admission-policy.yaml").read_text()):
         site.put(each)
     wrong = [each for each in found(site, tmp_path) if each[0] == "wrong"]
@@ -147,7 +147,9 @@ def test_a_scheduler_with_the_views_kubeconfig_and_muster_without_the_view(
     assert "Set --view-listen and --view-folder" in todo
 
 
-def test_a_kubeconfig_of_somebodys_own_is_fine_without_the_view(gated: Installation, tmp_path: Path) -> None:
+def test_a_kubeconfig_of_the_administrator_is_ok_without_the_proxy(
+    gated: Installation, tmp_path: Path
+) -> None:
     (workload,) = gated.of("deployments")
     spec = workload["spec"]["template"]["spec"]
     spec["volumes"].append({"name": "own", "secret": {"secretName": "own"}})
@@ -206,7 +208,7 @@ def test_a_configuration_that_cannot_be_read_is_not_known(
         (READS, {"muster_view_silence_seconds": 181.0}, "unknown", "something each minute"),
     ],
 )
-def test_what_muster_says_of_its_view(
+def test_a_check_shows_the_state_that_muster_reports_of_its_proxy(
     site: Installation, tmp_path: Path, record: str, changed: dict[str, float], state: str, todo: str
 ) -> None:
     set_note(site, record, **changed)
@@ -215,7 +217,7 @@ def test_what_muster_says_of_its_view(
     assert todo in remedy
 
 
-def test_nobody_has_to_read_where_muster_does_not_lead(site: Installation, tmp_path: Path) -> None:
+def test_no_reader_is_needed_where_muster_does_not_lead(site: Installation, tmp_path: Path) -> None:
     set_note(site, "nobody reads pods here", muster_view_pod_watches=0.0, muster_leader=0.0)
     status, metrics = site.pages[f"{PROXY}/metrics"]
     site.pages[f"{PROXY}/metrics"] = (status, metrics.replace("muster_leader 1.0\n", ""))

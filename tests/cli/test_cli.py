@@ -227,7 +227,7 @@ def test_flags_and_variables_follow_from_the_keys_as_the_document_says() -> None
         assert setting.key.endswith("s") or not setting.repeatable
 
 
-def test_the_ports_are_open_before_what_takes_long_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ports_are_open_before_slow_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let early callers wait: if they were refused, the scheduler's watches would back off for seconds."""
     flags = ("--listen", "--health-listen", "--debug-listen", "--view-listen")
     numbers = free_ports(len(flags))
@@ -270,7 +270,7 @@ def test_version() -> None:
     ],
     ids=["the help", "a command on a cluster", "a server whose view and webhooks are off"],
 )
-def test_nothing_heavy_is_loaded_for(loaded: str, without: str) -> None:
+def test_commands_import_no_slow_modules(loaded: str, without: str) -> None:
     program = f"import sys, {loaded}; print(sorted(set({without.split()}) & sys.modules.keys()))"
     shown = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True

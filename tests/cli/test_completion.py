@@ -89,7 +89,7 @@ def test_names_of_jobs_are_those_of_podgroups(town: Desk, command: str, typed: s
         assert set(found) <= {*offered(town, "why", "tr"), "job/train"}
 
 
-def test_commands_come_with_what_they_do() -> None:
+def test_completed_commands_have_a_description() -> None:
     assert "create\tCreate a queue." in next(completions(main, ["queue", "cr"]))
 
 

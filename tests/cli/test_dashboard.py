@@ -69,7 +69,7 @@ def test_an_address_lets_one_browser_in_and_ctrl_c_ends_it(served: "subprocess.P
     assert served.stderr.read() == "It lets one browser in. Ctrl-C ends it.\n"
 
 
-def test_it_is_served_on_this_machine_only(desk: Desk) -> None:
+def test_the_dashboard_command_listens_on_loopback_only(desk: Desk) -> None:
     said = desk.refuses("dashboard", "--listen", "0.0.0.0:0", status=2)
     assert said.endswith(
         "--listen: invalid value '0.0.0.0:0': must be a loopback address, as whoever comes in has your rights"

@@ -45,7 +45,7 @@ def part(text: str, heading: str) -> list[str]:
     return found.splitlines()[1:]
 
 
-def test_a_queue_with_its_groups_and_what_blocks_them(town: Desk) -> None:
+def test_a_described_queue_lists_its_groups_and_what_blocks_them(town: Desk) -> None:
     output = town.output("queue", "describe", "research")
     assert output.startswith("queue/research\n\nWeight:       2\n")
     for line in ("Parent:       root", "Reclaimable:  yes", "Guarantee:    cpu 1", "Age:          20d"):
@@ -76,7 +76,7 @@ def test_a_phase_that_another_controller_made_up_is_unknown(town: Desk) -> None:
     assert part(output, "Groups whose state is unknown (1):") == ["  podgroup/team/custom: needs 2, for 30m"]
 
 
-def test_what_a_queue_holds_of_its_flavors(town: Desk) -> None:
+def test_a_described_queue_shows_its_flavors(town: Desk) -> None:
     flavors = [{"name": "spot", "capability": {"cpu": "8"}}, {"name": "rest"}]
     used = [
         {"name": "spot", "allocated": {"cpu": "2", "pods": "1"}},
@@ -109,7 +109,7 @@ def test_the_local_queues_and_namespaces_of_a_queue(town: Desk) -> None:
     assert part(output, "Groups that wait (1):")[0].startswith("  podgroup/team/by-label: NoRoom")
 
 
-def test_what_a_queue_sets_and_has_held(town: Desk) -> None:
+def test_a_described_queue_shows_its_settings_and_its_usage(town: Desk) -> None:
     spec = {
         "fairShare": "Historical",
         "borrowingLimit": {"cpu": "4"},
@@ -143,7 +143,7 @@ def test_several_queues_by_one_command(town: Desk) -> None:
     ]
 
 
-def test_of_many_groups_only_some_are_named(town: Desk) -> None:
+def test_a_described_queue_names_only_some_of_many_groups(town: Desk) -> None:
     for number in range(12):
         town.group(f"g{number:02}", queue="reports", reason="QueueNotOpen")
     lines = part(town.output("queue", "describe", "reports"), "Groups that wait (12):")

@@ -69,7 +69,7 @@ def test_a_dump_goes_to_standard_output(debug_port: Callable[..., str]) -> None:
     assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, made(world()), "")
 
 
-def test_where_something_else_is_decided_the_groups_are_named(tmp_path: Path) -> None:
+def test_a_replay_names_groups_with_another_decision(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     state, later = made(world()), made(world().add(node("c", cpu="64")).settle())
     document = json.loads(state)
@@ -158,7 +158,7 @@ DAMAGED = "it was cut off, or is damaged"
     (WHOLE[:200] + b"\0" * 50 + WHOLE[250:], f"{DAMAGED}: "),
     (b'{"kind": "MusterDump", "muster": "0.0.1"}', "muster 0.0.1 "),
 )
-def test_what_is_no_dump_is_refused(raw: bytes | None, why: str, *, tmp_path: Path) -> None:
+def test_a_file_that_is_no_dump_is_refused(raw: bytes | None, why: str, *, tmp_path: Path) -> None:
     file = tmp_path / "state.json.gz"
     if raw is not None:
         file.write_bytes(raw)

@@ -86,7 +86,7 @@ def test_a_kind_of_the_file_is_a_kind_of_the_table(tmp_path: Path) -> None:
     assert found == [("driver", 1), ("a", 3), ("1", 10**9), ("watcher", 2)]
 
 
-def test_its_status_says_how_it_ended(tmp_path: Path) -> None:
+def test_the_outcome_of_a_further_kind_is_read_from_its_status(tmp_path: Path) -> None:
     row = read(tmp_path, TRAINING).job_kinds[0].row
 
     def outcome(**status: Any) -> JobOutcome | None:
@@ -208,7 +208,7 @@ def shown(path: str) -> str:
 
 
 @each_of("0", "-1", "2147483648", "9" * 5000, "1.5", "many", "spec.b[*].n", "spec.n")
-def test_counts_are_numbers_or_beside_the_template(count: str) -> None:
+def test_counts_are_numbers_or_next_to_the_template(count: str) -> None:
     _, faults = further_kinds(
         [entry(podSets=[{"template": "spec.a[*].template", "count": count}])], "jobKinds"
     )
@@ -222,7 +222,7 @@ def test_a_kind_is_written_once() -> None:
     ]
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     _, faults = further_kinds([entry(kind="x"), entry(plural="X", suspend="y")], "jobKinds")
     assert len(faults) == 3
 

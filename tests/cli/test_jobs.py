@@ -109,7 +109,7 @@ def states(desk: Desk, *more: str) -> dict[str, Json]:
 # ---- list
 
 
-def test_each_state_is_told(town: Desk) -> None:
+def test_each_state_is_reported(town: Desk) -> None:
     assert {name: each["state"] for name, each in states(town).items()} == STATES
 
 
@@ -132,7 +132,7 @@ def test_a_job_that_waits_as_pods_waits_and_all_its_pods_count(desk: Desk) -> No
     assert (states(desk)["plain"]["state"], states(desk)["plain"]["pods"]) == ("Waiting", 8)
 
 
-def test_pods_that_start_one_by_one_are_told_what_would_start_them_together(desk: Desk) -> None:
+def test_pods_that_start_one_by_one_say_how_to_start_them_together(desk: Desk) -> None:
     owner = job(desk, "plain", suspend=False)
     meta = {"ownerReferences": [owner]}
     desk.group("podgroup-uid-plain", "Running", min_member=1, more_metadata=meta)
@@ -257,11 +257,11 @@ def test_pods_of_a_running_job_are_in_its_queue(desk: Desk) -> None:
     assert states(desk)["train"]["queue"] == "research"
 
 
-def test_names_are_what_kubectl_takes(town: Desk) -> None:
+def test_names_are_validated_as_by_kubectl(town: Desk) -> None:
     assert "job.batch/waits" in town.output("job", "list", "-o", "name").splitlines()
 
 
-def test_all_namespaces(town: Desk) -> None:
+def test_jobs_of_all_namespaces_are_listed(town: Desk) -> None:
     assert town.output("job", "list", "-A").startswith("NAMESPACE   NAME")
     assert states(town, "-A").keys() == states(town).keys()
 
@@ -291,7 +291,7 @@ def test_without_the_right_to_list_groups_of_all_namespaces_it_names_the_role(to
 # ---- describe
 
 
-def test_all_about_a_job_that_waits(town: Desk) -> None:
+def test_a_described_pending_job_has_its_spec_events_and_remedies(town: Desk) -> None:
     about = {"kind": "Job", "name": "waits"}
     event = {"type": "Warning", "reason": "StartGivenUp", "message": "m", "lastTimestamp": ago(hours=5)}
     town._put(EVENTS, {"name": "e", "namespace": "team"}, {"involvedObject": about, **event})
@@ -312,12 +312,12 @@ def test_all_about_a_job_that_waits(town: Desk) -> None:
     assert events[2].split() == ["Warning", "StartGivenUp", "5h", "m"]
 
 
-def test_when_it_was_let_go_and_how_often_it_came_too_late(town: Desk) -> None:
+def test_a_described_job_has_its_admission_and_its_start_timeouts(town: Desk) -> None:
     assert "Let go:          120m ago" in town.output("job", "describe", "job/runs")
     assert "Start timeouts:  3 in a row" in town.output("job", "describe", "jobs/late")
 
 
-def test_with_how_many_pods_it_was_started(desk: Desk) -> None:
+def test_a_described_job_shows_a_partial_start(desk: Desk) -> None:
     desk.queue("research", {"weight": 2}, state="Open")
     queued(
         desk, "small", suspend=False, parallelism=4, job_notes={STARTED: ago(hours=2), PARTIAL_START: "4/6"}
@@ -334,7 +334,7 @@ def test_the_runtime_that_a_job_takes_its_pods_from_is_named_where_it_is_missing
     assert "ClusterTrainingRuntime torch" in desk.output("job", "describe", "trainjob/train")
 
 
-def test_pods_that_cannot_be_told_are_said(desk: Desk) -> None:
+def test_unknown_pods_of_a_job_are_reported(desk: Desk) -> None:
     queued(desk, "odd", parallelism="many", reason="InvalidSpec")
     assert "its pods are not known: spec.parallelism: invalid value 'many'" in desk.output(
         "job", "describe", "odd"
@@ -391,7 +391,7 @@ def test_a_job_that_was_created_unsuspended_is_stopped_and_resumed(name: str, *,
     assert found["spec"]["suspend"] is (name != "plain"), "without a queue nobody else would unsuspend it"
 
 
-def test_stop_suspends_and_leaves_the_note(town: Desk) -> None:
+def test_stop_suspends_and_leaves_the_record(town: Desk) -> None:
     assert (
         town.output("job", "stop", "runs", "starts") == "job.batch/runs stopped\njob.batch/starts stopped\n"
     )
@@ -421,7 +421,9 @@ def test_a_dry_run_changes_nothing(town: Desk, command: str, name: str, way: str
         ("stop", "loose", "muster why job/loose says why"),
     ],
 )
-def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: str, message: str) -> None:
+def test_a_command_that_does_not_fit_the_state_is_refused(
+    town: Desk, command: str, name: str, message: str
+) -> None:
     job(town, "free", queue="")
     job(town, "loose", suspend=False)
     assert message in town.refuses("job", command, name)
@@ -452,7 +454,7 @@ def test_a_name_that_is_almost_one_is_offered(town: Desk) -> None:
     assert town.misses("job", "hold", "wait") == ("wait", ["job/waits"])
 
 
-def test_a_name_of_several_kinds_has_to_be_told(desk: Desk, front: Front) -> None:
+def test_a_name_of_several_kinds_is_refused_without_its_kind(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "x", spec={"suspend": True})
     front.workload("jobset.x-k8s.io/v1alpha2", "JobSet", "x", spec={"suspend": True})
     assert "may be job/x and jobset/x" in desk.refuses("job", "describe", "x", status=2)
@@ -475,7 +477,7 @@ def test_a_kind_that_the_cluster_lacks_is_named(desk: Desk, front: Front) -> Non
 # ---- why
 
 
-def test_why_a_job_waits_without_pods(town: Desk) -> None:
+def test_a_pending_job_without_pods_is_explained(town: Desk) -> None:
     printed = town.json("why", "job/waits")
     assert (printed["kind"], printed["name"], printed["group"]) == ("Job", "waits", "podgroup-uid-waits")
     assert (printed["verdict"], printed["reason"], printed["detail"]) == ("Waiting", "NoRoom", NO_ROOM)
@@ -489,7 +491,7 @@ def test_the_command_that_helps_is_offered(name: str, *, town: Desk) -> None:
     assert f"muster job resume job/{name} -n team" in lines
 
 
-def test_why_of_a_job_that_was_stopped(town: Desk) -> None:
+def test_a_stopped_job_is_explained(town: Desk) -> None:
     assert town.codes("job/stopped") == ("NoPods", "", ["JobStopped"])
 
 
@@ -508,7 +510,9 @@ def test_a_bare_name_leads_to_the_job_once(town: Desk) -> None:
         ({}, "JobNotTaken", ["CheckMuster"]),
     ],
 )  # fmt: skip
-def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], code: str, commands: list[str]) -> None:
+def test_a_job_that_muster_leaves_alone_is_explained(
+    desk: Desk, parts: dict[str, Any], code: str, commands: list[str]
+) -> None:
     job(desk, "x", **parts)
     answer = desk.answer("job/x")
     assert desk.codes("job/x") == ("NoPods", "", ["JobSuspendedByOthers", code])
@@ -516,7 +520,7 @@ def test_why_a_job_is_left_alone(desk: Desk, parts: dict[str, Any], code: str, c
 
 
 @pytest.mark.parametrize(("may_ask", "code"), [(True, "JobNotPermitted"), (False, "JobNotTaken")])
-def test_a_kind_that_muster_may_not_change_is_named_to_whoever_may_know_that(
+def test_a_kind_that_muster_may_not_change_is_named_to_users_who_may_see_that(
     desk: Desk, front: Front, may_ask: bool, code: str
 ) -> None:
     template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": "i"}]}}
@@ -601,7 +605,7 @@ def test_kinds_of_the_configuration_file_are_known(
     assert "NoRoom" in desk.output("why", "train")
 
 
-def test_a_kind_that_is_not_known_is_told_with_what_makes_it_known(desk: Desk, training_run: str) -> None:
+def test_the_error_for_an_unknown_kind_says_how_to_add_it(desk: Desk, training_run: str) -> None:
     for command in (("why",), ("job", "describe")):
         refusal = desk.refuses(*command, "trainingrun/train", status=2)
         assert "--config" in refusal
@@ -653,7 +657,7 @@ def test_a_volcano_job_of_flags(desk: Desk) -> None:
 
 
 @each_of("cpu", "cpu=-1", "cpu=lots", "=1", "")
-def test_amounts_that_are_none(amounts: str, *, desk: Desk) -> None:
+def test_invalid_amounts_are_refused(amounts: str, *, desk: Desk) -> None:
     error = desk.refuses("job", "run", "--name", "x", "--requests", amounts, status=2)
     assert f"{amounts!r}: must be NAME=QUANTITY with commas between" in error
 

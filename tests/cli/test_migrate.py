@@ -33,7 +33,7 @@ def test_kueues_objects_have_counterparts(case: Json, *, tmp_path: Path) -> None
 
 
 @each_of(*CASES["comments"])
-def test_what_has_no_counterpart_is_a_line_of_comment(case: Json, *, tmp_path: Path) -> None:
+def test_an_object_without_a_counterpart_is_a_comment(case: Json, *, tmp_path: Path) -> None:
     lines = printed(tmp_path, yaml.safe_dump_all(case["kueue"])).stdout.splitlines()
     assert any(line.startswith(f"# {case['comment']}") for line in lines), lines
 
@@ -48,7 +48,7 @@ def test_what_has_no_counterpart_is_a_line_of_comment(case: Json, *, tmp_path: P
         "an object of Kueue has a form that is not known",
     ),
 )
-def test_what_is_wrong_is_named(text: str, status: int, reported: str, *, tmp_path: Path) -> None:
+def test_faults_of_kueue_objects_are_named(text: str, status: int, reported: str, *, tmp_path: Path) -> None:
     result = printed(tmp_path, text)
     assert (result.exit_code, reported in result.stderr) == (status, True), result.stderr
 

@@ -50,7 +50,7 @@ def group_of(overview: Overview, name: str) -> GroupSummary:
     return next(it for it in overview.groups if it.name == name)
 
 
-def test_all_that_statuses_pods_and_nodes_say(source: Callable[..., ObservedSource]) -> None:
+def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Callable[..., ObservedSource]) -> None:
     seen = source().overview()
     runs, waits = group_of(seen, "runs"), group_of(seen, "waits")
     assert (runs.verdict, runs.placed, runs.members, runs.wait) == ("Running", 2, 2, None)
@@ -88,13 +88,13 @@ def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(
     assert list(looking.hour.of("q", 1000.0)) == [], "Muster has said nothing of it"
 
 
-def test_it_says_since_when_the_api_server_is_silent(source: Callable[..., ObservedSource]) -> None:
+def test_an_overview_reports_a_silent_api_server(source: Callable[..., ObservedSource]) -> None:
     assert not source().overview().notes
     [record] = source(patience=0.0).overview().notes
     assert record.startswith("No event of the API server came since 20")
 
 
-def test_it_says_that_muster_has_never_decided_anything(desk: Desk) -> None:
+def test_an_overview_reports_that_muster_never_decided(desk: Desk) -> None:
     desk.group("waits", "", "")
     with opened(Flags(str(desk.kubeconfig), None, "team")) as place:
         looking = ObservedSource(place)

@@ -87,7 +87,7 @@ def starts(town: Desk, path: str, status: int = 0) -> dict[str, Json]:
     return {each["name"]: each for each in json.loads(result.stdout)["starts"]}
 
 
-def test_what_would_start_now_later_or_nobody_knows_when_and_what_never(town: Desk, write: Any) -> None:
+def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(town: Desk, write: Any) -> None:
     path = write(job("at-once", 2, "2"), job("later", 2, "3"), job("stuck", 2, "7"), job("huge", 1, "9"))
     found = starts(town, path, status=3)
     assert {name: each["start"] for name, each in found.items()} == {
@@ -103,7 +103,7 @@ def test_what_would_start_now_later_or_nobody_knows_when_and_what_never(town: De
     assert "team/endless" in found["team/job/stuck"]["endless"]
 
 
-def test_as_people_read_it(town: Desk, write: Any) -> None:
+def test_the_text_of_a_plan(town: Desk, write: Any) -> None:
     answer = town.muster("plan", write(job("now", 2, "2"), job("huge", 1, "9")))
     assert answer.exit_code == 3
     now, _, huge, *reasons = answer.stdout.splitlines()
@@ -114,13 +114,13 @@ def test_as_people_read_it(town: Desk, write: Any) -> None:
     assert ("cpu 8 per member" in reasons[2], reasons[3]) == (True, "  Fragmented.")
 
 
-def test_nothing_is_written(town: Desk, write: Any) -> None:
+def test_no_object_is_written(town: Desk, write: Any) -> None:
     before = town.store.changed_at
     starts(town, write(job("now", 2, "2")))
     assert town.store.changed_at == before
 
 
-def test_one_after_the_other(town: Desk, write: Any) -> None:
+def test_a_second_object_of_a_plan_waits_for_the_first(town: Desk, write: Any) -> None:
     """The second waits for the first, which says how long it runs."""
     path = write(job("first", 2, "4", **{RUN_TIME: "10m"}), job("second", 2, "4"))
     found = starts(town, path)
@@ -129,7 +129,7 @@ def test_one_after_the_other(town: Desk, write: Any) -> None:
     assert 590 < found["team/job/second"]["after"] < 620
 
 
-def test_a_future_that_is_too_long_is_told_as_far_as_it_is_known(
+def test_a_plan_beyond_the_simulation_limit_shows_the_part_that_is_known(
     town: Desk, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "_MOST_CYCLES", 1)
@@ -147,7 +147,7 @@ def test_a_future_that_is_too_long_is_told_as_far_as_it_is_known(
     assert "So much happens before that the time after it was not worked out." in answer
 
 
-def test_room_is_taken_back_on_the_way(town: Desk, write: Any) -> None:
+def test_a_plan_includes_reclaims(town: Desk, write: Any) -> None:
     """`hog` holds all of two more nodes, twice its share; what is evicted waits again."""
     for name in ("n2", "n3"):
         with_node(town, name)
@@ -189,12 +189,12 @@ def test_a_group_with_its_pods_in_a_queue_of_the_same_file(town: Desk, write: An
         ({**job("x", 1, "1"), "metadata": {"name": "x"}}, "NotAsked"),
     ],
 )
-def test_what_stands_in_its_own_way(town: Desk, write: Any, made: Json, reason: str) -> None:
+def test_an_object_that_blocks_itself_never_starts(town: Desk, write: Any, made: Json, reason: str) -> None:
     found = starts(town, write(made), status=3)["team/job/x"]
     assert (found["start"], found["reason"]) == ("Never", reason)
 
 
-def test_who_would_wait_for_it(town: Desk, write: Any) -> None:
+def test_a_plan_names_the_groups_that_it_delays(town: Desk, write: Any) -> None:
     """Overtake a group of the cluster that would start now, for a group of a higher class."""
     classes = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     town.store.put(PRIORITY_CLASSES, {**classes, "metadata": {"name": "high", "uid": "high"}, "value": 9})
@@ -220,7 +220,7 @@ def test_a_namespace_that_there_is_not(town: Desk, write: Any) -> None:
     )
 
 
-def test_what_is_there_already_is_not_planned(town: Desk, write: Any) -> None:
+def test_an_existing_object_is_not_planned(town: Desk, write: Any) -> None:
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "timed"}}
     says = town.refuses("plan", write({**group, "spec": {"minMember": 1, "queue": "q"}}), status=2)
     assert says == "Error: team/timed is in the cluster already; about what waits there, ask muster why"
@@ -239,7 +239,7 @@ def test_files_that_make_no_sense(text: str, says: str, *, town: Desk, tmp_path:
     assert says in result.stderr
 
 
-def test_who_may_not_read_the_whole_cluster_is_told_what_it_takes(town: Desk, write: Any) -> None:
+def test_a_user_who_may_not_read_the_whole_cluster_is_told_the_needed_rights(town: Desk, write: Any) -> None:
     town.lock(("pods", ""))
     says = town.refuses("plan", write(job("now", 2, "2")))
     assert says.startswith("muster plan ")

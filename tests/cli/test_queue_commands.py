@@ -82,7 +82,7 @@ def test_groups_as_a_table(command: tuple[str, ...], *, town: Desk) -> None:
     )
 
 
-def test_a_group_that_muster_made_is_called_after_what_makes_its_pods(desk: Desk) -> None:
+def test_a_group_that_muster_made_has_the_name_of_its_owner(desk: Desk) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "u"}
     meta = {"ownerReferences": [{**owner, "controller": True}]}
     desk.group("podgroup-u", queue="q", more_metadata=meta, more={"waiting": {"position": 3}})
@@ -121,7 +121,7 @@ def test_tables_fit_into_80_columns(table: tuple[str, ...], *, town: Desk) -> No
     (("pg", "list"), "No podgroups found in namespace team"),
     (("pg", "list", "-A"), "No podgroups found"),
 )
-def test_where_there_is_nothing_it_says_so(command: tuple[str, ...], message: str, *, desk: Desk) -> None:
+def test_an_empty_list_has_a_message(command: tuple[str, ...], message: str, *, desk: Desk) -> None:
     result = desk.muster(*command)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{message}\n")
 
@@ -134,7 +134,7 @@ def test_names_are_as_kubectl_takes_them(town: Desk) -> None:
     assert town.output("pg", "get", "fit", "-o", "name") == f"{GROUP}/fit\n"
 
 
-def test_one_object_is_itself_and_several_are_a_list(town: Desk) -> None:
+def test_one_object_is_printed_alone_and_several_as_a_list(town: Desk) -> None:
     one = town.json("pg", "get", "fit")
     several = yaml.safe_load(town.output("pg", "list", "-o", "yaml"))
     assert (one["kind"], one["spec"]) == ("PodGroup", {"minMember": 2, "queue": "research"})
@@ -168,7 +168,7 @@ def test_a_name_that_is_nearly_there(town: Desk) -> None:
     assert town.misses("why", "podgroup/zzz") == ("zzz", [])
 
 
-def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
+def test_an_unknown_name_is_reported_where_none_exist_or_listing_is_forbidden(desk: Desk) -> None:
     assert desk.refuses("why", "queue/a").endswith("; there are none")
     desk.lock(("queues", ""))
     assert desk.misses("why", "queue/a") == ("a", [])
@@ -180,7 +180,7 @@ def test_where_there_are_none_or_they_may_not_be_listed(desk: Desk) -> None:
     (("pg", "get", "fit", "-A"), "set only one of -A and NAME, 'fit': a name is of one namespace"),
     (("queue", "lst"), "No such command 'lst'."),
 )
-def test_errors_name_flag_value_and_what_is_allowed(
+def test_errors_name_the_flag_its_value_and_the_allowed_values(
     arguments: tuple[str, ...], message: str, *, desk: Desk
 ) -> None:
     assert message in desk.refuses(*arguments, status=2)
@@ -279,7 +279,9 @@ def foreign(tmp_path: Path) -> Iterator[tuple[Server, list[str]]]:
 
 
 @pytest.mark.parametrize("command", [["queue", "list"], ["queue", "get", "a"]])
-def test_a_cluster_without_our_kinds(foreign: tuple[Server, list[str]], command: list[str]) -> None:
+def test_a_cluster_without_the_kinds_of_muster_is_reported(
+    foreign: tuple[Server, list[str]], command: list[str]
+) -> None:
     server, flags = foreign
     server.script.append(Reply(404, b"404 page not found"))
     result = CliRunner().invoke(main, [*command, *flags])

@@ -253,7 +253,7 @@ def test_a_group_in_another_namespace_is_pointed_out(case: Desk) -> None:
 @pytest.mark.parametrize(
     "evil", ["q; reboot", "$(reboot)", "`reboot`", "q\nreboot", "q' 'reboot", "-q", "\x1b[2J"]
 )
-def test_what_a_tenant_writes_reaches_no_shell(case: Desk, front: Front, evil: str) -> None:
+def test_text_from_tenants_reaches_no_shell(case: Desk, front: Front, evil: str) -> None:
     """Quote names of a waiting group, of a pod, and of owner references."""
     waiting = {
         "ahead": [f"other/{evil}", f"{evil}/other"],

@@ -148,7 +148,7 @@ def test_a_running_muster_is_asked_for_the_same_period(debug_port: Callable[...,
     ]
 
 
-def test_what_no_terminal_should_obey_is_told_otherwise(debug_port: Callable[..., str]) -> None:
+def test_control_characters_are_escaped(debug_port: Callable[..., str]) -> None:
     nasty = Wait(
         queue="q", user="a\nb\x1b[2J", group="g", start=DAY, end=DAY + 1, until=DAY, has_started=True
     )
@@ -175,13 +175,13 @@ INSTANTS = "must be how long ago, such as 7d, 12h or 30m, or a date or timestamp
     (["-o", "xml"], "'xml' is not one of 'table', 'wide', 'csv', 'json', 'yaml'"),
     (["--debug-address", "here"], "'here': must be an address"),
 )
-def test_a_flag_that_is_wrong_is_named_with_what_is_allowed(arguments: list[str], says: str) -> None:
+def test_the_error_for_an_invalid_flag_names_the_allowed_values(arguments: list[str], says: str) -> None:
     result = muster(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert says in result.stderr
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     faults = []
     for spoil in (lambda: None, lambda: path.write_bytes(b"junk" * 999), path.unlink, lambda: other(path)):
@@ -201,7 +201,7 @@ def other(path: Path) -> None:
         sql.execute("CREATE TABLE t (x)")
 
 
-def test_no_port_and_another_program_are_told(debug_port: Callable[..., str]) -> None:
+def test_the_error_names_a_missing_port_or_another_program(debug_port: Callable[..., str]) -> None:
     result = muster("--debug-address", nowhere())
     assert (result.exit_code, result.stdout) == (1, "")
     assert "kubectl -n kube-muster port-forward deployment/muster 8283" in result.stderr

@@ -153,7 +153,7 @@ def test_objects_come_at_the_seconds_that_they_state(tmp_path: Path) -> None:
     assert float(begun) >= 2.0, "pods run 4 times as fast, and so do these seconds"
 
 
-def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Path) -> None:
+def test_a_group_that_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Path) -> None:
     file = tmp_path / "misspelt.yaml"
     file.write_text(MISSPELT)
     done = run("-f", file, "-f", gpu_pod)
@@ -168,7 +168,7 @@ def test_what_never_started_is_named_with_its_reason(tmp_path: Path, gpu_pod: Pa
     assert f"run -f {file} -f {gpu_pod} --node-gpu 8\n" in done.stdout
 
 
-def test_where_nothing_is_for_muster_to_start_it_says_so(tmp_path: Path) -> None:
+def test_a_file_without_pods_of_muster_is_reported(tmp_path: Path) -> None:
     files = {suspended: tmp_path / f"{suspended}.yaml" for suspended in ("true", "false")}
     for suspended, path in files.items():
         path.write_text(PLAIN.replace("NO", suspended).replace("train", f"job-{suspended}"))
@@ -224,7 +224,7 @@ class Terminal:
                 self.text += more.decode(errors="replace")
 
 
-def test_on_a_terminal_the_cluster_stays_until_it_is_interrupted(terminal: Terminal) -> None:
+def test_a_cluster_on_a_terminal_runs_until_it_is_interrupted(terminal: Terminal) -> None:
     terminal.read_until("3 of 3 pods")
     assert "times as fast" not in terminal.text, "people have the time to look"
     kubeconfig = re.search(r"export KUBECONFIG=([\w/.-]+)", terminal.text)
@@ -274,7 +274,7 @@ def refused(*arguments: str) -> str:
     ),
     (HEAD + "PodGroup\nmetadata: {name: a, namespace: x}\n", ':1: namespaces "x" not found'),
 )
-def test_what_is_wrong_in_a_file_is_named(text: str, printed: str, *, tmp_path: Path) -> None:
+def test_a_fault_in_a_file_is_named(text: str, printed: str, *, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     error = refused("-f", str(tmp_path / "bad.yaml"))
     assert f"bad.yaml{printed}" in error
@@ -291,7 +291,7 @@ def test_what_is_wrong_in_a_file_is_named(text: str, printed: str, *, tmp_path: 
     (["--listen", "nowhere"], "'--listen': 'nowhere': must be an address"),
     (["-o", "xml"], "'--output': 'xml' is not 'json'."),
 )
-def test_what_is_wrong_in_a_flag_is_named(arguments: list[str], printed: str) -> None:
+def test_a_fault_in_a_flag_is_named(arguments: list[str], printed: str) -> None:
     assert printed in refused(*arguments)
 
 

@@ -100,7 +100,7 @@ def test_a_group_that_has_its_members_is_not_searched_for_others(desk: Desk) -> 
     assert desk.answer("podgroup/train").uncounted == []
 
 
-def test_what_is_shown_of_pods_that_do_not_count(desk: Desk, front: Front) -> None:
+def test_uncounted_pods_are_shown_with_their_number(desk: Desk, front: Front) -> None:
     for name in ("a", "b", "c"):
         desk.pod(name, "trian", gates=[GATE])
     desk.pod("d", "train", scheduler="default-scheduler")

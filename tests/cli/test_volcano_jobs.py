@@ -68,7 +68,7 @@ def test_how_each_stands(town: Desk) -> None:
     }
 
 
-def test_why_explains_its_group_by_its_name_among_people(town: Desk) -> None:
+def test_why_explains_a_volcano_job_by_its_short_name(town: Desk) -> None:
     assert town.answer("vcjob/waits").sentence[-1] == Statement("JobWaits", pods="3 pods")
     assert "muster job resume vcjob/stopped" in town.output("why", "vcjob/stopped")
     queued(town, "gone", "Failed", group=False)
@@ -76,9 +76,7 @@ def test_why_explains_its_group_by_its_name_among_people(town: Desk) -> None:
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("waits", "Waiting"), ("runs", "Running"), ("over", "Ended")])
-def test_why_calls_it_by_the_name_by_which_kubectl_tells_it_from_another_job(
-    town: Desk, name: str, verdict: str
-) -> None:
+def test_why_accepts_all_names_of_kubectl_for_a_volcano_job(town: Desk, name: str, verdict: str) -> None:
     assert town.output("why", f"vcjob/{name}").startswith(f"vcjob/{name} in namespace team")
     answer = town.json("why", f"vcjob/{name}")
     assert {**KIND, "verdict": verdict} == {key: answer[key] for key in (*KIND, "verdict")}
@@ -102,7 +100,7 @@ def test_describe_shows_its_tasks(town: Desk) -> None:
     assert "worker   4       cpu 2" in described
 
 
-def test_one_that_waits_is_held_and_resumed_by_its_group(town: Desk) -> None:
+def test_a_pending_volcano_job_is_held_and_resumed_by_its_podgroup(town: Desk) -> None:
     assert town.output("job", "hold", "vcjob/waits") == "job.batch.volcano.sh/waits held\n"
     group = town.store.get(POD_GROUPS, "team", "waits-uid-waits")
     assert group is not None
@@ -127,7 +125,7 @@ def test_commands_stop_and_resume_it(
     assert commands(town) == wanted
 
 
-def test_one_that_is_resumed_waits_again_even_if_its_note_is_still_there(town: Desk) -> None:
+def test_a_resumed_volcano_job_waits_again_even_if_its_record_is_still_there(town: Desk) -> None:
     queued(town, "just", "Aborting", record=ago(hours=2))
     town.output("job", "resume", "just")
     found = town.store.get(VOLCANO_JOBS, "team", "just")
@@ -149,11 +147,13 @@ def test_a_dry_run_makes_no_command(town: Desk, way: str) -> None:
         ("stop", "over", "vcjob/over has ended"),
     ],
 )
-def test_what_does_not_fit_its_state_is_refused(town: Desk, command: str, name: str, message: str) -> None:
+def test_a_command_that_does_not_fit_the_state_is_refused(
+    town: Desk, command: str, name: str, message: str
+) -> None:
     assert message in town.refuses("job", command, name)
 
 
-def test_one_that_muster_does_not_run_says_which_setting_that_may_be(town: Desk) -> None:
+def test_why_names_the_setting_for_a_volcano_job_that_muster_does_not_run(town: Desk) -> None:
     queued(town, "alone", group=False)
     assert town.codes("vcjob/alone") == ("NoPods", "", ["JobOfOthers", "JobNotTaken"])
     assert "--volcano-jobs or --manage-jobs" in town.answer("vcjob/alone").sentence[-1].off

@@ -53,13 +53,13 @@ Of others:
     )
 
 
-def test_one_that_does_not(town: Desk) -> None:
+def test_a_term_that_does_not_help_is_reported(town: Desk) -> None:
     answer = said(town.output("why", "sweep-0", "--what-if", "queue.priority=research:9"))
     assert answer.startswith("If queue.priority=research:9, team/sweep would still wait: NoRoom. ")
     assert " cpu: 8 needed, 4 left" in answer
 
 
-def test_whose_room_it_would_be(town: Desk) -> None:
+def test_a_what_if_names_the_groups_whose_capacity_is_reclaimed(town: Desk) -> None:
     answer = said(town.output("why", "sweep", "--what-if", "queue.weight=research:9"))
     assert "Reclaiming instead of NoRoom." in answer
     assert answer.endswith(
@@ -67,7 +67,7 @@ def test_whose_room_it_would_be(town: Desk) -> None:
     )
 
 
-def test_terms_together_and_who_pays_for_them(town: Desk) -> None:
+def test_terms_apply_together_and_their_cost_to_others_is_listed(town: Desk) -> None:
     terms = ("--what-if", "nodes=+1:n0", "--what-if", "delete=podgroup/fit", "--what-if", "priority=9")
     answer = said(town.output("why", "job/train", *terms))
     assert answer.startswith("If nodes=+1:n0 and delete=podgroup/fit and priority=9, ")
@@ -78,7 +78,7 @@ def test_terms_together_and_who_pays_for_them(town: Desk) -> None:
     assert (sweep["group"], sweep["after"]["position"]) == ("team/sweep", 2)
 
 
-def test_what_programs_read(town: Desk) -> None:
+def test_json_output_has_the_change_of_the_group_and_of_others(town: Desk) -> None:
     found = town.json("why", "sweep", "--what-if", "nodes=+1")
     assert found["terms"] == ["nodes=+1"]
     assert found["group"]["group"] == "team/sweep"
@@ -94,7 +94,7 @@ def test_a_pod_without_a_group(town: Desk) -> None:
     assert "would start now" in town.output("why", "pod/alone", "--what-if", "delete=podgroup/fit")
 
 
-def test_nothing_is_written(town: Desk) -> None:
+def test_no_object_is_written(town: Desk) -> None:
     before = town.store.listing(PODS)[1]
     town.output("why", "sweep", "--what-if", "nodes=+3", "--what-if", "delete=podgroup/fit")
     assert town.store.listing(PODS)[1] == before
@@ -109,23 +109,23 @@ def test_nothing_is_written(town: Desk) -> None:
         "--what-if: queue/research is no group, and in none: must be one group",
     ),
 )
-def test_what_makes_no_sense_is_named(target: str, term: str, says: str, *, town: Desk) -> None:
+def test_an_invalid_term_is_named(target: str, term: str, says: str, *, town: Desk) -> None:
     assert f"Error: {says}" in town.refuses("why", target, "--what-if", term, status=2)
 
 
-def test_a_term_is_judged_before_the_cluster_is_asked(desk: Desk) -> None:
+def test_a_term_is_validated_before_the_cluster_is_asked(desk: Desk) -> None:
     desk.kubeconfig.write_text("{}")
     assert "'x': must be" in desk.refuses("why", "sweep", "--what-if", "x", status=2)
 
 
 @pytest.mark.parametrize("plural", ["pods", "nodes", "podgroups", "priorityclasses"])
-def test_who_may_not_read_the_whole_cluster_is_told_what_it_takes(town: Desk, plural: str) -> None:
+def test_a_user_who_may_not_read_the_whole_cluster_is_told_the_needed_rights(town: Desk, plural: str) -> None:
     town.lock((plural, ""))
     says = town.refuses("why", "podgroup/sweep", "--what-if", "nodes=+1")
     assert says.startswith("--what-if takes the right to list nodes, namespaces")
 
 
-def test_what_counts_as_absent_is_noted(town: Desk) -> None:
+def test_objects_that_count_as_absent_are_reported(town: Desk) -> None:
     town.lock(("localqueues", ""))
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert answer.endswith("You may not list localqueues of all namespaces: they count as absent.")
@@ -144,14 +144,14 @@ def test_settings_are_those_of_the_installation(town: Desk) -> None:
     assert found["group"]["after"]["reason"] == "TooLargeForWindow"
 
 
-def test_who_may_not_see_the_installation_gets_the_defaults_and_is_told(town: Desk) -> None:
+def test_a_user_who_may_not_see_the_installation_gets_the_defaults_and_a_warning(town: Desk) -> None:
     town.lock(("deployments", ""))
     answer = said(town.output("why", "podgroup/sweep", "--what-if", "nodes=+1"))
     assert "team/sweep would start now." in answer
     assert "Muster's settings may not be read here, so each counts as it is by default." in answer
 
 
-def test_it_is_asked_on_a_page_of_this_machine_too(town: Desk) -> None:
+def test_the_local_dashboard_answers_a_what_if(town: Desk) -> None:
     listener, page_of = listen("--listen", Address("127.0.0.1", 0)), "/groups/team/sweep"
     town.lock(("replicasets", ""))
     with opened(Flags(str(town.kubeconfig), None, "team")) as place, served(place, listener, print) as url:

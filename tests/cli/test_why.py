@@ -76,12 +76,12 @@ What helps:
     )
 
 
-def test_when_room_is_taken_back_is_as_the_queue_says(town: Desk) -> None:
+def test_the_remedy_shows_when_the_queue_reclaims(town: Desk) -> None:
     town.queue("research", {"preemption": {"after": "0s", "atMost": "90s"}}, share=0.67)
     assert Statement("Reclaims", after="0s", most="90s") in town.answer("podgroup/sweep").remedies
 
 
-def test_nothing_is_taken_back_from_a_queue_that_is_not_reclaimable(town: Desk) -> None:
+def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(town: Desk) -> None:
     town.queue("reports", {"reclaimable": False}, share=1.5)
     assert "Reclaims" not in [each.code for each in town.answer("podgroup/sweep").remedies]
     assert town.codes("queue/reports")[2][-1] == "KeepsAbove"
@@ -94,7 +94,7 @@ def test_nothing_is_taken_back_from_a_queue_that_is_not_reclaimable(town: Desk) 
         "queue research would hold cpu 32 > 24 that it deserves, so nothing is taken back for it",
     ],
 )
-def test_nothing_is_promised_that_its_message_denies(town: Desk, reserved: str) -> None:
+def test_no_remedy_contradicts_the_message_of_a_group(town: Desk, reserved: str) -> None:
     town.group("kept", queue="research", message=f"cpu: 8 needed, 2 left on suitable nodes; {reserved}")
     (_, denied) = town.answer("podgroup/kept").remedies
     assert denied == Statement("Message", message=f"{reserved[0].upper()}{reserved[1:]}")
@@ -116,7 +116,7 @@ def test_a_group_that_has_started_is_shown_in_its_queue_wherever_it_is_sent(desk
     assert ("podgroup/team/g" in desk.output("queue", "describe", "a")) is sent
 
 
-def test_a_note_of_a_queue_that_is_gone_or_for_another_group_counts_for_nothing(desk: Desk) -> None:
+def test_a_record_of_a_missing_queue_or_for_another_group_does_not_count(desk: Desk) -> None:
     desk.queue("b")
     for name, record in (("g", "uid-a/uid-g"), ("copy", "uid-b/uid-g")):
         meta = {"annotations": {QUEUE_UID: record}}
@@ -204,7 +204,7 @@ def ahead(desk: Desk, group: str = "g") -> list[str]:
     return [line.strip() for line in paragraph(desk.output("why", f"podgroup/{group}"), "Ahead of it:")]
 
 
-def test_at_the_ceiling_the_groups_of_the_same_queue_are_ahead(desk: Desk) -> None:
+def test_for_queue_ceiling_the_groups_of_the_same_queue_are_ahead(desk: Desk) -> None:
     desk.gang("mate", 1, node="n", phase="Running", reason="Running", queue="q")
     desk.gang("gone", 1, phase="Running", reason="Running", queue="q")
     desk.group("stranger", "Running", "Running", queue="r")
@@ -230,7 +230,7 @@ def test_behind_others_the_one_that_is_named_is_ahead(desk: Desk) -> None:
     assert ahead(desk) == ["podgroup/team/head waits: NoRoom (cpu: 4 > 2)"]
 
 
-def test_where_room_is_reserved_those_for_whom_it_is_are_ahead(desk: Desk) -> None:
+def test_the_groups_with_a_reservation_are_ahead(desk: Desk) -> None:
     desk.group("wide", queue="q", message="cpu: 4 > 2", days=8)
     desk.group("other", queue="q", days=8)
     more = {"waiting": {"holders": [{"kind": "PodGroup", "namespace": "team", "name": "wide"}]}}
@@ -253,7 +253,7 @@ def test_while_the_window_is_full_those_that_start_are_ahead(desk: Desk) -> None
     assert ahead(desk) == ["podgroup/other/starts starts, needs 7 pods"]
 
 
-def test_of_many_only_the_first_are_named(desk: Desk) -> None:
+def test_only_the_first_of_many_groups_ahead_are_named(desk: Desk) -> None:
     for number in range(9):
         desk.group(f"h{number}", "Running", "Running", namespace="other", min_member=1)
     desk.group("g")
@@ -311,7 +311,7 @@ def test_a_pod_of_those_that_start_one_by_one_waits_for_no_others(desk: Desk) ->
     assert desk.codes("p") == ("Waiting", "NoRoom", ["PodForItself", "Reason"])
 
 
-def test_what_a_pod_without_a_group_waits_for_is_in_its_events(desk: Desk) -> None:
+def test_the_reason_of_a_pod_without_a_group_is_in_its_events(desk: Desk) -> None:
     desk.pod("p", gates=[GATE])
     desk.event("p", "NeverFits", "the group is too large for this cluster: cpu: 9 of 8", minutes=20)
     desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
@@ -400,7 +400,7 @@ def test_a_pod_that_names_no_queue_stands_in_that_of_its_namespaces_quota(town: 
     assert "Namespaces:   a, team, b, c, d, e, f, g, h, i and 2 more" in output
 
 
-def test_what_names_a_local_queue_stands_in_its_queue(town: Desk) -> None:
+def test_an_object_with_a_local_queue_is_shown_in_its_queue(town: Desk) -> None:
     town.local_queue("door", "reports")
     labels = {"labels": {"kube-muster.io/local-queue": "door"}}
     town.pod("p", metadata=labels)
@@ -590,7 +590,7 @@ def test_a_queue_that_is_being_deleted_is_not_to_be_opened(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Valid", "FlavorNotFound", "GuaranteeUnmet"])
-def test_what_a_condition_of_a_queue_adds(desk: Desk, kind: str) -> None:
+def test_a_condition_of_a_queue_is_a_statement(desk: Desk, kind: str) -> None:
     says = "nodes offer less nvidia.com/gpu than it deserves"
     desk.queue("q", state="Open", conditions=[{"type": kind, "status": "True", "message": says}])
     assert Statement(f"Queue{kind}", message=says) in desk.answer("queue/q").sentence
@@ -630,7 +630,7 @@ def test_without_the_right_to_see_queues_the_rest_is_shown(town: Desk) -> None:
     assert answer.notes == [Statement("InQueue", queue="research"), Statement("QueuesNotShown")]
 
 
-def test_with_rights_in_one_namespace_only(town: Desk) -> None:
+def test_why_works_with_rights_in_one_namespace(town: Desk) -> None:
     town.lock(("queues", ""), ("podgroups", ""), ("namespaces", ""))
     answer = town.answer("sweep-1")
     assert [each.who.name for each in answer.holders] == ["fit"]
@@ -656,12 +656,12 @@ def test_the_queue_of_the_namespace_needs_no_right_to_list_namespaces(town: Desk
 
 
 @pytest.mark.parametrize("kind", ["pod", "podgroup", "queue"])
-def test_what_is_not_there(desk: Desk, kind: str) -> None:
+def test_a_target_that_does_not_exist_is_reported(desk: Desk, kind: str) -> None:
     assert desk.misses("why", f"{kind}/nope") == ("nope", [])
 
 
 @pytest.mark.parametrize("target", ["podgroup/", "podgroup/a/b", "job/", ""])
-def test_a_target_that_is_none(desk: Desk, target: str) -> None:
+def test_an_invalid_target_is_refused(desk: Desk, target: str) -> None:
     message = f"{target!r}: must be NAME or KIND/NAME, such as podgroup/train"
     assert desk.refuses("why", target, status=2).endswith(message)
 
@@ -679,7 +679,7 @@ def test_targets_are_named_as_kubectl_names_them(town: Desk, target: str) -> Non
     assert town.output("why", target).startswith("podgroup/fit in namespace team\n")
 
 
-def test_another_namespace(town: Desk) -> None:
+def test_why_explains_a_group_of_another_namespace(town: Desk) -> None:
     assert "podgroup/report in namespace other" in town.output("why", "pg/report", "-n", "other")
 
 
@@ -742,7 +742,7 @@ def foretold(desk: Desk, estimate: Json) -> tuple[str, str]:
     return " ".join(desk.output("why", "podgroup/late").split()), line.split()[7]
 
 
-def test_when_it_is_expected_to_start(desk: Desk) -> None:
+def test_the_expected_start_is_printed(desk: Desk) -> None:
     at, by = ago(hours=-30.5), ago(hours=-60.5)
     text, column = foretold(desk, {"atP50": at, "atP90": by, "method": "Declared"})
     says = f"at about {at} (in 30h), by {by} with nine chances in ten: by the run times that are declared."
@@ -750,7 +750,7 @@ def test_when_it_is_expected_to_start(desk: Desk) -> None:
     assert column == "30h-2d12h"
 
 
-def test_when_it_is_unknown_when_it_starts(desk: Desk) -> None:
+def test_the_cause_of_an_unknown_start_is_printed(desk: Desk) -> None:
     unknown = "team/fit of queue research has no known end"
     text, column = foretold(desk, {"unknownBecause": unknown})
     assert unknown in text

@@ -37,7 +37,7 @@ def test_a_name_is_looked_for_among_all(desk: Desk, front: Front, name: str, kin
     assert (of, called) == (kind, name)
 
 
-def test_all_of_one_name_are_listed(desk: Desk, front: Front) -> None:
+def test_all_objects_of_one_name_are_listed(desk: Desk, front: Front) -> None:
     desk.group("train")
     desk.queue("train", state="Open")
     front.workload("batch/v1", "Job", "train", spec={"suspend": True})
@@ -71,7 +71,7 @@ def test_a_pod_in_the_group_of_its_name_is_one_answer(desk: Desk, front: Front) 
         ("zzz", "is called 'zzz' in namespace team"),
     ],
 )
-def test_what_is_not_there_under_any_kind(desk: Desk, front: Front, name: str, message: str) -> None:
+def test_a_name_that_no_kind_has_is_reported(desk: Desk, front: Front, name: str, message: str) -> None:
     desk.group("train")
     desk.group("far", namespace="other")
     assert desk.refuses("why", name) == f"Error: no pod, podgroup, queue or workload {message}"
@@ -96,7 +96,7 @@ def test_pods_that_name_a_group_that_there_is_not_are_counted(
     assert desk.refuses("why", target.format(name)).endswith(f" in namespace team; {message}")
 
 
-def test_what_may_not_be_looked_at_is_named(desk: Desk, front: Front) -> None:
+def test_unreadable_kinds_are_named(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "other")
     front.unreadable |= {"x"}  # every object of that name
     assert "you may not read pods, podgroups, jobs, cronjobs, queues" in desk.refuses("why", "x")
@@ -163,7 +163,7 @@ def test_a_group_that_an_operator_made_is_its_owners(desk: Desk, front: Front) -
     assert found(desk, "pytorchjob/train") == [("PyTorchJob", "train", "train-0", "Waiting")]
 
 
-def test_executors_belong_to_what_owns_their_driver(desk: Desk, front: Front) -> None:
+def test_executors_belong_to_the_owner_of_their_driver(desk: Desk, front: Front) -> None:
     desk.group("g")
     app = {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
@@ -186,7 +186,7 @@ def test_a_workload_with_several_groups_lists_them(desk: Desk, front: Front) -> 
     assert [line.split()[0] for line in shown[3:5]] == ["podgroup/driver", "podgroup/workers"]
 
 
-def test_of_a_cron_job_what_has_ended_is_left_out(desk: Desk, front: Front) -> None:
+def test_ended_runs_of_a_cron_job_are_left_out(desk: Desk, front: Front) -> None:
     cron = front.workload("batch/v1", "CronJob", "nightly")
     for name, phase in (("monday", "Completed"), ("tuesday", "Pending")):
         desk.group(name, phase)
@@ -194,7 +194,7 @@ def test_of_a_cron_job_what_has_ended_is_left_out(desk: Desk, front: Front) -> N
     assert found(desk, "cronjob/nightly") == [("CronJob", "nightly", "tuesday", "Waiting")]
 
 
-def test_pods_without_a_group_that_stand_alike_are_one_answer(desk: Desk, front: Front) -> None:
+def test_equal_pods_without_a_group_are_one_answer(desk: Desk, front: Front) -> None:
     owner = front.workload("batch/v1", "Job", "x")
     pods(desk, owner, "a", "b", "c")
     answer = desk.answer("job/x")

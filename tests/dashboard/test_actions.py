@@ -56,7 +56,7 @@ def test_a_confirmed_action_writes_what_the_command_writes(path: str, fields: An
     assert screen.viewer.patched == [patched]
 
 
-def test_what_is_not_confirmed_is_asked_again_and_changes_nothing() -> None:
+def test_an_unconfirmed_action_is_asked_again_and_changes_nothing() -> None:
     screen = Screen()
     answer = screen.send("/groups/team/train/priority", confirmed="", priority_class="high")
     assert "Set the priority class of group team/train to high?" in answer.text
@@ -117,7 +117,7 @@ def test_a_path_names_an_object_or_nothing(path: str, status: int) -> None:
     assert not screen.viewer.patched
 
 
-def test_who_may_not_is_told_so_before_being_asked() -> None:
+def test_a_user_without_the_right_is_refused_before_the_confirmation() -> None:
     screen = Screen(SomeViewer(refused={("patch", "queues", "")}))
     answer = screen.send("/queues/research/close", confirmed="")
     assert answer.status_code == 403
@@ -156,7 +156,7 @@ REFUSAL = b'{"code": %d, "reason": "%s", "message": "%s"}'
     (Unreachable("10.0.0.1: timed out"), 502, "cannot be reached"),
     (Refused(302), 502, "302"),
 )
-def test_what_the_api_server_refuses_is_said_in_words(fault: Exception, status: int, words: str) -> None:
+def test_a_refusal_of_the_api_server_is_a_sentence(fault: Exception, status: int, words: str) -> None:
     answer = Screen(SomeViewer(fault=fault)).send("/groups/team/train/hold")
     assert answer.status_code == status
     assert words in unescape(answer.text)

@@ -64,7 +64,7 @@ def test_a_token_becomes_a_cookie_that_only_browsers_keep_and_only_for_us(town: 
     assert "of-ann" not in cookie
 
 
-def test_each_browser_is_whom_its_token_names(town: Town) -> None:
+def test_each_browser_is_the_user_of_its_token(town: Town) -> None:
     anns, bobs, nobodys = town.browser(), town.browser(), town.browser()
     town.log_in(anns)
     town.log_in(bobs, "of-bob")
@@ -89,7 +89,7 @@ def test_a_token_that_is_sent_counts_and_not_the_cookie(town: Town) -> None:
     assert name(browser) == "ann"
 
 
-def test_who_logs_out_is_out(town: Town) -> None:
+def test_a_logged_out_session_has_ended(town: Town) -> None:
     browser, thief = town.browser(), Client(town.app, use_cookies=False)
     cookie = town.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
     assert name(thief, Cookie=f"{COOKIE}={cookie}") == "ann"
@@ -108,7 +108,7 @@ def test_a_token_that_ends_ends_its_sessions_within_seconds(town: Town) -> None:
     assert name(browser) == "401"  # the session has gone: the token has to be given again
 
 
-def test_who_has_a_session_is_offered_to_end_it(town: Town) -> None:
+def test_a_user_with_a_session_can_end_it(town: Town) -> None:
     browser = town.browser()
     town.log_in(browser)
     assert "Log out" in browser.get("/queues", base_url="https://muster.example").text
@@ -141,13 +141,13 @@ def test_a_session_lasts_half_a_day(town: Town) -> None:
         ("/ä", "/"),
     ],
 )
-def test_whoever_logs_in_stays_here(town: Town, asked: str, place: str) -> None:
+def test_a_login_redirects_only_to_pages_of_this_site(town: Town, asked: str, place: str) -> None:
     assert town.log_in(town.browser(), to=asked).headers["Location"] == place
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
 @pytest.mark.parametrize("path", ["/login", "/logout"])
-def test_other_sites_log_nobody_in_or_out(town: Town, path: str, headers: dict[str, str]) -> None:
+def test_other_sites_cannot_log_users_in_or_out(town: Town, path: str, headers: dict[str, str]) -> None:
     answer = town.browser().post(path, data={"token": "of-ann"}, headers=headers)
     assert (answer.status_code, answer.headers.get("Set-Cookie")) == (403, None)
 
@@ -159,7 +159,7 @@ def test_a_token_is_printable_and_fits_into_a_header(town: Town) -> None:
     assert not town.authority.asked
 
 
-def test_while_the_api_server_does_not_answer_nobody_is_taken_for_another(town: Town) -> None:
+def test_no_user_is_taken_for_another_while_the_api_server_does_not_answer(town: Town) -> None:
     browser = town.browser()
     town.log_in(browser)
     town.clock.now += 5
@@ -169,7 +169,9 @@ def test_while_the_api_server_does_not_answer_nobody_is_taken_for_another(town: 
     assert name(browser) == "ann"
 
 
-def test_what_one_changes_is_sent_with_ones_own_token_and_nothing_of_ours(town: Town, server: Server) -> None:
+def test_a_change_is_sent_with_the_users_token_and_without_credentials_of_muster(
+    town: Town, server: Server
+) -> None:
     browser = town.browser()
     session = town.log_in(browser).headers["Set-Cookie"].partition("=")[2].partition(";")[0]
     town.authority.rights.add(("ann", "patch", "team"))
@@ -191,7 +193,7 @@ def test_what_one_changes_is_sent_with_ones_own_token_and_nothing_of_ours(town: 
 # ---- floods
 
 
-def test_false_tokens_cost_few_reviews_and_do_not_shut_out_who_was_here() -> None:
+def test_invalid_tokens_cost_few_reviews_and_do_not_lock_out_users_with_a_session() -> None:
     authority, clock = Authority(), Clock()
     tokens = Tokens(authority.owner_of, clock)
     assert tokens.owner("of-ann", "10.0.0.1") == ANN
@@ -208,7 +210,7 @@ def test_false_tokens_cost_few_reviews_and_do_not_shut_out_who_was_here() -> Non
     assert refused > 9_000
 
 
-def test_one_address_leaves_turns_to_others() -> None:
+def test_invalid_tokens_from_one_address_leave_reviews_to_others() -> None:
     authority, clock = Authority(), Clock()
     tokens = Tokens(authority.owner_of, clock)
     for second in range(10):
@@ -219,7 +221,7 @@ def test_one_address_leaves_turns_to_others() -> None:
     assert tokens.owner("of-bob", "10.0.0.1") == BOB
 
 
-def test_all_users_of_a_proxy_come_in_at_once() -> None:
+def test_all_users_of_a_proxy_log_in_at_once() -> None:
     authority = Authority(tokens={f"token-{number}": ANN for number in range(500)})
     tokens = Tokens(authority.owner_of, Clock())
     assert all(tokens.owner(token, "10.0.0.1") == ANN for token in authority.tokens)
@@ -258,7 +260,7 @@ def test_a_right_that_is_withdrawn_has_gone_within_seconds_and_a_new_one_comes()
     assert rights.granted(ANN, team)
 
 
-def test_what_one_may_nobody_else_may_by_it() -> None:
+def test_a_right_of_one_user_is_no_right_of_another() -> None:
     rights = Grants(Authority(rights={("ann", "list", "team")}).grants, Clock())
     team = LIST._replace(namespace="team")
     others = (BOB, ANN.__class__("ann"), ANN.__class__("Ann", groups=ANN.groups))
@@ -285,13 +287,13 @@ def test_more_than_a_thousand_namespaces_are_not_asked_about() -> None:
     assert authority.asked.total() == 1 + 1000
 
 
-def test_what_cannot_be_a_name_is_not_asked_about() -> None:
+def test_text_that_cannot_be_a_name_is_not_looked_up() -> None:
     authority = Authority()
     assert not Grants(authority.grants, Clock()).granted(ANN, LIST._replace(namespace="n" * 3000))
     assert not authority.asked
 
 
-def test_whoever_comes_with_many_names_does_not_have_muster_ask_without_end() -> None:
+def test_a_user_with_many_names_causes_a_bounded_number_of_reviews() -> None:
     authority, clock = Authority(), Clock()
     rights, names = Grants(authority.grants, clock), [f"n{number}" for number in range(500)]
     for number in range(20):  # as many accounts as a tenant likes
@@ -303,7 +305,7 @@ def test_whoever_comes_with_many_names_does_not_have_muster_ask_without_end() ->
     assert not rights.where(BOB, LIST, names)
 
 
-def test_what_is_not_known_is_no_right() -> None:
+def test_an_unanswered_access_review_grants_no_right() -> None:
     rights = Grants(Authority(answers=False).grants, Clock())
     with pytest.raises(Unsure, match="timed out"):
         rights.where(ANN, LIST, ["team"])

@@ -38,7 +38,7 @@ def test_a_viewer_has_a_quarter_of_a_core_and_others_have_theirs() -> None:
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
 
 
-def test_who_is_refused_at_the_door_is_told_so() -> None:
+def test_a_rejected_request_is_answered_with_its_refusal() -> None:
     client = Client(app(Clock(), cost=0.1))
     assert client.post("/queues/q/close", headers={"Who": "ann"}).status_code == 403
 

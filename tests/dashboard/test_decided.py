@@ -56,7 +56,7 @@ def test_a_group_that_runs_and_one_that_waits() -> None:
     assert waits.wait.sentence == sentence(Reason.NEVER_FITS)
 
 
-def test_who_runs_once_more_has_waited_since_all_its_pods_were_there() -> None:
+def test_the_wait_of_a_group_that_runs_again_begins_when_all_its_pods_exist() -> None:
     created, again = "2026-01-02T00:00:00Z", "2026-01-05T00:00:00Z"
     late = [pod("late-0", "late", created=created), pod("late-1", "late", created=again)]
     waits = group_of(world(group("late", 2, "q", created=created), *late), "late").wait
@@ -73,7 +73,7 @@ def test_a_queue_has_its_amounts_by_resource_in_a_tree() -> None:
     assert cpu.deserved == 3.5
 
 
-def test_what_a_queue_is_given_and_does_not_ask_for_is_lent() -> None:
+def test_a_deserved_but_unrequested_amount_is_lent() -> None:
     made = World(node("n", cpu="4"), queue("q", deserved={"cpu": "1"}), queue("r", deserved={"cpu": "3"}))
     made.add(gang("runs", 1, queue="q", cpu="3")).start("runs").settle()
     [of_q], [of_r] = ([s for s in queue_of(made, name).shares if s.resource == "cpu"] for name in "qr")
@@ -85,7 +85,7 @@ def node_of(made: World, name: str) -> NodeSummary:
     return next(it for it in seen(made).nodes if it.name == name)
 
 
-def test_a_node_has_what_stands_on_it_and_what_comes() -> None:
+def test_a_node_shows_its_running_and_its_planned_pods() -> None:
     made = World(node("n", cpu="4"), queue("q"), gang("runs", 1, queue="q", cpu="1")).start("runs")
     made.add(gang("comes", 2, queue="q", cpu="1", created="2026-01-02")).settle()
     found = node_of(made, "n")
@@ -99,7 +99,7 @@ def test_a_node_is_of_the_flavors_of_queues() -> None:
     assert [(it.name, it.flavors) for it in seen(made).nodes] == [("m", []), ("n", ["small"])]
 
 
-def test_details_say_who_holds_what_a_group_lacks() -> None:
+def test_details_name_the_holders_of_the_missing_capacity() -> None:
     made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
     found = DecidedOverviews().details(made.decisions, key("small"))
     assert found is not None
@@ -111,7 +111,7 @@ def test_details_say_who_holds_what_a_group_lacks() -> None:
     assert DecidedOverviews().details(made.decisions, key("nothing")) is None
 
 
-def test_what_did_not_change_is_the_same_view() -> None:
+def test_an_unchanged_cluster_is_the_same_overview() -> None:
     made, views = world(), DecidedOverviews()
     before = views.overview(made.decisions)
     made.settle()
@@ -140,7 +140,7 @@ Overviews.TestCase.settings = settings(max_examples=examples(8), stateful_step_c
 TestOverviews = Overviews.TestCase
 
 
-def test_all_who_look_share_one_overview_and_are_told_when_there_is_another() -> None:
+def test_all_viewers_share_one_overview_and_are_notified_of_the_next() -> None:
     made, now = world(), [0.0]
     source = DecidedSource(lambda: made.decisions, list, pace=1.5, clock=lambda: now[0])
     before = source.overview()
@@ -160,7 +160,7 @@ def test_all_who_look_share_one_overview_and_are_told_when_there_is_another() ->
     assert source.again() == 1.5
 
 
-def test_an_estimate_is_shown_once_it_is_told() -> None:
+def test_an_estimate_is_shown_once_it_is_published() -> None:
     """Show it without any other change in the decisions."""
     made, now = world(), [0.0]
     reported: dict[str, Estimate] = {}
@@ -191,7 +191,7 @@ def test_a_replica_that_does_not_lead_says_so() -> None:
     assert source.overview().notes == ()
 
 
-def test_until_something_is_decided_it_does_not_look_as_if_there_were_nothing() -> None:
+def test_an_overview_before_the_first_decision_says_so() -> None:
     decided = [Decisions()]
     source = DecidedSource(lambda: decided[0], list, pace=0.0)
     [record] = source.overview().notes
@@ -200,7 +200,7 @@ def test_until_something_is_decided_it_does_not_look_as_if_there_were_nothing() 
     assert source.overview().notes == ()
 
 
-def test_why_it_waits_is_not_worked_out_where_it_is_known() -> None:
+def test_known_explanations_are_not_computed_again() -> None:
     made = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
     known = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", reserved="it is known")
     found = DecidedOverviews(why_of=lambda _: known).details(made.decisions, key("small"))
@@ -210,7 +210,7 @@ def test_why_it_waits_is_not_worked_out_where_it_is_known() -> None:
 
 
 @pytest.mark.parametrize(("took", "at_least", "at_most"), [(0.01, 55, 61), (2.0, 5, 7)])
-def test_what_stands_in_the_way_is_looked_for_in_a_small_part_of_the_time(
+def test_blockers_are_computed_in_a_small_part_of_the_time(
     monkeypatch: pytest.MonkeyPatch, took: float, at_least: int, at_most: int
 ) -> None:
     made = world(*(gang(f"small-{at}", 1, queue="q", cpu="2", created="2026-01-03") for at in range(3)))
@@ -231,7 +231,7 @@ def test_what_stands_in_the_way_is_looked_for_in_a_small_part_of_the_time(
     assert at_least <= looks <= at_most
 
 
-def test_the_share_of_the_last_hour_is_known_though_nobody_looked() -> None:
+def test_the_share_of_the_last_hour_is_sampled_without_viewers() -> None:
     made, decided = world(queue("goes")), [Decisions()]
     source = DecidedSource(lambda: decided[0], list)
     assert source.sample(0.0) == 1.0, "soon again: nothing is decided yet"

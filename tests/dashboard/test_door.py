@@ -26,7 +26,7 @@ def test_a_stranger_learns_nothing_not_even_which_pages_there_are(path: str, met
 
 
 @each_of(*product(["/", "/nothing"], [None, SomeViewer()]))
-def test_every_answer_says_what_a_browser_may_do_with_it(path: str, viewer: Viewer | None) -> None:
+def test_every_answer_has_the_security_headers(path: str, viewer: Viewer | None) -> None:
     headers = client(viewer).get(path).headers
     policy = headers["Content-Security-Policy"]
     assert "unsafe" not in policy
@@ -37,7 +37,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(path: str, viewer: View
     assert {"Cookie", "Authorization"} <= set(headers["Vary"].split(", "))
 
 
-def test_what_nobody_knows_now_is_said_and_lets_nobody_in() -> None:
+def test_an_unanswered_token_review_is_reported_and_admits_no_user() -> None:
     says = "the API server does not answer"
 
     def identify(request: Request) -> Viewer | None:

@@ -61,12 +61,12 @@ def test_the_printed_address_lets_one_browser_in(machine: Machine, server: Serve
 
 
 @each_of("", "?token=", "?token=x", "?token=%C3%A4")
-def test_without_it_nobody_comes_in(token: str, *, machine: Machine) -> None:
+def test_no_browser_gets_in_without_the_secret_address(token: str, *, machine: Machine) -> None:
     assert enter(machine, machine.browser(), f"{machine.below}/login{token}") == 401
     assert not machine.printed
 
 
-def test_what_another_user_serves_on_another_port_gets_no_cookie_and_finds_no_page(machine: Machine) -> None:
+def test_a_server_of_another_user_on_another_port_gets_no_cookie_and_finds_no_page(machine: Machine) -> None:
     """Browsers do not keep the cookies of ports apart, but of paths."""
     browser = machine.browser()
     enter(machine, browser)
@@ -75,14 +75,14 @@ def test_what_another_user_serves_on_another_port_gets_no_cookie_and_finds_no_pa
         assert (sent.status_code, sent.request.headers.get("Cookie")) == (404, None)
 
 
-def test_to_look_at_the_address_does_not_use_it_up(machine: Machine) -> None:
+def test_a_head_request_does_not_use_up_the_secret_address(machine: Machine) -> None:
     browser = machine.browser()
     assert browser.head(machine.door.path, base_url=HERE).status_code == 401
     assert enter(machine, browser) == 303
 
 
 @each_of("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1")
-def test_a_name_that_was_given_our_address_gets_nothing(name: str, *, machine: Machine) -> None:
+def test_a_request_with_a_foreign_host_name_gets_nothing(name: str, *, machine: Machine) -> None:
     browser = machine.browser()
     enter(machine, browser)
     for path in (machine.door.path, f"{machine.below}/", f"{machine.below}/static/none"):

@@ -74,7 +74,7 @@ def test_a_page_that_has_not_changed_is_known_for_seconds() -> None:
     ("/nodes", ANN, "GET"),
     ("/queues?", ANN, "GET"),
 )
-def test_nobody_else_and_no_other_page_is_known_by_it(
+def test_no_other_user_and_no_other_page_matches_a_known_etag(
     path: str, headers: dict[str, str], method: str
 ) -> None:
     port = Port()
@@ -86,7 +86,7 @@ def test_nobody_else_and_no_other_page_is_known_by_it(
 BOB = {**ANN, "Authorization": "Bearer of-bob"}
 
 
-def test_what_may_have_changed_is_asked_once_for_all() -> None:
+def test_a_possible_change_is_checked_once_for_all_users() -> None:
     port = Port()
     etag = port.loaded("/queues")
     assert port.loaded("/queues", BOB) == etag
@@ -97,7 +97,7 @@ def test_what_may_have_changed_is_asked_once_for_all() -> None:
     assert port.is_known("/queues", etag, BOB)
 
 
-def test_what_has_changed_is_made_once_for_all_with_equal_rights() -> None:
+def test_a_changed_page_is_rendered_once_for_all_users_with_equal_rights() -> None:
     port = Port(refused={"Bearer of-cid": {("list", "queues", "")}})
     cid = {**ANN, "Authorization": "Bearer of-cid"}
     etag = port.loaded("/queues")
@@ -125,7 +125,7 @@ def test_a_page_with_forms_is_made_for_each() -> None:
     assert port.reported("/queues/q", etag, BOB) is None
 
 
-def test_another_state_is_not_known() -> None:
+def test_an_etag_of_another_state_is_not_known() -> None:
     port = Port()
     port.loaded("/queues")
     assert not port.is_known("/queues", 'W/"0123456789abcdef"')
@@ -133,7 +133,7 @@ def test_another_state_is_not_known() -> None:
     assert not port.is_known("/queues", "")
 
 
-def test_who_asks_without_end_has_it_counted() -> None:
+def test_frequent_requests_are_counted() -> None:
     port = Port()
     etag = port.loaded("/queues")
     assert port.is_known("/queues", etag)

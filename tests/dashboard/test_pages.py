@@ -96,7 +96,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_why_a_job_waits_is_said_in_words_and_numbers() -> None:
+def test_a_job_page_has_the_reason_with_its_numbers() -> None:
     page = text(browser(town(NOW)).get(GROUP).text)
     for words in (
         f"NoRoom {sentence(Reason.NO_ROOM.meaning)}",
@@ -122,7 +122,7 @@ def test_a_sentence_starts_large_unless_a_name_is_in_front(text: str, shown: str
     assert sentence(text) == shown
 
 
-def test_what_happened_to_many_pods_at_once_is_told_once() -> None:
+def test_an_event_of_many_pods_at_once_is_shown_once() -> None:
     def event(second: int, reason: str) -> EventSummary:
         return EventSummary(f"2026-01-01T00:00:{second:02}Z", reason, "")
 
@@ -188,7 +188,7 @@ def test_names_with_steps_in_them_lead_nowhere(path: str) -> None:
         ["endpoint=static", "_method=POST", "_external=1&_scheme=javascript", "_anchor=x", "self=1&values=1"],
     )
 )
-def test_what_an_address_asks_for_leads_to_no_other_page(path: str, asked: str) -> None:
+def test_a_query_of_an_address_leads_to_no_other_page(path: str, asked: str) -> None:
     asked = f"{asked}&sort=name&name=other&namespace=elsewhere&queue=other"
     asking = f"{path}{'&' if '?' in path else '?'}{asked}"
     answer = browser(town(NOW)).get(asking, follow_redirects=True)  # of jobs, to those of the namespace
@@ -325,7 +325,7 @@ def test_groups_as_they_were_are_forgotten_within_seconds() -> None:
     assert sum(isinstance(it, JobIndex) for it in gc.get_objects()) <= before + 20
 
 
-def test_whoever_may_see_less_gets_another_page() -> None:
+def test_a_user_with_fewer_rights_gets_another_page() -> None:
     source = town(NOW)
     ann, bob = (
         SomeViewer(),
@@ -339,14 +339,14 @@ def test_whoever_may_see_less_gets_another_page() -> None:
     assert "llama" not in browser(source, bob).get("/api/v1/overview").text
 
 
-def test_whoever_may_not_list_queues_gets_no_links_to_them() -> None:
+def test_a_user_who_may_not_list_queues_gets_no_links_to_them() -> None:
     client = browser(town(NOW), SomeViewer(refused={("list", "queues", "")}))
     for path in ("/", GROUP):
         assert "language" in client.get(path).text
         assert 'href="/queues/' not in client.get(path).text
 
 
-def test_the_same_is_there_as_json() -> None:
+def test_each_page_has_its_json() -> None:
     client = browser(town(NOW))
     overview = json.loads(client.get("/api/v1/overview").text)
     assert (overview["apiVersion"], len(overview["groups"])) == ("muster.summary/v1", 15)
@@ -384,7 +384,7 @@ def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
     assert unknown in page_now(), "it is long ago"
 
 
-def test_history_says_who_held_what_and_waited_how_long() -> None:
+def test_history_has_usage_and_waits_by_namespace() -> None:
     page = text(browser(town(NOW)).get("/history?since=7d").text)
     assert "GPU hours 1,179" in page
     assert re.search(r"language 480 of 300 deserved 3,840 110% 1 1h30m 1h30m 1h30m 1 12 ", page)
@@ -397,7 +397,7 @@ def test_history_says_who_held_what_and_waited_how_long() -> None:
     (FEW | {("list", "queues", "")}, "namespace", 200, "research", "GPU hours lost by that"),
     (FEW | {("list", "queues", ""), ("list", "podgroups", "research")}, "", 404, "Not Found", "research"),
 )
-def test_history_sums_up_only_what_one_may_see(
+def test_history_sums_up_only_what_the_user_may_see(
     refused: set[tuple[str, ...]], by: str, status: int, shown: str, hidden: str
 ) -> None:
     client = browser(town(NOW), SomeViewer(refused=refused))
@@ -442,11 +442,11 @@ def test_without_history_there_is_no_page_of_it() -> None:
 
 
 @each_of("/groups/research/none", "/queues/none", "/nothing", "/api/v1/secrets")
-def test_what_is_not_there_is_said_to_be_missing(path: str) -> None:
+def test_a_page_of_a_missing_object_is_not_found(path: str) -> None:
     assert browser(town(NOW)).get(path).status_code == 404
 
 
-def test_an_empty_cluster_says_what_will_be_there() -> None:
+def test_an_empty_cluster_says_what_its_pages_will_show() -> None:
     source = town(NOW)
     source.put(queues=(), groups=(), nodes=(), reservations=(), decisions=())
     client = browser(source)
@@ -455,7 +455,7 @@ def test_an_empty_cluster_says_what_will_be_there() -> None:
     assert "There are no nodes yet" in text(client.get("/nodes").text)
 
 
-def test_that_muster_is_silent_is_said_on_every_page() -> None:
+def test_every_page_reports_a_silent_muster() -> None:
     source = town(NOW)
     source.put(silent_since="2026-11-27T10:00:00Z")
     assert "Muster has decided nothing since 2026-11-27T10:00:00Z" in text(
@@ -463,7 +463,7 @@ def test_that_muster_is_silent_is_said_on_every_page() -> None:
     )
 
 
-def test_whether_it_is_well_is_answered_to_everybody() -> None:
+def test_health_is_answered_to_all_callers() -> None:
     client = create_dashboard_app(town(NOW), lambda _: None).test_client()
     assert (client.get("/healthz").status_code, client.get("/healthz").text) == (200, "ok")
     assert client.get("/").status_code == 401
@@ -472,7 +472,7 @@ def test_whether_it_is_well_is_answered_to_everybody() -> None:
 # ---- what comes from others
 
 
-def test_what_is_vendored_is_what_its_authors_published() -> None:
+def test_vendored_files_have_the_checksums_of_their_authors() -> None:
     folder = STATIC / "vendor"
     lines = [line.split() for line in (folder / "SHA256SUMS").read_text().splitlines()]
     sums = {name: checksum for checksum, name in lines}

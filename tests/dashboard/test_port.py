@@ -58,7 +58,7 @@ def test_a_form_comes_from_our_own_pages_only(port: int, viewer: SomeViewer) -> 
     assert len(viewer.patched) == 1
 
 
-def test_of_two_tokens_in_one_request_none_counts() -> None:
+def test_a_request_with_two_tokens_is_refused() -> None:
     authority, listener = Authority(), socket.create_server(("127.0.0.1", 0))
     door = ClusterDoor(authority, ApiEndpoint(Configuration))
     app = create_dashboard_app(SomeSource(), door.identify, door.login)
@@ -110,7 +110,7 @@ def test_a_host_that_no_name_can_be_is_a_bad_request(port: int, host: str) -> No
     assert [send(port, path, Host=host) for path in ("/", "/healthz", "/queues/q")] == [400, 400, 400]
 
 
-def test_what_is_too_large_or_no_path_is_refused(port: int, viewer: SomeViewer) -> None:
+def test_a_request_that_is_too_large_or_no_path_is_refused(port: int, viewer: SomeViewer) -> None:
     assert send(port, f"/?{'x' * 9000}") == 414
     assert send(port, "/", "x" * 100_000) == 413
     assert send(port, "/", Large="x" * 9000) == 431

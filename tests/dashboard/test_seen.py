@@ -62,11 +62,11 @@ def names(overview: Overview) -> str:
     (NOTHING - {("list", "podgroups", "b")}, "b/two b/two@ !b/two"),
     (NOTHING, ""),
 )
-def test_only_what_one_may_list_is_shown(refused: set[tuple[str, ...]], shown: str) -> None:
+def test_only_objects_that_the_user_may_list_are_shown(refused: set[tuple[str, ...]], shown: str) -> None:
     assert names(Eyes(One()).see(SomeViewer(refused=refused)).overview) == shown
 
 
-def test_those_with_equal_rights_share_what_was_made() -> None:
+def test_viewers_with_equal_rights_share_one_overview() -> None:
     eyes = Eyes(One())
     ann, bob = (eyes.see(SomeViewer(name, refused=set(NOT_B))) for name in ("ann", "bob"))
     assert ann.overview is bob.overview
@@ -96,7 +96,7 @@ def test_a_part_that_has_not_changed_keeps_its_state() -> None:
     assert before.state("nodes", "queues") == after.state("nodes", "queues")
 
 
-def test_all_who_ask_for_one_group_share_what_was_found() -> None:
+def test_details_of_one_group_are_computed_once_for_all_viewers() -> None:
     class Counting(One):
         asked = 0
 

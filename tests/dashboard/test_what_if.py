@@ -44,7 +44,9 @@ def asks(client: FlaskClient, viewer: SomeViewer, terms: str, group: str = GROUP
     return answer.status_code, re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
 
 
-def test_it_says_what_would_become_of_the_job_and_of_others(client: FlaskClient, viewer: SomeViewer) -> None:
+def test_a_what_if_page_shows_the_effects_on_the_job_and_on_others(
+    client: FlaskClient, viewer: SomeViewer
+) -> None:
     assert "What if?" in client.get(GROUP).text
     status, page = asks(client, viewer, "nodes=+1:a")
     assert status == 200
@@ -67,7 +69,7 @@ def test_it_says_what_would_become_of_the_job_and_of_others(client: FlaskClient,
         ("nodes=+1", "/groups/team/none", 404, "There is no job team/none"),
     ],
 )
-def test_what_makes_no_sense_is_named(
+def test_an_invalid_term_is_named(
     client: FlaskClient, viewer: SomeViewer, terms: str, group: str, status: int, says: str
 ) -> None:
     answered, page = asks(client, viewer, terms, group)
@@ -76,7 +78,7 @@ def test_what_makes_no_sense_is_named(
 
 
 @pytest.mark.parametrize("plural", ["queues", "podgroups", "pods", "nodes"])
-def test_who_does_not_see_everything_is_not_answered(
+def test_a_user_who_does_not_see_everything_gets_no_what_if(
     client: FlaskClient, viewer: SomeViewer, plural: str
 ) -> None:
     viewer.refused = {("list", plural, "")}

@@ -135,7 +135,7 @@ def test_a_queue_is_not_made_smaller_than_those_below(tree: QueueTree) -> None:
     assert codes(enough, tree, before) == []
 
 
-def test_what_does_not_change_is_not_judged_beside_others(tree: QueueTree) -> None:
+def test_unchanged_amounts_are_not_reviewed_against_siblings(tree: QueueTree) -> None:
     """Accept changes that leave the amounts alone, even if siblings break a rule.
 
     The queues may have been written before the webhooks existed: closing one must not fail because of
@@ -171,7 +171,7 @@ def test_a_state_that_is_there_may_stay(tree: QueueTree) -> None:
         ("c", [Code.NOT_CLOSED]),
     ],
 )
-def test_what_may_not_be_deleted(name: str, expected: list[Code], tree: QueueTree) -> None:
+def test_deletions_of_queues_in_use_are_refused(name: str, expected: list[Code], tree: QueueTree) -> None:
     assert [fault.code for fault in review_deletion(name, tree)] == expected
 
 

@@ -32,7 +32,7 @@ def test_two_containers_that_are_too_large_for_64_bits_cost_their_group_alone() 
     assert world.reason("huge") is Reason.NEVER_FITS
 
 
-def test_what_a_pod_asks_for_is_capped_where_it_is_summed() -> None:
+def test_requests_are_capped_where_they_are_summed() -> None:
     huge = of_containers(pod("p"), {"memory": "9E", "cpu": "9E"}, {"memory": "9E", "x.io/a": "-5"})
     assert pod_requests(huge.spec) == {"memory": MOST, "cpu": MOST, "pods": 1}
 
@@ -43,7 +43,7 @@ def test_a_pod_beyond_the_cap_fits_no_node_beyond_it() -> None:
     assert world.reason("huge") is Reason.NEVER_FITS
 
 
-def test_bound_pods_beyond_64_bits_leave_no_room_and_give_back_what_they_took() -> None:
+def test_bound_pods_beyond_64_bits_leave_no_free_capacity_and_release_it_when_they_end() -> None:
     world = World(node("n0"), gang("a", 2))
     before = idle(world)
     names = [f"huge-{n}" for n in range(3)]
@@ -107,7 +107,7 @@ def test_a_column_that_goes_leaves_the_others_as_they_are() -> None:
     assert np.array_equal(snapshot.capacity[rows], [[4000, 2**36, 110, 0], [4000, 2**36, 110, 2]])
 
 
-def test_a_pod_whose_annotations_leave_no_room_for_those_of_its_binding_waits() -> None:
+def test_a_pod_whose_annotations_leave_no_space_for_those_of_its_binding_waits() -> None:
     """The API server does not measure them there, and would refuse any later change, an eviction, too."""
     world = World(node("n0"), group("a", 1))
     world.add(pod("a-0", "a", annotations={"note": "x" * (256 * 1024 - 900)})).settle()
@@ -117,7 +117,7 @@ def test_a_pod_whose_annotations_leave_no_room_for_those_of_its_binding_waits() 
     assert world.verdict("a") is Verdict.STARTING
 
 
-def test_a_group_whose_annotations_leave_no_room_for_marks_waits() -> None:
+def test_a_group_whose_annotations_leave_no_space_for_records_waits() -> None:
     world = World(node("n0"), gang("b", 1))
     world.add(group("a", 1, annotations={"note": "x" * (256 * 1024 - 900)}), pod("a-0", "a")).settle()
     assert world.reason("a") is Reason.INVALID_SPEC
@@ -134,7 +134,7 @@ def test_a_resource_that_no_node_offers_never_fits() -> None:
     assert world.verdict("a") is Verdict.STARTING
 
 
-def test_what_a_group_asks_for_makes_no_decision_long() -> None:
+def test_requests_of_any_form_make_no_decision_long() -> None:
     world = World(node("n0"), group("wide", 2), group("other", 1))
     world.add([of_containers(pod(f"wide-{n}", "wide"), STRANGE) for n in range(2)])
     world.add(of_containers(pod("placed", "other", on="n0"), STRANGE)).settle()
@@ -178,7 +178,7 @@ def test_pods_of_others_share_all_that_they_have_in_common() -> None:
     assert len(world.ledger.pods.shapes.labels) == 0
 
 
-def test_a_pod_that_becomes_ours_is_known_in_full() -> None:
+def test_a_pod_that_changes_to_muster_gets_a_full_record() -> None:
     world = World(node("n0"))
     each = stranger("p")
     selected = replace(each, spec=replace(each.spec, node_selector={"no": "such"}))

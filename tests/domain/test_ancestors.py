@@ -92,7 +92,7 @@ def test_pods_wait_for_an_author_that_is_about_to_be_known_where_that_matters(is
     assert there.settle().verdict(WEB) is Verdict.STARTING
 
 
-def test_nothing_is_kept_of_groups_and_owners_that_are_gone() -> None:
+def test_authors_of_deleted_groups_and_owners_are_forgotten() -> None:
     there = world(web())
     assert user(there) == ""
     there.delete("web-0").settle()

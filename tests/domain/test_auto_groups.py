@@ -67,7 +67,7 @@ def test_pods_that_are_created_in_turn_wait_with_that_as_their_reason() -> None:
     assert IN_TURN in there.detail(group)
 
 
-def test_one_that_stood_whole_grows_in_turn() -> None:
+def test_an_ordered_group_that_ran_fully_grows_pod_by_pod() -> None:
     there = world(node("n"), owner("db", "2", replicas=1, policy="OrderedReady"), pod("db-0", owner="db"))
     there.start("podgroup-uid-db")
     there.add(owner("db", "2", replicas=2, policy="OrderedReady"), pod("db-1", owner="db")).settle()
@@ -75,7 +75,7 @@ def test_one_that_stood_whole_grows_in_turn() -> None:
 
 
 @each_of("", "none", "-1", "1.5", "99999999999")
-def test_what_is_no_number_of_members_is_one(number: str) -> None:
+def test_an_invalid_number_of_members_is_one(number: str) -> None:
     assert size_of(owner_record(owner("web", number)).gang, "", Defaults(), waits=False).members == 1
 
 
@@ -156,7 +156,7 @@ def test_pods_whose_group_is_deleted_wait_outside_and_the_queue_closes() -> None
     assert state(there) == ("Closed", {})
 
 
-def test_they_go_on_when_it_opens() -> None:
+def test_members_of_a_closed_queue_start_when_it_opens() -> None:
     there = closing()
     there.ledger.intake.drop_group(key(GROUP))
     there.add(node("n")).settle()
@@ -190,7 +190,7 @@ def test_a_group_that_does_not_exist_keeps_no_queue_from_closing() -> None:
 # ---- the PodGroup comes
 
 
-def test_nothing_moves_when_the_podgroup_comes_to_a_start_under_way() -> None:
+def test_no_claim_changes_when_the_podgroup_is_created_during_a_start() -> None:
     there = world(node("a", cpu="2"), node("b", cpu="2"), owner("web", "2"), replicas(2))
     there.answer("web-0"), there.hold("web-0", there.plan(GROUP)["web-0"])
     before = [there.claim(f"web-{n}") for n in range(2)]
@@ -199,7 +199,7 @@ def test_nothing_moves_when_the_podgroup_comes_to_a_start_under_way() -> None:
     assert there.verdict(GROUP) is Verdict.STARTING
 
 
-def test_nothing_moves_when_a_pod_is_told_the_name_of_its_group() -> None:
+def test_no_claim_changes_when_a_pod_gets_the_name_of_its_group() -> None:
     there = world(node("n"), owner("web"), replicas(1))
     before = there.claim("web-0")
     there.add(group(GROUP, 1), pod("web-0", GROUP, owner="web")).settle()
@@ -283,14 +283,14 @@ def test_a_new_process_undoes_none_that_is_bound_and_does_not_run_yet() -> None:
     (PlainPods.WAITING, Verdict.RUNNING, None, False),
     (PlainPods.NEVER, Verdict.WAITING, Reason.NO_ROOM, False),
 )
-def test_who_needs_one(
+def test_a_pod_needs_a_podgroup_by_its_decision(
     setting: PlainPods, verdict: Verdict | None, reason: Reason | None, needs_one: bool
 ) -> None:
     decision = GroupDecision(key(PLAIN), "q", verdict, reason) if verdict else None
     assert setting.need_one(decision) is needs_one
 
 
-def test_no_plain_pod_needs_one_that_it_goes_without() -> None:
+def test_a_plain_pod_gets_no_podgroup_that_it_does_not_need() -> None:
     assert next_step(auto_group(), goes_without=True) is PodGroupStep.NOTHING
     assert next_step(auto_group(queue_is_open=False), goes_without=True) is PodGroupStep.NOTHING
 
@@ -356,7 +356,7 @@ def test_a_group_of_another_kind_starts_whole(kind: Any) -> None:
     assert len(there.plan("g")) == 2
 
 
-def test_a_native_group_without_a_gang_is_none() -> None:
+def test_a_native_group_without_a_gang_policy_is_no_gang() -> None:
     assert world(node("n"), native("g", 0), pod("g-0", "g")).verdict("g") is Verdict.STARTING
 
 
@@ -374,7 +374,7 @@ def test_volcanos_group_comes_first_and_another_takes_its_place() -> None:
     assert there.settle().detail("g") == "1 of 2 members exist"
 
 
-def test_that_it_stood_whole_is_read_from_its_note() -> None:
+def test_a_full_run_is_read_from_its_record() -> None:
     recorded = PluginsPodGroup(meta("g", **whole_record("other-g", 2)), PodGroupSpec(2))
     there = world(node("n"), recorded, pod("g-0", "g", on="n"))
     assert there.stood_whole("g")

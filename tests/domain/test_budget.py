@@ -46,7 +46,7 @@ def test_no_queue_takes_all_places(queues: dict[str, int], places: list[int]) ->
     assert on_the_way == places
 
 
-def test_where_there_is_one_queue_it_may_take_all_of_them() -> None:
+def test_a_single_queue_may_take_all_places_of_the_window() -> None:
     world = World(nodes("n", cpu="1000"), limits=replace(LIMITS, window=100))
     world.add([gang(f"a{n}", 2) for n in range(60)]).settle()
     assert sum(len(world.plan(f"a{n}")) for n in range(60)) == 100
@@ -122,7 +122,7 @@ def test_members_that_come_one_by_one_wait_for_places_no_longer_than_gangs_do(is
     assert world.now - begun <= LIMITS.start_deadline + LIMITS.deadline(4) + 1.0
 
 
-def test_what_others_are_kept_from_ends_with_what_the_gang_lacks_besides() -> None:
+def test_places_are_not_reserved_for_a_gang_that_lacks_something_else() -> None:
     """Its room has gone meanwhile: it does not ask for places any more."""
     world = large_behind_small()
     world.pass_time(LIMITS.start_deadline)
@@ -192,7 +192,7 @@ def test_endless_elastic_members_do_not_shut_gangs_out() -> None:
     elastic=st.integers(0, 20),
     members=st.integers(1, 4),
 )
-def test_a_gang_that_fits_starts_within_a_bounded_number_of_rounds(
+def test_a_gang_that_fits_starts_within_a_bounded_number_of_cycles(
     groups: int, missing: int, elastic: int, members: int
 ) -> None:
     """Bound the wait although replacements are refused everywhere, and elastic members never end."""
@@ -263,7 +263,7 @@ def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
     return world.add(gang("b", 1, queue="q", created="2026-01-02")).settle()
 
 
-def test_room_is_kept_for_a_bounded_time_and_then_lent() -> None:
+def test_capacity_is_reserved_for_a_bounded_time_and_then_lent() -> None:
     world = claimed()
     assert [world.reason("claimant"), world.reason("b")] == [Reason.NO_ROOM, Reason.QUEUE_SHARE]
     world.pass_time(LIMITS.capacity_reserved - 1.0)
@@ -272,7 +272,7 @@ def test_room_is_kept_for_a_bounded_time_and_then_lent() -> None:
     assert world.verdict("b") is STARTS
 
 
-def test_what_was_not_borrowed_meanwhile_is_kept_again() -> None:
+def test_capacity_that_was_not_borrowed_meanwhile_is_reserved_again() -> None:
     world = claimed()
     world.delete("b-0")
     world.pass_time(2.0 * LIMITS.capacity_reserved + 1.0)
@@ -280,7 +280,7 @@ def test_what_was_not_borrowed_meanwhile_is_kept_again() -> None:
     assert world.reason("b2") is Reason.QUEUE_SHARE
 
 
-def test_no_room_is_kept_where_the_whole_group_would_not_stand() -> None:
+def test_nothing_is_reserved_where_the_whole_group_would_not_fit() -> None:
     """The scheduler refuses its members on one of the two nodes that they need."""
     world = World(nodes("n", "m", cpu="3"), queue("q"), queue("r", 10))
     world.add(gang("big", 2, queue="r", cpu="2", gated=False)).settle()
@@ -296,7 +296,7 @@ def test_no_room_is_kept_where_the_whole_group_would_not_stand() -> None:
 
 
 @each_of(False, True)
-def test_a_node_short_of_what_the_gang_does_not_ask_for(planned_before: bool) -> None:
+def test_a_node_that_lacks_an_unrequested_device_is_used(planned_before: bool) -> None:
     """A device vanished under a pod that runs on the node."""
     gpu = pod("old", "", more={"x.io/gpu": "1"}, on="n", scheduler="default-scheduler", gated=False)
     world = World(node("n", more={"x.io/gpu": "1"}), gpu)
@@ -311,7 +311,7 @@ def test_a_node_short_of_what_the_gang_does_not_ask_for(planned_before: bool) ->
 # ---- words
 
 
-def test_fragmented_counts_who_fits_at_once() -> None:
+def test_fragmented_counts_members_that_fit_at_once() -> None:
     """Members of two shapes that fit alone, but not together."""
     world = World(nodes("a", "b", cpu="3"), group("g", 4))
     world.add(pod("x", "g", cpu="2"), pod("y", "g", cpu="2"), stranger("s", on="a", cpu="0"))

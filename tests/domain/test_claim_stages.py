@@ -38,7 +38,7 @@ def test_every_stage_is_reached_and_every_claim_ends(stage: ClaimStage) -> None:
 
 
 @each_of(*ClaimStage)
-def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
+def test_a_pod_that_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
     world = at(stage)
     world.bind("g-new", "b")
     claim = world.claim("g-new")
@@ -47,7 +47,7 @@ def test_what_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> None:
 
 
 @each_of(*ClaimStage)
-def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
+def test_filter_answers_with_the_node_of_a_claim_where_its_stage_binds_it(stage: ClaimStage) -> None:
     """Offer a node other than the claim's; a claim whose binding may have taken effect stays on its node."""
     world = at(stage)
     answer = world.answer("g-new", ["b"])
@@ -58,7 +58,7 @@ def test_what_filter_makes_of_it(stage: ClaimStage) -> None:
 
 
 @each_of(*ClaimStage)
-def test_what_a_bind_call_makes_of_it(stage: ClaimStage) -> None:
+def test_a_bind_call_holds_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     world, may = at(stage), allows(ClaimEvent.HOLD, stage)
     before = world.claim("g-new")
     refused = world.hold("g-new", "a")
@@ -70,14 +70,14 @@ def test_what_a_bind_call_makes_of_it(stage: ClaimStage) -> None:
 
 
 @each_of(*ClaimStage)
-def test_what_the_end_of_its_call_makes_of_it(stage: ClaimStage) -> None:
+def test_the_end_of_a_call_releases_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     world = at(stage)
     world.release("g-new")
     assert world.stage("g-new") is (None if allows(ClaimEvent.RELEASE, stage) else stage)
 
 
 @each_of(*ClaimStage)
-def test_the_end_of_another_call_makes_nothing_of_it(stage: ClaimStage) -> None:
+def test_the_end_of_an_older_call_changes_no_claim(stage: ClaimStage) -> None:
     world = at(stage)
     claim = world.claim("g-new")
     assert claim is not None
@@ -86,7 +86,7 @@ def test_the_end_of_another_call_makes_nothing_of_it(stage: ClaimStage) -> None:
 
 
 @each_of(*ClaimStage)
-def test_what_the_schedulers_refusal_makes_of_it(stage: ClaimStage) -> None:
+def test_a_refusal_changes_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     world = at(stage)
     world.refuse("g-new")
     expected = after(ClaimEvent.REFUSE, stage) if allows(ClaimEvent.REFUSE, stage) else stage
@@ -94,7 +94,7 @@ def test_what_the_schedulers_refusal_makes_of_it(stage: ClaimStage) -> None:
 
 
 @each_of(*ClaimStage)
-def test_what_time_alone_makes_of_it(stage: ClaimStage) -> None:
+def test_time_expires_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     """The next snapshot sees it, before the next decision."""
     world = at(stage).advance(LATE)
     world.ledger.snapshot()
@@ -102,7 +102,7 @@ def test_what_time_alone_makes_of_it(stage: ClaimStage) -> None:
 
 
 @each_of(*ClaimStage)
-def test_what_a_decision_without_a_node_makes_of_it(stage: ClaimStage) -> None:
+def test_a_decision_without_a_node_drops_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     """The PodGroup is gone and no member is left on a node: members without a held call have no claim."""
     world = at(stage)
     world.delete("g-0")
@@ -114,7 +114,7 @@ def test_what_a_decision_without_a_node_makes_of_it(stage: ClaimStage) -> None:
         assert world.stage("g-new") is (None if allows(ClaimEvent.WITHDRAW, stage) else stage)
 
 
-def test_what_may_not_happen_is_an_error() -> None:
+def test_a_forbidden_transition_is_an_error() -> None:
     assert not allows(ClaimEvent.POST, ANSWERED)
     with pytest.raises(KeyError):
         after(ClaimEvent.POST, ANSWERED)

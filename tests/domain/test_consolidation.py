@@ -110,7 +110,7 @@ def test_small_ones_move_so_that_a_whole_node_is_free() -> None:
     assert not evicted(world)
 
 
-def test_nothing_happens_where_those_that_would_move_find_no_room() -> None:
+def test_no_pod_is_evicted_where_moved_pods_would_not_fit() -> None:
     world = wants_node(in_pieces(sizes=(3, 3)))
     assert world.reason("g") is Reason.FRAGMENTED
     assert not evicted(world)
@@ -126,7 +126,7 @@ SMALL = (1,) * 6
 dice = st.integers(0, 99)
 
 
-def test_the_place_of_what_moves_is_taken_by_nobody_else() -> None:
+def test_the_place_of_a_moving_pod_is_reserved() -> None:
     """Keep the place while the pod leaves, and until its controller has made another one."""
     world = wants_node(in_pieces(sizes=SMALL))
     gone = evicted(world)
@@ -143,7 +143,7 @@ def test_the_place_of_what_moves_is_taken_by_nobody_else() -> None:
     assert world.verdict("other") is Verdict.STARTING
 
 
-def test_filter_gives_the_place_to_nobody_else() -> None:
+def test_filter_offers_the_place_of_a_moving_pod_to_no_other_pod() -> None:
     """A group of one may use all nodes with room for it."""
     world = wants_node(in_pieces(sizes=SMALL))
     assert evicted(world)
@@ -152,7 +152,7 @@ def test_filter_gives_the_place_to_nobody_else() -> None:
     assert world.answer("late-0") == ["n4"]
 
 
-def test_what_has_moved_does_not_move_again_within_an_hour() -> None:
+def test_a_moved_pod_does_not_move_again_within_an_hour() -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))
     placed(world, "r", "n0", 1)
     placed(world, "s", "n1", 1, notes={PREEMPTABLE: "false"})
@@ -210,7 +210,7 @@ def test_a_gang_moves_whole() -> None:
     assert world.start("g", "pair").verdicts("g", "pair") == [Verdict.RUNNING] * 2
 
 
-def test_a_job_moves_by_being_suspended_and_let_go_again() -> None:
+def test_a_job_is_moved_by_suspension_and_admission() -> None:
     world = JobWorld(nodes("n0", "n1", cpu="4"), queue("q", preemption=MOVES))
     for name in ("a", "b"):
         world.submit(job(name, 1, "3", queue="q")).run_whole(name)
@@ -222,7 +222,7 @@ def test_a_job_moves_by_being_suspended_and_let_go_again() -> None:
     assert {world.pods[name].spec.node_name for name in world.pods_of(moved)} == {"n2"}
 
 
-def test_what_has_a_flavor_moves_to_nodes_of_that_flavor() -> None:
+def test_pods_of_a_flavor_move_to_nodes_of_that_flavor() -> None:
     """Select nodes of the flavor although others have more free capacity."""
     kinds = [flavor("spot"), flavor("ondemand")]
     spot: Any = {"labels": on_flavor("spot")}
@@ -247,7 +247,7 @@ def test_what_has_a_flavor_moves_to_nodes_of_that_flavor() -> None:
     {"selector": {"kubernetes.io/hostname": "n0"}},  # tied to its node
     {"annotations": {PREEMPTABLE: "false"}},  # pods say so
 )
-def test_what_may_not_move_stays(reserved: dict[str, Any]) -> None:
+def test_pods_that_may_not_move_stay(reserved: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))
     placed(world, "r", "n0", 1, **reserved)
     placed(
@@ -263,7 +263,7 @@ def test_what_may_not_move_stays(reserved: dict[str, Any]) -> None:
 
 
 @each_of(({HOLD: "true"}, {}), ({}, {"stop_policy": "Hold"}), ({}, {"weight": 2}))
-def test_what_could_not_start_again_stays(notes: dict[str, str], spec: dict[str, Any]) -> None:
+def test_pods_that_could_not_start_again_stay(notes: dict[str, str], spec: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES), queue("other", preemption=MOVES))
     for number in range(2):
         placed(world, f"r{number}", f"n{number}", 1, queue="other")
@@ -272,7 +272,7 @@ def test_what_could_not_start_again_stays(notes: dict[str, str], spec: dict[str,
     assert bool(evicted(wants_node(world))) is (not notes and "stop_policy" not in spec)
 
 
-def test_what_has_a_volume_stays_since_that_may_be_tied_to_its_node() -> None:
+def test_pods_with_a_volume_do_not_move() -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))
     for number in range(2):
         placed(world, f"r{number}", f"n{number}", 1)
@@ -310,7 +310,7 @@ def test_a_gang_does_not_pay_for_constraints_of_others(
     assert world.reason("g") is (Reason.RECLAIMING if moves else Reason.FRAGMENTED)
 
 
-def test_it_moves_where_nothing_forbids_it() -> None:
+def test_a_pod_moves_where_no_rule_forbids_it() -> None:
     world = World(hgx(2), queue("q", preemption=MOVES))
     placed(world, "r", "n0", 1)
     placed(world, "s", "n1", 1)
@@ -324,7 +324,7 @@ def test_a_disruption_budget_keeps_one_where_it_is() -> None:
     assert evicted(wants_node(world)) == ["s-0"]
 
 
-def test_one_that_has_not_run_for_its_minimum_stays() -> None:
+def test_a_pod_below_its_minimum_runtime_does_not_move() -> None:
     world = World(hgx(2), queue("q", preemption=replace(MOVES, min_runtime="5m")))
     placed(world, "r", "n0", 1)
     placed(world, "s", "n1", 1)
@@ -335,7 +335,7 @@ def test_one_that_has_not_run_for_its_minimum_stays() -> None:
     assert evicted(world)
 
 
-def test_it_is_paid_for_as_any_other_eviction() -> None:
+def test_a_move_has_the_price_of_an_eviction() -> None:
     """8 GPUs for t seconds are worth as much as one that has run for 800 s, and for t more."""
     world = World(hgx(2), queue("q", preemption=replace(MOVES, at_most="1h", patience="1")))
     placed(world, "r", "n0", 1)
@@ -359,7 +359,7 @@ def test_groups_of_other_queues_move_only_if_these_say_so() -> None:
         assert bool(evicted(wants_node(world))) is moves
 
 
-def test_nobody_moves_for_a_gang_above_its_share() -> None:
+def test_no_pod_is_moved_for_a_gang_above_its_share() -> None:
     world = World(hgx(2), queue("q", preemption=MOVES), queue("other", preemption=MOVES))
     placed(world, "mine", "n0", 5)
     placed(world, "r", "n1", 3, queue="other")
@@ -392,7 +392,7 @@ def test_a_node_that_is_cordoned_is_no_place_any_more() -> None:
 
 
 @each_of({"capability": {GPU: "10"}}, {"limits": QueueLimits(groups=3)}, {"limits": QueueLimits(pods=3)})
-def test_headroom_is_kept_for_what_moves(most: dict[str, Any]) -> None:
+def test_headroom_is_reserved_for_moving_pods(most: dict[str, Any]) -> None:
     world = World(hgx(2), queue("q", preemption=MOVES, **most))
     placed(world, "r", "n0", 1)
     placed(world, "s", "n1", 1)
@@ -427,7 +427,7 @@ running = st.tuples(
     st.tuples(st.integers(1, 2), st.sampled_from(["3", "4", "6"])),
     st.booleans(),
 )
-def test_whoever_moves_runs_again_and_so_does_the_gang(
+def test_moved_pods_and_the_gang_run(
     count: int, there: list[tuple[int, int, int, str, str]], wanted: tuple[int, str], at_once: bool
 ) -> None:
     """Start all again in any order of departures; `SharedWorld` checks each decision."""

@@ -59,7 +59,7 @@ def test_cases_of_the_field(case: dict[str, Any]) -> None:
     ({"gpu": 1}, {}, {"cpu": 1.0}, ["gpu"]),
     ({"gpu": 1}, {}, {"gpu": float("inf")}, []),
 )
-def test_only_what_is_asked_for_is_compared(
+def test_only_requested_resources_are_compared(
     request_: dict[str, int], held: dict[str, int], limit: dict[str, float], over: list[str]
 ) -> None:
     assert exceeded(request_, held, limit) == over
@@ -92,7 +92,7 @@ def due(shares: Mapping[str, Share], queue: str, resource: str) -> float:
 
 
 @given(some, claimants(guarantees=False))
-def test_nobody_gets_more_than_there_is_than_asked_or_than_allowed(
+def test_no_queue_gets_more_than_is_free_requested_or_allowed(
     total: dict[str, int], queues: list[QueueDemand]
 ) -> None:
     shares = divide(total, queues)
@@ -144,7 +144,7 @@ def test_more_weight_never_gives_less(
 
 
 @given(st.integers(0, 20_000), st.integers(0, 20_000), rivals)
-def test_a_larger_cluster_gives_nobody_less(
+def test_a_larger_cluster_gives_no_queue_less(
     total: int, more: int, rivals: list[tuple[int, dict[str, int]]]
 ) -> None:
     small, large = contest(total, rivals), contest(total + more, rivals)
@@ -152,7 +152,7 @@ def test_a_larger_cluster_gives_nobody_less(
 
 
 @given(st.integers(0, 20_000), rivals)
-def test_nothing_stays_idle_while_somebody_wants_it(
+def test_no_capacity_stays_idle_while_a_queue_requests_it(
     total: int, rivals: list[tuple[int, dict[str, int]]]
 ) -> None:
     given_ = sum(each.deserved.get("cpu", 0) for each in contest(total, rivals).values())
@@ -161,7 +161,7 @@ def test_nothing_stays_idle_while_somebody_wants_it(
 
 
 @given(st.integers(1, 20_000), rivals)
-def test_who_wants_more_than_it_gets_has_no_less_for_its_weight_than_others(
+def test_a_queue_that_gets_less_than_it_requests_has_no_less_for_its_weight_than_others(
     total: int, rivals: list[tuple[int, dict[str, int]]]
 ) -> None:
     shares = contest(total, rivals)

@@ -25,7 +25,7 @@ SELECTORS = st.none() | EXPRESSIONS | st.builds(LabelSelector, LABELS)
 
 
 @given(st.lists(SELECTORS, max_size=6), LABELS)
-def test_a_few_budgets_cover_what_they_select(
+def test_only_selected_pods_are_compared_with_budgets(
     selectors: list[LabelSelector | None], labels: dict[str, str]
 ) -> None:
     budgets = [_of(selector, f"p{number}") for number, selector in enumerate(selectors)]

@@ -95,7 +95,7 @@ TestDumpedCrowds = DumpedCrowds.TestCase
 TestDumpedCrowds.settings = few
 
 
-def test_other_processes_decide_the_same(tmp_path: Path) -> None:
+def test_decisions_do_not_depend_on_hash_seeds(tmp_path: Path) -> None:
     """Texts are hashed otherwise in each process, so that what depends on the order of a set would differ."""
     for name, world in WORLDS.items():
         (tmp_path / name).write_bytes(dumped(world().ledger.decisions))
@@ -131,11 +131,11 @@ def test_flavors_terms_and_refusals_are_kept() -> None:
     assert file.snapshot["occupancy"]["selected"]
 
 
-def test_nothing_is_dumped_before_anything_is_decided() -> None:
+def test_no_dump_exists_before_the_first_decision() -> None:
     assert dump(Decisions(), VERSIONS, KNOWN) is None
 
 
-def test_another_state_is_decided_otherwise_and_it_says_which_groups() -> None:
+def test_a_replay_on_another_state_names_groups_with_another_decision() -> None:
     before = full_cluster().ledger.decisions
     found = read_dump(dumped(before), "1.2.3")
     now = full_cluster().add(node("n9", cpu="8")).settle().ledger.decisions
@@ -177,7 +177,7 @@ def test_no_name_is_left() -> None:
         assert part.encode() not in raw
 
 
-def test_other_names_are_of_one_dump_alone() -> None:
+def test_pseudonyms_differ_from_dump_to_dump() -> None:
     found = read_dump(dumped(named_world().ledger.decisions), "1.2.3")
     assert renamed(found, keyed_hash(b"one")) == renamed(found, keyed_hash(b"one"))
     assert set(Pseudonyms(keyed_hash(b"one"), ())("acme-g")) - {""}
@@ -192,14 +192,14 @@ def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> No
     assert replayed(found.snapshot, found.decisions).same
 
 
-def test_it_is_counted_where_names_decide_who_comes_first() -> None:
+def test_a_difference_is_counted_where_names_decide_the_order() -> None:
     """Both are of the same age, and one finds room."""
     world = World(node("a", cpu="1"), gang("first", 1), gang("second", 1))
     changed = other_names(decide(world.ledger.snapshot()), lambda part: "z" if part == "first" else part)
     assert changed.file.otherwise == 2
 
 
-def test_what_is_decided_by_is_kept() -> None:
+def test_resource_names_and_labels_are_kept_in_an_anonymous_dump() -> None:
     names = Pseudonyms(lambda part: "X", ["example.com/device"])
     reserved = "2026-01-01T00:00:00Z kubernetes.io/hostname=3 example.com/device default/pod:-4"
     assert names(reserved) == reserved
@@ -238,7 +238,7 @@ def edited(**parts: Any) -> bytes:
     ),
     (edited(decisions={"groups": [1]}), "Decisions.groups: invalid value '[1]', which is no dict"),
 )
-def test_what_is_no_dump_is_refused_in_a_sentence(raw: bytes, why: str) -> None:
+def test_bytes_that_are_no_dump_are_refused_in_a_sentence(raw: bytes, why: str) -> None:
     with pytest.raises(InvalidDump) as refused:
         read_dump(raw, "1.2.3")
     assert why in str(refused.value)

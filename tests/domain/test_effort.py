@@ -76,7 +76,7 @@ def calls_in(folder: str, work: Callable[[], object]) -> int:
     return calls
 
 
-def test_what_is_spent_beyond_what_is_allowed_is_too_dear() -> None:
+def test_effort_beyond_the_allowance_is_over_budget() -> None:
     effort = Effort()
     effort.spend(1e12)
     effort.allow(10.0)
@@ -90,14 +90,14 @@ def test_a_group_within_its_budget_starts() -> None:
 
 
 @each_of("", "fifo", "strict")
-def test_a_group_beyond_it_waits_and_holds_up_nobody(of: str) -> None:
+def test_a_group_over_budget_waits_and_blocks_no_other_group(of: str) -> None:
     here = world(dear("g", queue=of, created="2025-01-01"), gang("plain", 3, queue=of)).settle()
     assert (here.verdict("g"), here.reason("g")) == (Verdict.WAITING, Reason.TOO_COMPLEX)
     assert here.verdict("plain") is Verdict.STARTING
     assert not here.plan("g")
 
 
-def test_until_its_turn_it_costs_nothing_and_then_it_may_cost_more() -> None:
+def test_a_group_over_budget_costs_nothing_until_its_next_try() -> None:
     here = world(dear("g")).settle()
     assert looks(here.advance(50.0).settle) == 0
     assert looks(here.add(stranger("event", on="n0", cpu="10m")).settle) == 0
@@ -106,7 +106,7 @@ def test_until_its_turn_it_costs_nothing_and_then_it_may_cost_more() -> None:
     assert here.verdict("g") is Verdict.STARTING
 
 
-def test_one_that_is_too_dear_even_then_is_tried_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_stays_over_budget_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "_MOST_ALONE", 4e3)
     here = world(dear("g")).settle()
     tries = [bool(looks(partial(here.pass_time, 100.0))) for _ in range(12)]
@@ -114,7 +114,7 @@ def test_one_that_is_too_dear_even_then_is_tried_ever_more_seldom(monkeypatch: p
     assert sum(tries[:6]) > sum(tries[6:]) > 0
 
 
-def test_the_groups_of_a_namespace_share_what_may_be_spent() -> None:
+def test_the_groups_of_a_namespace_share_one_budget_of_effort() -> None:
     """Bound the work for any number of groups: together they cost no more than a few."""
     few, many = (world(*(dear(f"g{n}") for n in range(count))) for count in (3, 30))
     assert looks(many.settle) <= 2 * looks(few.settle)
@@ -178,7 +178,7 @@ def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
     assert calls(16) < 2 * calls(1)
 
 
-def test_what_one_namespace_may_not_do_is_not_lacking_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_over_budget_in_one_namespace_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many terms select many pods with labels of their own: none of them is compared."""
     monkeypatch.setattr(cycles, "_MOST_IN_COMMON", 1e3)
     monkeypatch.setattr(cycles, "_LEAST", 4e3)
@@ -190,7 +190,7 @@ def test_what_one_namespace_may_not_do_is_not_lacking_elsewhere(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("side", ["pod_affinity", "pod_anti_affinity"])
-def test_what_is_done_for_terms_is_spent(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_for_affinity_terms_counts_as_effort(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     sides: list[dict[str, Any]] = [{side: terms_on(f"g{n}", 64)} for n in range(20)]
     gangs = (gang(f"g{n}", 3, labels={"z": "u"}, affinity=Affinity(**each)) for n, each in enumerate(sides))
@@ -200,7 +200,7 @@ def test_what_is_done_for_terms_is_spent(side: str, monkeypatch: pytest.MonkeyPa
     assert calls < found[0].memory.evaluated.cycle.effort_spent
 
 
-def test_what_is_on_its_way_is_no_more_work_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_effort_of_one_evaluation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans are kept in one go: pods with labels of their own may then be compared with many terms."""
     monkeypatch.setattr(plans, "_MOST_AT_ONCE", 6e3)
     here = world(gang("g", 0, 40), *(pod(f"g-{n}", "g", cpu=f"{n + 1}m", labels=own(n)) for n in range(40)))
@@ -227,7 +227,7 @@ def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
 
 
 @pytest.mark.parametrize(("mentioned", "comparisons"), [("app", 10), ("index", 701)])
-def test_terms_of_one_tenant_do_not_make_large_gangs_of_others_too_dear(
+def test_terms_of_one_tenant_do_not_bring_gangs_of_others_over_budget(
     mentioned: str, comparisons: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pods that differ in labels that no term mentions, as those of an Indexed Job, are compared once."""
@@ -267,7 +267,7 @@ def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: 
     assert here.reason("g3") is Reason.TOO_COMPLEX
 
 
-def test_to_explain_one_of_many_that_are_dear_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explaining_one_of_many_expensive_groups_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find the number of nodes that a group needs without evaluating the others again."""
     monkeypatch.setattr(cycles, "_MOST", 1e6)
     monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 1e7)
@@ -283,7 +283,7 @@ def test_to_explain_one_of_many_that_are_dear_costs_no_more(monkeypatch: pytest.
     assert looks(lambda: explained(many)) <= 2 * looks(lambda: explained(few))
 
 
-def test_it_is_decided_the_same_from_nothing() -> None:
+def test_decisions_on_groups_over_budget_do_not_depend_on_memory() -> None:
     here = world(dear("g"), gang("plain", 3)).settle()
     for _ in range(8):
         snapshot = here.advance(20.0).ledger.snapshot()

@@ -92,7 +92,7 @@ def test_pods_that_are_going_are_named_before_others(after: float, going: str) -
     assert change(world, "d").text == f"once pod team/s ({going.format(at=at).removeprefix('1 ')}) ends"
 
 
-def test_a_group_in_the_way() -> None:
+def test_a_holding_group_is_named() -> None:
     world = small().add(one("a", "3", "2026-01-01")).start("a").add(one("b", "2", "2026-01-02")).settle()
     assert world.reason("b") is Reason.NO_ROOM
     shown = why(world, "b")
@@ -115,7 +115,7 @@ def test_a_group_that_muster_made_is_called_by_its_owner() -> None:
     assert change(world, "b") == StartChange("once team/job/train (1 pod) ends", ends=ends)
 
 
-def test_a_pod_of_others_in_the_way() -> None:
+def test_a_holding_pod_of_another_scheduler_is_named() -> None:
     world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
     assert [(holder.name, holder.queue) for holder in why(world, "b").holders] == [("team/s", "")]
     assert change(world, "b") == StartChange("once pod team/s ends", ends=("team/s",))
@@ -133,7 +133,7 @@ def test_pods_that_are_there_to_stay_are_not_waited_for() -> None:
     assert (ends("1"), ends("3"), ends("4")) == (("team/a",), ("team/a", "team/s"), ())
 
 
-def test_only_those_that_are_needed_end() -> None:
+def test_only_needed_groups_are_suggested_to_end() -> None:
     world = small(cpu="8").add(one("a", "2"), one("b", "3"), one("c", "3")).start("a", "b", "c")
     world.add(one("d", "6")).settle()
     found = change(world, "d")
@@ -141,7 +141,7 @@ def test_only_those_that_are_needed_end() -> None:
     assert end(world, *found.ends).verdict("d") is STARTS
 
 
-def test_those_on_the_nodes_that_are_reserved_for_it_end() -> None:
+def test_groups_on_nodes_reserved_for_the_group_are_suggested_to_end() -> None:
     """Others are as good; but the same message names these nodes."""
     world = World(*nodes("k", "l", "m", "n", cpu="4"), queue("q", preemption=NEVER))
     for number, name in enumerate("yzab"):
@@ -156,7 +156,7 @@ def test_those_on_the_nodes_that_are_reserved_for_it_end() -> None:
     assert end(world, *found.ends).verdict("wide") is STARTS
 
 
-def test_a_node_more_where_nobody_could_leave() -> None:
+def test_one_more_node_is_suggested_where_no_group_can_be_evicted() -> None:
     world = (
         World(*nodes("n", "m", cpu="4"), queue("q", preemption=NEVER)).add(one("b", "3", members=4)).settle()
     )
@@ -211,7 +211,7 @@ def test_a_smaller_request_makes_the_group_that_muster_writes_smaller() -> None:
     assert (found.then, "cpu 3 per member" in found.text) == ("QueueCeiling", True)
 
 
-def test_it_does_not_make_one_of_others_smaller() -> None:
+def test_a_smaller_minimum_is_not_suggested_for_a_podgroup_of_a_user() -> None:
     world = too_large(made_by_muster=False)
     assert world.reason("podgroup-uid-web") is Reason.NEVER_FITS
     assert why(world, "podgroup-uid-web").change is None
@@ -239,7 +239,7 @@ def test_a_capability() -> None:
     assert world.verdict("b") is STARTS
 
 
-def test_whose_end_keeps_it_below_the_ceiling() -> None:
+def test_the_end_of_a_group_below_the_ceiling_is_suggested() -> None:
     world = World(node("n", cpu="9"), queue("q", capability={"cpu": "4"})).add(one("a", "3")).start("a")
     world.add(one("b", "2")).settle()
     assert world.reason("b") is Reason.QUEUE_CEILING
@@ -257,7 +257,7 @@ def test_a_limit() -> None:
     assert world.verdict("b") is STARTS
 
 
-def test_who_goes_first() -> None:
+def test_the_group_that_has_to_start_first_is_suggested() -> None:
     world = World(node("n", cpu="4"), queue("q", strategy="fifo", preemption=NEVER)).add(
         stranger("s", on="n")
     )
@@ -272,7 +272,7 @@ def test_who_goes_first() -> None:
 # ---- room that is taken back
 
 
-def test_whose_pods_are_evicted_for_it() -> None:
+def test_groups_whose_pods_are_evicted_are_named() -> None:
     world = World(node("n"), queue("q"), queue("r"))
     world.add(gang("wide", 2, min_member=1, queue="r", created="2026-01-01")).start("wide")
     world.settle().scheduler_takes(*world.plan("wide")).run("wide-0", "wide-1")
@@ -337,7 +337,7 @@ def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
     ),
     (lambda: small(stranger("s", on="n", cpu="3")), 2, ""),  # nobody borrows
 )
-def test_why_what_others_hold_above_their_shares_is_kept_from_it(
+def test_the_explanation_says_why_borrowed_capacity_is_protected(
     world: Callable[[], World], members: int, reserved: str
 ) -> None:
     there = world()
@@ -398,7 +398,7 @@ def test_a_stopped_queue() -> None:
     assert world.add(queue("q")).settle().verdict("b") is STARTS
 
 
-def test_a_selector_that_takes_a_namespace_lets_in_who_goes_first_there() -> None:
+def test_a_selector_that_matches_a_namespace_starts_the_first_group_there() -> None:
     world = World(node("n"), queue("q", namespace_selector=SELECTS_AI, preemption=NEVER))
     world.add(one("first", "3", "2026-01-01"), one("second", "3", "2026-01-02")).settle()
     text = f"with spec.namespaceSelector of queue q selecting namespace {NAMESPACE}"
@@ -408,7 +408,7 @@ def test_a_selector_that_takes_a_namespace_lets_in_who_goes_first_there() -> Non
     assert (world.verdict("first"), world.reason("second")) == (STARTS, Reason.NO_ROOM)
 
 
-def test_a_local_queue_that_is_resumed_lets_in_who_goes_first_there() -> None:
+def test_resuming_a_local_queue_starts_the_first_group_there() -> None:
     world = small(local(policy="Hold"))
     world.add(labelled("first", cpu="3", created="2026-01-01"))
     world.add(labelled("second", cpu="3", created="2026-01-02")).settle()
@@ -431,7 +431,7 @@ def test_a_window_that_is_too_small() -> None:
     assert change(world, "b").text == "with a window of 3 members (--window)"
 
 
-def test_when_it_is_tried_again() -> None:
+def test_the_time_of_the_next_try_is_explained() -> None:
     world = small().add(one("b")).settle()
     world.ungate("b-0").refuse("b-0")
     world.settle().advance(3).settle()
@@ -450,7 +450,7 @@ def test_a_group_that_runs_lacks_nothing() -> None:
     assert explain_group(world.decisions, key("none")) is None
 
 
-def test_of_many_the_largest_are_named() -> None:
+def test_the_largest_of_many_holders_are_named() -> None:
     world = World(node("n", cpu="64"), queue("q", preemption=NEVER))
     world.add(
         *(stranger(f"s{n:02}", on="n", cpu=str(1 + n // 20)) for n in range(30)), one("b", "60")
@@ -461,7 +461,7 @@ def test_of_many_the_largest_are_named() -> None:
     assert end(world, *change(world, "b").ends).verdict("b") is STARTS
 
 
-def test_what_cannot_be_tried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_whose_trial_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
     monkeypatch.setattr("extender.domain.explain.hypotheses.decide", lambda _: 1 / 0)
     shown = why(world, "b")
@@ -478,7 +478,7 @@ sizes = st.lists(st.integers(1, 4), max_size=4)
 @given(
     sizes, sizes, sizes, st.integers(1, 4), st.sampled_from(["", "fifo"]), st.sampled_from([None, "4", "7"])
 )
-def test_whose_end_starts_it_starts_it(
+def test_a_group_whose_end_is_suggested_starts_the_group(
     running: list[int], strange: list[int], ahead: list[int], members: int, strategy: str, most: str | None
 ) -> None:
     capability = {"cpu": most} if most else {}

@@ -129,7 +129,7 @@ def test_a_role_is_never_on_two_flavors(world: World) -> None:
 
 @FEW
 @given(running())
-def test_what_is_told_of_flavors_equals_a_recount(world: World) -> None:
+def test_usage_of_flavors_equals_a_recount(world: World) -> None:
     """Compare the sums to a recount, whichever flavors the group's own queue names."""
     snapshot = world.settle().ledger.snapshot()
     held: Counter[tuple[str, str, str]] = Counter()
@@ -151,7 +151,7 @@ def test_what_is_told_of_flavors_equals_a_recount(world: World) -> None:
 
 @FEW
 @given(running())
-def test_memory_and_what_is_carried_over_change_nothing(world: World) -> None:
+def test_memory_and_carried_decisions_change_no_result(world: World) -> None:
     snapshot = world.ledger.snapshot()
     assert (
         comparable(decide(snapshot))
@@ -162,7 +162,7 @@ def test_memory_and_what_is_carried_over_change_nothing(world: World) -> None:
 
 @FEW
 @given(clusters(), st.lists(st.tuples(st.text(max_size=70), st.text(max_size=9)), max_size=40))
-def test_whatever_an_owner_writes_costs_that_queue_only(world: World, written: list[tuple[str, str]]) -> None:
+def test_hostile_flavors_affect_only_their_queue(world: World, written: list[tuple[str, str]]) -> None:
     """Many flavors, with any names and amounts: its groups wait or start, and so do those of the others."""
     hostile = [QueueFlavor(name, {name: amount}, {"cpu": amount}) for name, amount in written]
     world.add(queue("q1", flavors=hostile)).settle()

@@ -42,7 +42,7 @@ def victims(world: World) -> set[str]:
 # ---- reclaim
 
 
-def test_a_queue_without_flavors_takes_room_back_on_nodes_of_any_flavor() -> None:
+def test_a_queue_without_flavors_reclaims_on_nodes_of_any_flavor() -> None:
     """All of the flavor is due to x, whose gang does not fit there. Each decision says the same."""
     world = World(node("n", cpu="1", labels=on_flavor("a")), node("m", cpu="3"), stranger("s", on="n"))
     world.add(queue("x", flavors=(flavor("a", deserved={"cpu": "1"}),)), gang("x", 1, queue="x", cpu="2"))
@@ -52,7 +52,7 @@ def test_a_queue_without_flavors_takes_room_back_on_nodes_of_any_flavor() -> Non
 
 
 @each_of(True, False)
-def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> None:
+def test_the_deserved_amount_of_a_flavor_is_reclaimed(y_names_it: bool) -> None:
     """Take the flavor back from y, which holds all 16 H100, 8 of them x's.
 
     There is more than enough of another kind, which x may not use.
@@ -73,7 +73,7 @@ def test_what_a_queue_deserves_of_a_flavor_is_taken_back(y_names_it: bool) -> No
     assert not world.decisions.evictions
 
 
-def test_who_is_above_its_share_of_other_nodes_only_gives_nothing_of_a_flavor() -> None:
+def test_a_queue_above_its_share_on_other_nodes_gives_back_nothing_of_a_flavor() -> None:
     """Y holds its 8 H100, and more than its half of all GPUs on other nodes."""
     world = World(*machines("h100", 2), *machines("a100", 2))
     x, y = (queue(name, flavors=[gpus("h100", deserved=8), gpus("a100")]) for name in "xy")
@@ -110,7 +110,7 @@ def test_each_role_takes_back_of_a_flavor_of_its_own() -> None:
     }
 
 
-def test_what_is_deserved_of_a_later_flavor_comes_before_what_is_borrowed() -> None:
+def test_the_deserved_amount_of_a_later_flavor_comes_before_a_borrowed_one() -> None:
     """Select deserved flavors first, then that of which the nearest queue lends.
 
     x has used its H100, its parent has some, root has A100.
@@ -179,7 +179,7 @@ def test_a_wider_flavor_of_a_parent_binds_a_narrower_one() -> None:
     assert starts(world, "a", "b") == [True, False]
 
 
-def test_within_one_parent_a_flavor_is_lent_and_taken_back() -> None:
+def test_within_one_parent_a_flavor_is_lent_and_reclaimed() -> None:
     """B lends a what it deserves of the flavor; c, which is not below p, takes nothing of it."""
     world = World(*machines("h100", 2))
     world.add(queue("p", flavors=[gpus("h100", deserved=8)]))
@@ -192,7 +192,7 @@ def test_within_one_parent_a_flavor_is_lent_and_taken_back() -> None:
     assert victims(world) in ({"a0"}, {"a1"})
 
 
-def test_what_may_be_borrowed_and_lent_of_a_flavor_is_bounded() -> None:
+def test_borrowing_and_lending_of_a_flavor_are_limited() -> None:
     world = World(*machines("h100", 2))
     world.add(queue("x", flavors=[gpus("h100", deserved=8, lending_limit=4)]))
     world.add(queue("y", flavors=[gpus("h100", deserved=8, borrowing_limit=2)]))
@@ -206,7 +206,7 @@ def test_what_may_be_borrowed_and_lent_of_a_flavor_is_bounded() -> None:
 # ---- what a flavor is
 
 
-def test_the_same_labels_are_one_flavor_whatever_it_is_called() -> None:
+def test_equal_labels_are_one_flavor_under_any_name() -> None:
     world = World(*machines("h100", 1))
     world.add(queue("x", flavors=[gpus("h100", deserved=4)]))
     world.add(queue("y", flavors=[QueueFlavor("hopper", on_flavor("h100"))]))
@@ -215,7 +215,7 @@ def test_the_same_labels_are_one_flavor_whatever_it_is_called() -> None:
     assert world.queue("y").flavors["hopper"].borrowed == {GPU: 4}
 
 
-def test_the_same_name_with_other_labels_is_another_flavor() -> None:
+def test_one_name_with_different_labels_is_two_flavors() -> None:
     world = World(*machines("h100", 1), *machines("a100", 1))
     world.add(queue("x", flavors=[QueueFlavor("fast", on_flavor("h100"), {GPU: "4"})], created="2025-01-01"))
     world.add(queue("y", flavors=[QueueFlavor("fast", on_flavor("a100"), {GPU: "4"})], created="2026-01-01"))
@@ -225,7 +225,7 @@ def test_the_same_name_with_other_labels_is_another_flavor() -> None:
         assert world.queue(name).flavors["fast"].allocated[GPU] == 4
 
 
-def test_of_too_many_flavors_those_of_the_newest_queues_are_refused() -> None:
+def test_too_many_flavors_are_refused_for_the_newest_queues() -> None:
     world = World(*machines("h100", 1))
     for n in range(MOST_POOLS // 16 + 1):
         flavors = [flavor(f"f{n}-{m}") for m in range(15)] + [gpus("h100")]

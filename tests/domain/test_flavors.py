@@ -46,13 +46,13 @@ def test_the_first_flavor_that_takes_the_group_is_used() -> None:
     assert nodes_of(world, "g") == {"spot"}
 
 
-def test_where_the_amount_of_the_first_is_used_up_the_next_one_is() -> None:
+def test_the_next_flavor_is_used_when_the_amount_of_the_first_is() -> None:
     world = cluster().add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     world.add(gang("b", 2, queue="q", created="2026-01-02")).settle()
     assert nodes_of(world, "b") == {"ondemand"}
 
 
-def test_where_its_nodes_are_full_the_next_one_is() -> None:
+def test_the_next_flavor_is_used_when_the_nodes_of_the_first_are_full() -> None:
     world = cluster(spot="1").add(gang("g", 2, queue="q")).settle()
     assert nodes_of(world, "g") == {"ondemand"}
 
@@ -92,7 +92,7 @@ def test_an_earlier_role_makes_way_for_a_later_one() -> None:
     }
 
 
-def test_roles_take_what_earlier_roles_left() -> None:
+def test_roles_get_the_capacity_that_earlier_roles_left() -> None:
     world = cluster().add(*with_roles(driver=3, worker=2)).settle()
     assert world.plan("g") == {
         "driver-0": "spot",
@@ -146,7 +146,7 @@ def tried(world: World) -> list[tuple[str, str]]:
     return re.findall(r"flavor (\w+): (\w+) \(", world.detail("g"))
 
 
-def test_the_reason_names_what_was_tried() -> None:
+def test_the_reason_names_the_flavors_that_were_tried() -> None:
     world = cluster(spot="1", ondemand="3").add(gang("a", 1, queue="q")).start("a")
     world.add(gang("g", 3, queue="q")).settle()
     assert world.reason("g") is Reason.NEVER_FITS
@@ -155,7 +155,7 @@ def test_the_reason_names_what_was_tried() -> None:
     assert not world.decision("g").exceeds_queue
 
 
-def test_of_several_reasons_the_nearest_to_a_start_counts() -> None:
+def test_the_reason_nearest_to_a_start_counts_among_flavors() -> None:
     world = cluster(spot="4", ondemand="3").add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     world.add(gang("b", 2, queue="q")).start("b").add(queue("r"))
     world.add(queue("q", flavors=(flavor("spot"), ONDEMAND)), gang("g", 2, queue="q")).settle()
@@ -181,7 +181,7 @@ def test_amounts_alone_exceed_the_queue() -> None:
     assert world.decision("g").exceeds_queue
 
 
-def test_equal_groups_with_other_roles_are_judged_alone() -> None:
+def test_equal_groups_with_other_roles_are_evaluated_alone() -> None:
     """Evaluate them alone: four members of one role fit on no flavor, but four of two roles do."""
     world = cluster(flavor("spot", {"cpu": "3"}), flavor("ondemand", {"cpu": "3"}))
     world.add(gang("a", 4, queue="q", created="2026-01-01"))
@@ -199,7 +199,7 @@ def test_amounts_bind_per_queue() -> None:
     assert [nodes_of(world, "a"), nodes_of(world, "b")] == [{"spot"}, {"spot"}]
 
 
-def test_what_is_above_the_deserved_amount_of_a_flavor_is_lent() -> None:
+def test_usage_above_the_deserved_amount_of_a_flavor_is_borrowed() -> None:
     """R has a claim on the last two cpus of spot; what q may hold there of its own is used up."""
     world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="5").add(stranger("s", on="spot"))
     world.add(queue("r", flavors=(flavor("spot", deserved={"cpu": "3"}),)))
@@ -220,7 +220,7 @@ def test_which_flavor_is_held_follows_from_the_labels_of_the_node() -> None:
     assert held(world.settle()) == {"spot": {}, "ondemand": {}}
 
 
-def test_a_pod_on_its_way_out_still_holds_its_flavor() -> None:
+def test_a_terminating_pod_still_holds_its_flavor() -> None:
     world = cluster().add(gang("a", 3, queue="q")).start("a")
     world.mark_deleted("a-0")
     assert held(world.settle())["spot"]["cpu"] == 3000
@@ -254,7 +254,7 @@ def test_no_bind_call_is_held_on_another_flavor() -> None:
     assert world.stage("g-0") is ClaimStage.ANSWERED
 
 
-def test_a_plan_on_a_node_that_left_the_flavor_is_made_anew() -> None:
+def test_a_plan_on_a_node_that_left_the_flavor_is_made_again() -> None:
     world = cluster().add(gang("g", 2, queue="q")).settle()
     world.add(node("spot", cpu="8")).settle()
     assert nodes_of(world, "g") == {"ondemand"}
@@ -283,7 +283,7 @@ def test_replacements_take_the_flavor_of_their_role() -> None:
     assert world.plan("g") == {"g-9": "spot-2"}
 
 
-def test_replacements_do_not_go_to_another_flavor_that_has_room_by_now() -> None:
+def test_replacements_do_not_go_to_another_flavor_that_has_free_capacity_by_now() -> None:
     """G came to ondemand because spot was full; now it is not."""
     world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="3")
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a").add(gang("g", 2, queue="q")).start(
@@ -309,7 +309,7 @@ def test_elastic_members_take_the_flavor_of_the_others_within_its_amount() -> No
     ]
 
 
-def test_room_that_is_kept_on_other_nodes_is_not_what_elastic_members_lack() -> None:
+def test_capacity_reserved_on_other_nodes_is_no_reason_for_elastic_members() -> None:
     world = cluster(flavor("spot"), spot="2", ondemand="4").add(queue("r"), stranger("s", on="ondemand"))
     world.add(gang("g", 4, min_member=2, queue="q")).start("g")
     claimant = gang("claimant", 4, queue="r", selector=on_flavor("ondemand"))
@@ -324,7 +324,7 @@ def test_elastic_members_beyond_what_the_queue_deserves_of_a_flavor_come_last() 
     assert len(world.plan("g")) == 2
 
 
-def test_room_that_comes_is_seen() -> None:
+def test_freed_capacity_of_a_flavor_is_noticed() -> None:
     """Nothing is notes over that depended on the room of several flavors."""
     world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="2")
     world.add(gang("a", 2, queue="q")).start("a").add(gang("b", 2, queue="q")).start("b")
@@ -353,7 +353,7 @@ def test_faults(flavors: list[QueueFlavor], fault: str) -> None:
     assert [world.reason("g"), world.detail("g")] == [Reason.INVALID_SPEC, record.fault]
 
 
-def test_the_webhook_names_the_field_of_an_amount_that_is_none() -> None:
+def test_the_webhook_names_the_field_of_an_invalid_amount() -> None:
     world = World(queue("root"))
     written = queue("q", flavors=[SPOT, flavor("f", {"cpu": "a lot"}, {"cpu": "-1"})])
     faults = review_queue(written, None, world.ledger.queues.tree(), 5)
@@ -368,6 +368,6 @@ def test_amounts_below_zero_take_nothing() -> None:
     assert world.reason("g") is Reason.NEVER_FITS
 
 
-def test_what_is_written_in_another_order_is_tried_in_that_order() -> None:
+def test_flavors_are_tried_in_the_order_of_the_queue() -> None:
     world = cluster(ONDEMAND, SPOT).add(gang("g", 2, queue="q")).settle()
     assert nodes_of(world, "g") == {"ondemand"}

@@ -58,7 +58,7 @@ def test_a_declared_end_gives_an_interval_about_it() -> None:
     assert 3700 < found.p90 - world.now < 4300
 
 
-def test_the_same_is_foretold_each_time() -> None:
+def test_a_forecast_is_deterministic() -> None:
     world = one_node(run_time="1h").add(waits()).settle()
     assert foretold(world) == foretold(world)
 
@@ -81,7 +81,7 @@ def test_a_learnt_end_gives_a_wider_one() -> None:
     assert found.p90 > found.p50 + 200
 
 
-def test_a_limit_of_kubernetes_is_an_end_that_nobody_outruns() -> None:
+def test_an_active_deadline_of_kubernetes_is_a_certain_end() -> None:
     found = foretold(world := one_node(run_limit=600).add(waits()).settle())["waits"]
     assert (found.method, found.is_known) == (Method.DECLARED, True)
     assert found.p50 <= found.p90 <= world.now + 601
@@ -96,33 +96,33 @@ def test_a_start_for_which_others_are_evicted_says_so() -> None:
     assert (found.method, found.is_known) == (Method.RECLAIM, True)
 
 
-def test_what_has_no_known_end_is_named_and_what_to_declare() -> None:
+def test_the_cause_of_an_unknown_start_names_the_group_and_the_annotation() -> None:
     world = one_node().add(waits(), waits("next", day=3)).settle()
     says = "team/runs of queue q has no known end (annotation kube-muster.io/run-time)"
     assert {name: it.unknown for name, it in foretold(world).items()} == {"waits": says, "next": says}
     assert foretold(world)["waits"].p90 == inf
 
 
-def test_no_stop_is_made_for_each_of_many_that_wait_for_the_same() -> None:
+def test_a_forecast_has_few_stops_for_many_groups_with_equal_waits() -> None:
     """Limit the stops: after the first one, the cost of a cycle is known."""
     world = one_node().add(*(waits(f"w{n:02}") for n in range(20))).settle()
     assert len(list(forecasts(world.decisions))) < 20
 
 
-def test_who_waits_behind_others_waits_for_what_they_wait_for() -> None:
+def test_the_start_of_a_blocked_group_depends_on_that_of_its_blockers() -> None:
     """Wait in a strict queue, although the small group would fit now."""
     world = one_node("fifo").add(waits(), waits("small", cpu="1", day=3)).settle()
     assert foretold(world)["small"].unknown == foretold(world)["waits"].unknown != ""
 
 
-def test_who_starts_before_and_says_nothing_is_named_as_well() -> None:
+def test_an_earlier_group_without_a_run_time_is_named_as_well() -> None:
     world = one_node(run_time="1h").add(waits(cpu="4"), waits("next", cpu="4", day=3)).settle()
     found = foretold(world)
     assert found["waits"].is_known
     assert found["next"].unknown.startswith("team/waits of queue q ")
 
 
-def test_what_is_further_ahead_than_is_worked_out() -> None:
+def test_a_start_beyond_the_limit_of_cycles_is_unknown() -> None:
     world = one_node(run_time="1h")
     world.add(*(waits(f"w{day}", cpu="4", day=day, run_time="1h") for day in (2, 3, 4))).settle()
     found = foretold(world, cycles=6)
@@ -131,7 +131,7 @@ def test_what_is_further_ahead_than_is_worked_out() -> None:
     assert foretold(world)["w4"].is_known
 
 
-def test_what_no_end_of_others_would_start() -> None:
+def test_a_start_that_no_end_allows_is_unknown() -> None:
     world = one_node(run_time="1h").add(waits(cpu="5")).settle()
     says = f"nothing that is expected to happen starts it: {Reason.NEVER_FITS.meaning}"
     assert foretold(world)["waits"].unknown == says
@@ -163,7 +163,7 @@ def test_estimates_that_miss_are_corrected_until_four_of_five_are_right() -> Non
     assert calibration.applied(group, replace(reported, method=Method.DECLARED)).p50 == 100.0
 
 
-def test_who_declares_too_much_moves_the_estimates_of_no_other_namespace() -> None:
+def test_wrong_declarations_in_one_namespace_change_no_estimates_of_others() -> None:
     reported, honest = ExpectedStart(0.0, 90.0, 100.0, 110.0), [GroupKey(f"{name}/g") for name in "abc"]
     calibration, new = Calibration(), GroupKey("new/g")
     for number in range(100):
@@ -186,9 +186,7 @@ def test_calibration_remembers_few_namespaces() -> None:
 
 
 @pytest.mark.parametrize("kinds", [1, 12])
-def test_a_queue_in_which_very_many_wait_holds_up_no_estimates_of_others(
-    kinds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_queue_delays_no_estimates_of_others(kinds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimate other queues; groups too far back in the large one get no estimate."""
     most = {1: "_MOST_PLACES", 12: "_MOST_KINDS"}[kinds]
     monkeypatch.setattr(forecast, most, 4)

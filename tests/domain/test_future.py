@@ -91,14 +91,14 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
 
 
 @each_of({"labels": {"app": "x"}, "affinity": apart(app="x")}, {"host_port": 80})
-def test_what_kept_others_off_a_node_goes_with_it(more: dict[str, Any]) -> None:
+def test_anti_affinity_of_an_ended_pod_ends_with_it(more: dict[str, Any]) -> None:
     world = World(node("n"), queue("q"))
     world.add(gang("runs", 1, queue="q", run_time="10m", created="2026-01-01", **more)).start("runs")
     world.add(gang("waits", 1, queue="q", run_time="10m", created="2026-01-02", **more)).settle()
     assert played(world)[key("waits")] == pytest.approx(600, abs=5)
 
 
-def test_what_nobody_knows_the_end_of_never_ends() -> None:
+def test_a_group_without_a_known_end_never_ends() -> None:
     world = World(node("n"), queue("q", preemption=NEVER))
     world.add(gang("runs", 1, queue="q", cpu="3")).start("runs")
     world.add(gang("waits", 1, queue="q", cpu="2"), gang("fits", 1, queue="q", cpu="1")).settle()

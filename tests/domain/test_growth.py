@@ -29,7 +29,7 @@ def raised(world: World, needed: int) -> World:
     return world
 
 
-def test_growth_waits_for_room_that_another_queue_has_a_claim_on() -> None:
+def test_growth_waits_for_capacity_that_another_queue_has_a_claim_on() -> None:
     """Both queues deserve 4 of 8 cpus: q holds its 4, and r's gang of 4 lacks the one of another pod."""
     world = standing(4, 4, queue("r"), stranger("s", on="n"))
     world.add(gang("claimant", 4, queue="r"))
@@ -52,7 +52,7 @@ def test_growth_comes_after_gangs_that_wait() -> None:
 
 
 @each_of(8, 2**31 - 1)
-def test_growth_waits_while_the_queue_takes_nobody_in(minMember: int) -> None:
+def test_growth_waits_while_the_queue_accepts_no_pods(minMember: int) -> None:
     world = standing(1, 7)
     world.ledger.intake.drop_queue("q")
     assert world.add(group("g", minMember, "q")).settle().plan("g") == {}
@@ -75,7 +75,7 @@ def test_a_lost_member_that_its_queue_may_not_hold_any_more_waits_for_the_ceilin
     assert world.figures("g") == ["2", "1", "2"]
 
 
-def test_who_grew_and_stands_whole_again_has_its_losses_of_those_replaced() -> None:
+def test_a_grown_group_that_runs_fully_again_gets_its_lost_members_replaced() -> None:
     world = raised(standing(1, 3), 4).start("g").add(gang("gang", 5, queue="q", created="2026-02-01"))
     world.settle().delete(*names("g", 3)).add([pod(f"h-{n}", "g") for n in range(3)]).settle()
     assert len(world.plan("g")) == 3
@@ -88,7 +88,7 @@ def test_a_smaller_minmember_that_is_raised_again_is_growth_as_well() -> None:
     assert world.plan("g") == {}
 
 
-def test_roles_that_nobody_had_are_growth() -> None:
+def test_new_roles_are_growth() -> None:
     world = World(node("n", cpu="8"), SHARED, gang("g", 2, queue="q")).start("g")
     world.add(gang("gang", 5, queue="q"), pod("d-0", "g", role="d"), pod("d-1", "g", role="d"))
     world.add(group("g", 2, "q", roles={"d": 2})).settle()
@@ -104,7 +104,7 @@ def test_a_lost_driver_is_replaced_although_a_worker_is_there_in_its_place() -> 
 
 
 @each_of((1, 0), (3, 2))
-def test_what_it_stood_whole_with_outlives_a_restart(recorded: int, replaced: int) -> None:
+def test_the_size_of_the_last_full_run_outlives_a_restart(recorded: int, replaced: int) -> None:
     plain = group("g", 6, "q", phase="Running")
     conditions = [whole_condition("uid-g", recorded)]
     flagged = replace(plain, status=replace(plain.status, conditions=conditions))

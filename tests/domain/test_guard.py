@@ -68,7 +68,7 @@ def decision_of(decisions: Decisions, name: str) -> GroupDecision:
         {"queue": None},
     ],
 )
-def test_a_group_that_cannot_be_judged_waits_and_nobody_else_notices(
+def test_a_group_that_raises_an_error_waits_and_others_are_decided(
     world: World, fields: dict[str, Any]
 ) -> None:
     snapshot = world.ledger.snapshot()
@@ -90,7 +90,7 @@ def test_the_fault_is_named() -> None:
 
 
 @pytest.mark.parametrize("members", [1, 2])
-def test_what_a_group_took_before_it_failed_is_given_back(
+def test_capacity_that_a_group_took_before_an_error_is_freed(
     monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
     """The share is counted after the room was taken, and there it raises."""

@@ -48,7 +48,7 @@ def reserved(way: str = "capability", run_time: str = "1h") -> World:
 
 
 @each_of(*WAYS)
-def test_what_falls_free_below_a_ceiling_is_kept_for_who_waited_too_long(way: str) -> None:
+def test_headroom_freed_below_a_ceiling_is_reserved_for_the_group_that_waited_too_long(way: str) -> None:
     world = full(way)
     world.pass_time(PATIENCE - 2.0)
     assert (world.reason("big"), world.decision("big").reservation) == (Reason.QUEUE_CEILING, None)
@@ -62,7 +62,9 @@ def test_what_falls_free_below_a_ceiling_is_kept_for_who_waited_too_long(way: st
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("run_time", "verdict"), [("40m", STARTS), ("55m", WAITS), ("", WAITS)])
-def test_who_ends_before_it_starts_may_go_first(way: str, run_time: str, verdict: Verdict) -> None:
+def test_a_group_that_ends_before_the_reserved_start_may_start_first(
+    way: str, run_time: str, verdict: Verdict
+) -> None:
     world = end(job(reserved(way), "late", run_time=run_time), "small0")
     assert world.verdict("late") is verdict
 
@@ -72,7 +74,7 @@ def test_two_that_go_first_do_not_take_the_same_headroom_twice() -> None:
     assert sorted(end(world, "small0").verdicts("one", "two")) == [STARTS, WAITS]
 
 
-def test_what_it_will_not_need_is_everybodys() -> None:
+def test_headroom_that_the_group_will_not_need_is_free() -> None:
     """Three of four end before it starts, and it needs two."""
     world = World(node("n0", cpu="8"), queue("q", capability=FOUR))
     for n, run_time in enumerate(("1h", "1h", "2h", "1h")):
@@ -81,7 +83,7 @@ def test_what_it_will_not_need_is_everybodys() -> None:
     assert end(job(world, "late"), "small2").verdict("late") is STARTS
 
 
-def test_what_it_says_names_the_queue_the_nodes_and_the_moment() -> None:
+def test_the_message_of_a_headroom_reservation_names_the_queue_the_nodes_and_the_timestamp() -> None:
     world = full()
     came = world.now
     world.pass_time(PATIENCE + 1.0)
@@ -92,13 +94,13 @@ def test_what_it_says_names_the_queue_the_nodes_and_the_moment() -> None:
     assert world.detail("big").endswith(timestamp(came + 3600.0))
 
 
-def test_nodes_are_not_idle_for_who_lacks_headroom_nobody_knows_how_long() -> None:
+def test_nodes_are_not_reserved_for_groups_that_lack_headroom_of_unknown_duration() -> None:
     """A queue of services never gets it: other queues have all the room."""
     world = reserved(run_time="")
     assert job(world, "other", 12, queue="r").settle().verdict("other") is STARTS
 
 
-def test_headroom_is_kept_and_lent_by_turns_where_nobody_knows_how_long() -> None:
+def test_headroom_is_reserved_and_lent_by_turns_where_run_times_are_unknown() -> None:
     world = end(job(reserved(run_time=""), "late"), "small0")
     assert world.reason("late") is Reason.RESERVED
     world.pass_time(LIMITS.capacity_reserved + 1.0)
@@ -114,14 +116,14 @@ def borrowers() -> World:
     return job(world, "big", 2).settle()
 
 
-def test_who_is_within_its_share_claims_what_borrowers_leave_below_a_ceiling() -> None:
+def test_a_queue_within_its_share_claims_what_borrowers_leave_below_a_ceiling() -> None:
     world = end(job(borrowers(), "more", queue="rich"), "small0")
     assert (world.reason("big"), world.reason("more")) == (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
     assert world.detail("more") == "groups in q have a claim on what the ceiling leaves"
     assert end(world, "small1").verdict("big") is STARTS
 
 
-def test_such_a_claim_is_kept_and_lent_by_turns() -> None:
+def test_a_claim_on_borrowed_headroom_is_reserved_and_lent_by_turns() -> None:
     world = borrowers()
     world.add(queue("q", parent="p", reserve_after="24h"))
     end(job(world, "more", queue="rich"), "small0")
@@ -130,7 +132,7 @@ def test_such_a_claim_is_kept_and_lent_by_turns() -> None:
     assert world.verdict("more") is STARTS
 
 
-def test_a_holder_takes_room_back_at_a_ceiling_with_what_is_kept_for_it() -> None:
+def test_the_owner_of_a_reservation_reclaims_at_a_ceiling_with_what_is_reserved_for_it() -> None:
     """Its queue is within its share: two of the four borrowed go, one has ended by itself."""
     world = borrowers()
     world.pass_time(PATIENCE + 1.0)

@@ -140,7 +140,7 @@ def test_a_group_that_runs_counts_up_to_now() -> None:
     assert figures(scribe.report(since=scribe.now - HOUR)) == {"default": (0, 3.0)}
 
 
-def test_each_reason_of_a_wait_is_told_and_what_was_up_to_its_owner_is_none() -> None:
+def test_each_reason_of_a_wait_has_a_cause_and_those_of_the_owner_have_none() -> None:
     scribe = Scribe(World(node("a"))).add(gang("g", 1, min_member=2)).after(100)
     assert scribe.report().total.waiting == 0
     scribe.add(pod("g-1", "g", cpu="9")).after(50)
@@ -188,7 +188,7 @@ def borrowed() -> Scribe:
     return scribe.after(HOUR).add(gang("x", 1, queue="a"))
 
 
-def test_an_eviction_says_for_whom_and_what_is_lost() -> None:
+def test_an_eviction_record_names_the_claimant_and_the_loss() -> None:
     scribe = borrowed()
     (victim,) = scribe.world.decisions.evictions.values()
     assert not scribe.all_of(Evicted)  # it is only to be
@@ -210,7 +210,7 @@ def test_a_pod_that_stays_after_all_was_not_evicted() -> None:
     assert not scribe.all_of(Evicted)
 
 
-def test_a_group_that_was_evicted_waits_anew() -> None:
+def test_an_evicted_group_waits_again() -> None:
     scribe = borrowed()
     (victim,) = scribe.world.decisions.evictions.values()
     scribe.delete(victim.victim.name).start("x").after(60)
@@ -220,7 +220,7 @@ def test_a_group_that_was_evicted_waits_anew() -> None:
     assert waits[1].at(scribe.now).seconds == 40  # before that it lacked a pod
 
 
-def test_members_of_a_start_that_failed_are_evicted_for_nobody() -> None:
+def test_members_of_a_failed_start_are_evicted_for_no_group() -> None:
     scribe = Scribe(World(node("a"), gang("g", 2)))
     scribe.look().world.scheduler_takes("g-0")
     scribe.world.bind("g-0", "a")
@@ -269,7 +269,7 @@ def test_a_running_group_is_taken_from_its_objects_if_nothing_is_known_of_it() -
     assert scribe.look().records == before  # the same once more
 
 
-def test_a_wait_that_was_seen_counts_and_not_what_objects_say() -> None:
+def test_an_observed_wait_counts_and_not_timestamps_of_objects() -> None:
     scribe = Scribe(World(node("a"))).add(gang("g", 2, created=timestamp(0))).after(60).start("g")
     (wait,) = scribe.all_of(Wait)
     scribe.restart()
@@ -277,7 +277,7 @@ def test_a_wait_that_was_seen_counts_and_not_what_objects_say() -> None:
 
 
 @each_of("gone", "smaller", "another", "back")
-def test_what_changed_while_nobody_looked_changed_when_it_was_seen_last(change: str) -> None:
+def test_changes_during_a_restart_are_dated_by_the_last_observation(change: str) -> None:
     scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 2, created=timestamp(1000)))
     scribe.start("g").after(HOUR)
     scribe.restart()
@@ -336,7 +336,7 @@ def take(world: World, step: tuple[str, int, int]) -> None:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(steps)
-def test_sums_are_what_was_held_whenever_the_process_was_restarted(
+def test_sums_equal_the_usage_whenever_the_process_was_restarted(
     course: list[tuple[str, int, int]],
 ) -> None:
     world = World(node("n", cpu="6"), queue("a"), queue("b")).settle()
@@ -378,7 +378,7 @@ calm_steps = st.lists(
 
 @settings(max_examples=examples(30), deadline=None)
 @given(calm_steps)
-def test_what_a_crash_lost_is_taken_from_the_objects_once(course: list[tuple[str, int, int]]) -> None:
+def test_records_lost_in_a_crash_are_restored_from_objects_once(course: list[tuple[str, int, int]]) -> None:
     """Restore records from objects that still exist."""
     world = World(node("n", cpu="6"), queue("a"), queue("b")).settle()
     steady, crashed = Scribe(world).look(), Scribe(world).look()
@@ -421,7 +421,7 @@ records = st.lists(
 
 
 @given(records, instants, instants)
-def test_rows_add_up_to_the_total_whoever_they_are_of(found: list[Any], one: float, other: float) -> None:
+def test_the_rows_add_up_to_the_total_for_each_grouping(found: list[Any], one: float, other: float) -> None:
     since, until = sorted((one, other))
     totals = []
     for by in By:

@@ -92,7 +92,7 @@ def never_faulty(world: World) -> None:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(world=clusters(), seconds=st.sampled_from([1.0, 20.0, 400.0]), data=st.data())
-def test_no_round_raises(world: World, seconds: float, data: st.DataObject) -> None:
+def test_no_cycle_raises(world: World, seconds: float, data: st.DataObject) -> None:
     never_faulty(world.settle())
     for name in list(world.pods):
         if data.draw(st.booleans()):

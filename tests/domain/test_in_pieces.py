@@ -37,7 +37,7 @@ def arrives(world: World, *bound: str) -> World:
 
 
 @each_of(*OBSTACLES)
-def test_what_was_bound_late_is_undone_whatever_keeps_the_rest_waiting(reason: Reason) -> None:
+def test_a_member_bound_late_is_undone_whatever_keeps_the_rest_waiting(reason: Reason) -> None:
     world = on_the_way()
     OBSTACLES[reason](world)
     arrives(world.settle(), "g-0")
@@ -52,7 +52,7 @@ def test_what_was_bound_late_is_undone_whatever_keeps_the_rest_waiting(reason: R
     assert world.reason("g") is reason
 
 
-def test_one_that_has_done_its_work_does_not_hide_those_that_were_bound_late() -> None:
+def test_a_finished_member_does_not_hide_members_that_were_bound_late() -> None:
     world = on_the_way()
     world.bind("g-2", "a")
     world.finish("g-2").delete("g-1")
@@ -63,7 +63,7 @@ def test_one_that_has_done_its_work_does_not_hide_those_that_were_bound_late() -
 
 
 @each_of(*OBSTACLES)
-def test_what_ran_together_is_left_alone(reason: Reason) -> None:
+def test_a_gang_that_has_fully_run_is_not_undone(reason: Reason) -> None:
     world = World(nodes("a", cpu="3"), queue("q"), gang("g", 3, queue="q")).start("g")
     world.delete("g-2")
     OBSTACLES[reason](world)
@@ -72,7 +72,7 @@ def test_what_ran_together_is_left_alone(reason: Reason) -> None:
     assert world.decision("g").undo == ()
 
 
-def test_members_of_a_group_that_nobody_has_seen_are_left_alone() -> None:
+def test_members_of_an_unknown_group_are_left_alone() -> None:
     """Its PodGroup was deleted before Muster was started: what it needed is not known."""
     world = World(node("a", cpu="3"), pod("g-0", "g", on="a"), pod("g-1", "g")).settle()
     world.pass_time(LIMITS.start_deadline + LIMITS.backoff_max)
@@ -92,7 +92,7 @@ def test_a_podgroup_that_comes_back_in_time_lets_the_rest_start() -> None:
 
 
 @each_of(Reason.NO_ROOM, Reason.NEVER_FITS)
-def test_members_that_nobody_admitted_do_not_stand_in_pieces_for_long(reason: Reason) -> None:
+def test_members_without_an_admitted_group_do_not_stand_in_pieces_for_long(reason: Reason) -> None:
     """Undo the members after the deadline, as after a crash before the phase was written."""
     asked: Quantities = {"cpu": "10" if reason is Reason.NEVER_FITS else "3"}
     world = World(node("n", cpu="2"), queue("q", capability={"cpu": "9"}))

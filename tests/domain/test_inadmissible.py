@@ -55,7 +55,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
 
 
 @each_of(*product([100.0, 10_000.0], EVENTS.values()))
-def test_one_of_many_changes_and_most_sleep_on(ages: float, event: Event) -> None:
+def test_most_groups_stay_inadmissible_after_a_change_of_one(ages: float, event: Event) -> None:
     world = crowd(ages)
     event(world)
     assert len(evaluated(world)) < len(world.decisions.groups) / 2
@@ -75,14 +75,14 @@ def test_one_of_many_changes_and_most_sleep_on(ages: float, event: Event) -> Non
     (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),  # more room
     (lambda world: world.mark_deleted("done-0"), 1),  # a member at rest is going
 )
-def test_an_event_wakes_only_whom_it_touches(event: Event, most: int) -> None:
+def test_an_event_requeues_only_groups_that_it_concerns(event: Event, most: int) -> None:
     world = full_cluster()
     event(world)
     assert len(evaluated(world)) <= most
     assert is_as_from_nothing(world)
 
 
-def test_of_many_that_miss_the_same_one_is_judged() -> None:
+def test_one_group_of_an_equivalence_class_is_evaluated() -> None:
     world = World(node("n", cpu="4"), stranger("s", on="n", cpu="3"))
     then = timestamp(1000)
     world.add(*(gang(f"g{n}", 2, cpu="2", created=then) for n in range(20))).settle().settle()
@@ -101,7 +101,7 @@ def test_a_gang_of_one_flavor_minds_no_node_of_none() -> None:
     assert is_as_from_nothing(world)
 
 
-def test_whatever_starts_nobody_at_rest_takes_part() -> None:
+def test_no_start_evaluates_inadmissible_groups() -> None:
     world = World(node("n", cpu="64"), queue("q"))
     world.add(*(gang(f"r{number}", 1, queue="q", cpu="1") for number in range(9))).settle()
     world.start(*(f"r{number}" for number in range(9))).settle()
@@ -117,7 +117,7 @@ def test_whatever_starts_nobody_at_rest_takes_part() -> None:
     ]
 
 
-def test_whatever_starts_what_has_started_takes_part_once_more_when_it_counts_as_having_stood_whole() -> None:
+def test_a_started_group_is_evaluated_once_more_when_it_is_fully_running() -> None:
     world = World(node("n", cpu="64"), queue("q"), gang("g", 2, queue="q", cpu="1"))
     world.settle().scheduler_takes("g-0", "g-1").settle()
     for name in ("one", "two"):
@@ -131,7 +131,7 @@ def test_whatever_starts_what_has_started_takes_part_once_more_when_it_counts_as
     assert world.settle().stood_whole("g")
 
 
-def test_a_start_that_wakes_nobody_is_decided_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_requeues_no_group_is_decided_in_one_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     world, cycles = World(node("n", cpu="64"), queue("q")), list[set[str]]()
     world.add(gang("rests", 1, queue="q", cpu="1")).settle().start("rests").settle()
     evaluate = decide_module.evaluate
@@ -158,7 +158,7 @@ def test_numbers_follow_a_chain_of_events() -> None:
     assert world.settle().plan("same")
 
 
-def test_those_behind_move_up() -> None:
+def test_groups_behind_a_started_one_move_up() -> None:
     world = crowd()
     there = [each for each in world.decisions.groups.values() if each.queue == "q" and each.position]
     line = sorted(there, key=lambda each: each.position)
@@ -362,7 +362,7 @@ CASES: dict[str, Case] = {
 
 
 @each_of(*CASES.values())
-def test_what_wakes_is_told_from_nothing(case: Case) -> None:
+def test_every_requeue_equals_a_decision_without_memory(case: Case) -> None:
     world = case.world()
     case.event(world)
     assert is_as_from_nothing(world)
@@ -377,7 +377,7 @@ CAUSES = [
 
 
 @pytest.mark.parametrize(("when", "cause", "case"), CAUSES, ids=[case for *_, case in CAUSES])
-def test_without_a_cause_what_is_decided_is_stale(
+def test_decisions_are_stale_without_each_cause_of_requeueing(
     when: str, cause: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = CASES[case].world()
@@ -387,7 +387,7 @@ def test_without_a_cause_what_is_decided_is_stale(
     assert not is_as_from_nothing(world)
 
 
-def test_without_being_alert_what_is_decided_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_stale_without_the_alert_on_new_allocations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluate one group of each bucket again where anything is allocated."""
     world = short().add(gang("first", 1, queue="q", cpu="0.5", priority=9))
     assert is_as_from_nothing(world)
@@ -395,7 +395,7 @@ def test_without_being_alert_what_is_decided_is_stale(monkeypatch: pytest.Monkey
     assert not is_as_from_nothing(world)
 
 
-def test_where_something_starts_one_group_of_each_class_is_evaluated() -> None:
+def test_a_start_evaluates_one_group_of_each_equivalence_class() -> None:
     world = short().add([gang(f"more{n}", 2, queue="q", cpu="2", created=timestamp(1000)) for n in range(50)])
     small: dict[str, Any] = {"queue": "q", "cpu": "0.2", "priority": 9}
     world.settle().add(gang("first", 1, **small)).settle().add(gang("second", 1, **small))
@@ -404,7 +404,7 @@ def test_where_something_starts_one_group_of_each_class_is_evaluated() -> None:
     assert set(notes.evaluated.cycle.decided) == {key("first"), key("second"), key("a")}
 
 
-def test_a_group_that_changes_while_it_is_decided_wakes_whoever_looked_meanwhile() -> None:
+def test_a_group_that_changes_during_a_decision_requeues_groups_that_were_evaluated_meanwhile() -> None:
     world = World(node("n"), queue("q"), gang("g", 1, queue="q"))
     decisions = world.add(group("g", 1, queue="q", annotations={keys.HOLD: "true"})).decide()
     world.add(group("g", 1, queue="q"))
@@ -413,14 +413,14 @@ def test_a_group_that_changes_while_it_is_decided_wakes_whoever_looked_meanwhile
     assert world.decide().groups[key("g")].verdict is Verdict.STARTING
 
 
-def test_those_that_are_gone_are_not_stirred() -> None:
+def test_deleted_groups_are_not_requeued() -> None:
     """All of a bucket went while they slept, and what they had waited for has changed."""
     world = World(node("n0"), [pod(f"p{n}", selector={"own": f"{n}"}, cpu=f"{n + 1}m") for n in range(20)])
     assert is_as_from_nothing(world.settle().delete(*(f"p{n}" for n in range(20))))
     assert not world.settle().decisions.groups
 
 
-def test_what_is_due_over_time_is_looked_at_again_at_a_fixed_moment() -> None:
+def test_decisions_that_depend_on_time_are_evaluated_again_at_a_fixed_time() -> None:
     """Keep the moment: if it were counted from now, it would differ with each look."""
     whole = {"capability": {"cpu": "5"}, "deserved": {"cpu": "4"}}
     world = crowd(10_000.0, pa=whole, pb={"deserved": {"cpu": "1"}}, q={"deserved": {"cpu": "4"}})

@@ -119,7 +119,7 @@ def test_every_group_has_a_verdict_and_a_reason_while_it_waits(world: World) -> 
 
 @FEW
 @given(clusters())
-def test_the_same_picture_gives_the_same_decision(world: World) -> None:
+def test_equal_snapshots_have_equal_decisions(world: World) -> None:
     snapshot = world.ledger.snapshot()
     first = decide(snapshot)
     assert decide(snapshot) == first
@@ -156,7 +156,7 @@ capabilities = st.sampled_from([None, {"cpu": "3"}, {"cpu": "6"}])
 
 @FEW
 @given(cpus, cpus, st.integers(1, 4), st.integers(1, 8), capabilities)
-def test_more_nodes_never_start_fewer_gangs_alike(
+def test_more_nodes_never_start_fewer_equal_gangs(
     few: list[int], more: list[int], members: int, count: int, capability: Any
 ) -> None:
     """Compare gangs of one size: otherwise a large one may take the capacity of several small ones."""
@@ -191,7 +191,7 @@ kinds: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     kinds,
     st.integers(0, 9),
 )
-def test_nobody_starves_on_an_idle_cluster(
+def test_no_group_starves_on_an_idle_cluster(
     nodes: int, members: int, size: tuple[str, int], kind: dict[str, Any], weight: int
 ) -> None:
     """One group waits, fits, and its queue is open: it starts, however small its queue's weight."""
@@ -207,7 +207,7 @@ def test_nobody_starves_on_an_idle_cluster(
 
 @FEW
 @given(clusters(running=False), st.randoms(use_true_random=False))
-def test_whoever_may_start_does_start_and_all_end(world: World, dice: Any) -> None:
+def test_every_group_that_may_start_starts_and_all_end(world: World, dice: Any) -> None:
     """Run everything to its end: in each round a group starts, or all that are left have a reason to wait."""
     lasting = {Reason.NEVER_FITS, Reason.NOT_ENOUGH_MEMBERS, Reason.QUEUE_NOT_FOUND}
     for number in range(40):

@@ -25,7 +25,7 @@ from tests.domain.world import EPOCH, key
 from tests.rows import each_of
 
 
-def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
+def test_a_job_waits_without_pods_until_all_of_them_fit() -> None:
     world = JobWorld(node("n0", cpu="4")).submit(job("first", 4), job("second", 2)).run_whole("first")
     world.work()
     assert world.suspended("second")
@@ -34,7 +34,7 @@ def test_a_job_waits_without_pods_until_all_of_them_find_room() -> None:
     assert world.verdict(podgroup_name("first")) is Verdict.RUNNING
 
 
-def test_room_is_claimed_before_the_pods_are_there_and_passes_to_them() -> None:
+def test_capacity_is_claimed_before_the_pods_exist_and_passes_to_them() -> None:
     world = JobWorld(node("n0", cpu="2"), node("n1", cpu="2"))
     world.stopped = True
     world.submit(job("train", 4)).work()
@@ -85,7 +85,7 @@ def test_a_job_that_has_ended_stays_so_when_its_pods_are_gone(condition: str, ou
     assert world.claim_count() == 0
 
 
-def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:
+def test_a_job_that_misses_its_start_timeout_is_suspended_and_frees_its_capacity() -> None:
     world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m"))
     world.stopped = True
     world.submit(job("stuck", queue="q"), job("next", queue="q", created="2026-01-02T00:00:00Z")).work()
@@ -96,7 +96,7 @@ def test_a_job_that_does_not_get_going_goes_back_and_makes_room() -> None:
     assert world.reason(podgroup_name("stuck")) is Reason.BACKING_OFF
 
 
-def test_a_job_that_cannot_be_let_go_makes_room_until_it_can() -> None:
+def test_a_job_that_cannot_be_unsuspended_frees_its_capacity_until_it_can() -> None:
     """Its author changes it faster than Muster can, or a webhook is away."""
     world = JobWorld(node("n0", cpu="2"))
     world.locked.add("stuck")
@@ -115,7 +115,7 @@ def test_a_job_that_cannot_be_let_go_makes_room_until_it_can() -> None:
     assert not world.suspended("stuck")
 
 
-def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
+def test_a_job_without_pods_names_the_controller_that_it_waits_for() -> None:
     world = JobWorld(node("n0", cpu="2"))
     world.stopped = True
     world.submit(job("stuck", 2)).work().advance(2).work()
@@ -137,7 +137,7 @@ def refused(**options: Any) -> JobWorld:
     return world
 
 
-def test_a_job_whose_pods_are_refused_gives_its_room_back_within_a_moment() -> None:
+def test_a_job_whose_pods_are_refused_frees_its_capacity_within_seconds() -> None:
     world = refused()
     world.advance(2).work()
     assert world.steps[-3:] == [("cut", JobStep.ASK), ("cut", JobStep.GIVE_UP), ("next", JobStep.UNSUSPEND)]
@@ -187,7 +187,7 @@ def test_a_job_that_starts_one_by_one_runs_with_the_pods_that_it_gets() -> None:
     assert world.work().claim_count() == 3
 
 
-def test_it_is_asked_ever_more_rarely_why_pods_do_not_come() -> None:
+def test_a_controller_that_makes_no_pods_is_asked_ever_more_rarely() -> None:
     world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="2m"))
     world.stopped = True
     world.submit(job("stuck", queue="q")).work()
@@ -222,7 +222,7 @@ def test_pods_that_are_bound_but_do_not_run_in_time_make_it_go_back() -> None:
     assert world.pods_of("pulls") == []
 
 
-def test_one_that_got_going_is_left_alone_however_long_it_runs() -> None:
+def test_a_job_that_started_in_time_has_no_start_timeout() -> None:
     world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m")).submit(job("runs", queue="q"))
     world.run_whole("runs").work()
     world.pass_time(10_000)
@@ -230,7 +230,7 @@ def test_one_that_got_going_is_left_alone_however_long_it_runs() -> None:
     assert not world.suspended("runs")
 
 
-def test_a_job_suspended_by_its_user_gives_its_room_back_and_stays_out() -> None:
+def test_a_job_suspended_by_its_user_frees_its_capacity_and_stays_out() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("first"), job("second")).run_whole("first").work()
     world.change("first", suspend=True)
     world.work()
@@ -290,7 +290,7 @@ def test_a_job_that_names_no_queue_is_left_alone() -> None:
     assert world.steps == []
 
 
-def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_room_again() -> None:
+def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_capacity_again() -> None:
     before = JobWorld(node("n0", cpu="2"))
     before.stopped = True
     before.submit(job("train")).work()
@@ -304,7 +304,7 @@ def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_room_again() -
     assert world.verdict(podgroup_name("train")) is Verdict.RUNNING
 
 
-def test_what_an_earlier_run_has_finished_does_not_count_for_the_next_start() -> None:
+def test_pods_that_an_earlier_run_has_finished_do_not_count_for_the_next_start() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 2)).run_whole("train").work()
     world.finish("train-0")
     finished = world.pods["train-0"]
@@ -337,7 +337,7 @@ def full_of_jobs() -> JobWorld:
     return world.submit(job("due", 2, queue="starved"))
 
 
-def test_a_job_that_has_to_give_its_room_back_is_suspended_as_a_whole_and_queues_again() -> None:
+def test_a_reclaimed_job_is_suspended_as_a_whole_and_queues_again() -> None:
     world = full_of_jobs().work()
     assert ("young", JobStep.GIVE_WAY) in world.steps
     assert [world.suspended(name) for name in ("old", "young")] == [False, True]
@@ -358,7 +358,7 @@ def test_no_single_pod_of_a_job_is_chosen() -> None:
     assert victims in ({"old-0", "old-1"}, {"young-0", "young-1"})
 
 
-def test_pods_that_are_made_once_others_have_ended_need_no_room_at_the_start() -> None:
+def test_pods_that_are_made_once_others_have_ended_need_no_capacity_at_the_start() -> None:
     pods = {"parallelism": 2, "completions": 2, "template": job("a").spec["template"]}
     first = {"name": "load", "template": {"spec": pods}}
     then = {"name": "train", "replicas": 3, "dependsOn": [{"name": "load", "status": "Complete"}]}
@@ -449,7 +449,7 @@ def expected(world: JobWorld) -> int:
     return sum(pod.to_be for group in groups for pod in group.pods.values())
 
 
-def test_what_ran_late_before_does_not_count_once_it_runs() -> None:
+def test_earlier_start_timeouts_do_not_count_once_a_job_runs() -> None:
     world = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m"))
     world.stopped = True
     world.submit(job("slow", queue="q")).work()
@@ -516,7 +516,7 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
 
 
 @each_of("LocalQueue", "Kueue")
-def test_a_job_of_kueue_becomes_ours_with_a_local_queue_or_without_kueue(turn: str) -> None:
+def test_a_job_of_kueue_is_managed_with_a_local_queue_or_without_kueue(turn: str) -> None:
     world = JobWorld(node("n0", cpu="2"))
     world.ledger.intake.record_kueue(True)
     world.submit(labelled("train", queue="")).work()
@@ -539,7 +539,7 @@ def test_a_job_that_waits_goes_to_kueue_with_its_local_queue() -> None:
 
 
 @each_of({"parallelism": 3}, {"template": {}})
-def test_a_job_that_has_changed_since_it_was_decided_on_is_not_let_go(change: dict[str, Any]) -> None:
+def test_a_job_that_changed_after_its_decision_is_not_admitted(change: dict[str, Any]) -> None:
     """Wait until the ledger has looked at it again, and that has been decided."""
     world = JobWorld(node("n0", cpu="2")).submit(job("train", 2))
     world.stopped = True
@@ -560,7 +560,7 @@ def managed(world: JobWorld, key: GroupKey) -> ManagedJob:
     return found
 
 
-def test_pods_larger_than_those_of_its_template_do_not_take_over_its_room() -> None:
+def test_pods_larger_than_those_of_its_template_do_not_take_over_its_capacity() -> None:
     """Refuse these pods, which would pass the ceiling of its queue: any author of pods may name its group."""
     world = JobWorld(queue("q", capability={"cpu": "2"}), node("n0", cpu="8"))
     world.stopped = True

@@ -17,7 +17,7 @@ def running(completions: int = 6, parallelism: int = 2) -> JobWorld:
     return world
 
 
-def test_the_room_of_one_that_ends_is_kept_for_the_next() -> None:
+def test_the_capacity_of_an_ended_pod_is_reserved_for_the_next() -> None:
     world = running()
     spot = world.pods["train-0"].spec.node_name
     world.finish("train-0").work()
@@ -29,7 +29,7 @@ def test_the_room_of_one_that_ends_is_kept_for_the_next() -> None:
     assert world.claim("train-2").node == spot  # type: ignore[union-attr]
 
 
-def test_all_of_them_may_end_at_once() -> None:
+def test_all_pods_of_a_job_may_end_at_once() -> None:
     world = running()
     world.finish("train-0", "train-1").work()
     assert world.suspended("next")
@@ -38,14 +38,14 @@ def test_all_of_them_may_end_at_once() -> None:
     assert world.verdict(podgroup_name("train")) is Verdict.RUNNING
 
 
-def test_one_that_failed_is_made_again_on_its_room() -> None:
+def test_a_failed_pod_is_created_again_on_its_capacity() -> None:
     world = running()
     world.finish("train-1", phase="Failed").work()
     assert world.suspended("next")
 
 
 @each_of((2, 1), (3, 2), (6, 6))
-def test_the_last_ones_give_their_room_to_others(completions: int, finished: int) -> None:
+def test_the_last_pods_of_a_job_free_their_capacity_for_others(completions: int, finished: int) -> None:
     world = running(completions)
     world.stopped = False
     for number in range(finished):
@@ -64,7 +64,7 @@ def test_without_completions_none_is_made_after_one_has_ended() -> None:
     assert not world.suspended("next")
 
 
-def test_the_room_is_given_back_if_no_pod_comes() -> None:
+def test_the_capacity_of_an_ended_pod_is_freed_if_no_pod_comes() -> None:
     world = running()
     world.finish("train-0").work()
     world.pass_time(299)

@@ -8,7 +8,7 @@ OURS: frozenset[str] = frozenset()
 LEFT = frozenset({SCHEDULER})
 
 
-def test_groups_of_pods_that_are_left_are_not_judged() -> None:
+def test_groups_of_pods_that_muster_has_left_are_not_evaluated() -> None:
     world = World(node("a"), gang("g", 2), pod("lonely")).settle()
     world.ledger.pods.leave(LEFT)
     world.settle()
@@ -18,7 +18,7 @@ def test_groups_of_pods_that_are_left_are_not_judged() -> None:
     assert world.ledger.groups.may_be_left(key("g"))
 
 
-def test_what_they_hold_they_go_on_to_hold_and_plans_for_them_are_void() -> None:
+def test_pods_that_muster_has_left_keep_their_capacity_and_lose_their_plans() -> None:
     world = World(nodes("a", "b", cpu="1"), pod("runs", on="a"), pod("planned")).settle()
     assert world.stage("planned") is ClaimStage.PLANNED
     world.ledger.pods.leave(LEFT)
@@ -29,7 +29,7 @@ def test_what_they_hold_they_go_on_to_hold_and_plans_for_them_are_void() -> None
     assert (claim.stage, claim.pod.group) == (ClaimStage.BOUND, "")
 
 
-def test_those_that_come_meanwhile_are_left_as_well() -> None:
+def test_new_pods_of_a_left_scheduler_are_left_as_well() -> None:
     world = World(node("a"))
     world.ledger.pods.leave(LEFT)
     world.add(pod("late")).settle()
@@ -37,7 +37,7 @@ def test_those_that_come_meanwhile_are_left_as_well() -> None:
     assert [each.name for each in world.ledger.pods.left_gated()] == ["late"]
 
 
-def test_they_come_back_as_they_were() -> None:
+def test_pods_that_muster_left_come_back_unchanged() -> None:
     world = World(nodes("a", "b"), gang("g", 2), pod("lonely")).settle()
     before = world.decisions.groups
     world.ledger.pods.leave(LEFT)
@@ -49,14 +49,14 @@ def test_they_come_back_as_they_were() -> None:
     assert not world.ledger.groups.may_be_left(key("g"))
 
 
-def test_others_are_not_touched() -> None:
+def test_pods_of_other_schedulers_are_unchanged() -> None:
     world = World(node("a"), pod("p")).settle()
     version = world.ledger.version
     world.ledger.pods.leave(frozenset({"volcano"}))
     assert world.ledger.version == version
 
 
-def test_a_name_that_was_never_ours_does_not_become_ours() -> None:
+def test_a_scheduler_name_that_muster_never_served_is_not_taken_over() -> None:
     """Keep to its own name if Muster serves only that, next to Volcano."""
     world = World(node("a"), pod("theirs", scheduler="volcano"))
     for left in (frozenset({"volcano"}), frozenset[str]()):

@@ -45,7 +45,7 @@ def test_another_node_is_answered_where_the_plan_is_not_offered_and_the_claim_mo
 
 
 @each_of([], ["unheard"])
-def test_nothing_is_answered_that_was_not_offered(offered: list[str]) -> None:
+def test_filter_answers_only_offered_nodes(offered: list[str]) -> None:
     world = ready()
     assert world.answer("g-0", offered) is Reason.NO_ROOM
 
@@ -58,7 +58,7 @@ def test_a_node_that_another_claim_fills_is_not_answered() -> None:
     assert world.answer(member, ["b"]) is Reason.NO_ROOM, "planned claims count too"
 
 
-def test_a_node_that_lacks_room_by_now_is_not_answered() -> None:
+def test_a_node_without_free_capacity_is_not_answered() -> None:
     world = ready().add(stranger("s", on="a", cpu="2"))
     assert world.answer("g-0") == ["b"]
 
@@ -86,7 +86,7 @@ def test_a_pod_that_is_posted_or_bound_never_moves(stage: ClaimStage) -> None:
     assert (claim.node, claim.stage) == ("a", stage)
 
 
-def test_a_bound_pod_is_not_held_and_its_room_not_released() -> None:
+def test_a_bound_pod_is_not_held_and_its_capacity_not_released() -> None:
     world = World(node("a"), gang("g", 1)).start("g")
     assert world.hold("g-0", "a") is Reason.NO_ROOM
     world.release("g-0")
@@ -102,7 +102,7 @@ def test_a_pod_on_its_own_gets_every_offered_node_that_fits() -> None:
 # ---- hold, confirm, release
 
 
-def test_nobody_is_posted_before_the_gang_is_whole() -> None:
+def test_no_binding_is_posted_before_the_gang_is_whole() -> None:
     world = ready()
     world.answer("g-0")
     world.hold("g-0", "a")
@@ -114,7 +114,7 @@ def test_a_bind_call_without_a_claim_is_refused() -> None:
     assert world.hold("g-0", "a") is Reason.NEVER_FITS
 
 
-def test_a_bind_call_for_another_node_needs_room_there() -> None:
+def test_a_bind_call_for_another_node_needs_free_capacity_there() -> None:
     world = ready()
     world.answer("g-0")
     assert world.hold("g-0", "unheard") is Reason.NO_ROOM
@@ -151,7 +151,7 @@ def test_the_lost_member_is_planned_again_while_the_rest_stays_held() -> None:
     assert world.verdict("g") is Verdict.RUNNING
 
 
-def test_what_a_node_lacks_that_nobody_asks_for_is_not_in_the_way() -> None:
+def test_missing_resources_of_a_node_that_are_not_requested_do_not_count() -> None:
     """A device vanished under a running pod, and another pod has one that the node never showed."""
     world = World(nodes("a", "b", more={"x.io/gpu": "1"}), gang("g", 2, cpu="3"))
     for name in ("a", "b"):
@@ -165,7 +165,7 @@ def test_what_a_node_lacks_that_nobody_asks_for_is_not_in_the_way() -> None:
     assert len(world.confirm("g").posting) == 2
 
 
-def test_a_device_that_vanished_is_in_the_way_of_who_asks_for_it() -> None:
+def test_a_vanished_device_blocks_pods_that_request_it() -> None:
     world = World(node("a", more={"x.io/gpu": "1"}), pod("p", more={"x.io/gpu": "1"})).settle()
     world.ungate("p").hold("p", "a")
     world.add(node("a"))
@@ -183,7 +183,7 @@ def test_a_held_node_that_went_is_lost(change: str) -> None:
     assert [claim.pod.name for claim in world.confirm("g").lost] == ["g-2"]
 
 
-def test_losing_members_above_the_minimum_stops_nobody() -> None:
+def test_losing_members_above_the_minimum_stops_no_member() -> None:
     world = World(nodes("a", "b"), gang("g", 3, cpu="3")).add(group("g", 3)).settle()
     world.add(node("c")).settle()
     for name, node_ in list(world.plan("g").items()):
@@ -201,7 +201,7 @@ def without_its_group(world: World) -> World:
     return world
 
 
-def test_a_podgroup_that_goes_lets_nobody_ahead() -> None:
+def test_a_podgroup_that_is_deleted_gives_no_pod_precedence() -> None:
     """Two of three are held. What the group needs outlives its PodGroup."""
     world = held()
     world.release("g-2")
@@ -210,25 +210,25 @@ def test_a_podgroup_that_goes_lets_nobody_ahead() -> None:
     assert world.confirm("g").posting == ()
 
 
-def test_a_whole_group_whose_podgroup_has_just_gone_lets_nobody_ahead() -> None:
+def test_a_fully_held_group_whose_podgroup_is_gone_posts_no_binding() -> None:
     assert without_its_group(held()).confirm("g").posting == ()
 
 
 @each_of(2, 5)
-def test_nobody_goes_ahead_by_a_decision_on_another_podgroup(needed: int) -> None:
+def test_no_pod_is_bound_by_a_decision_on_another_podgroup(needed: int) -> None:
     world = without_its_group(held()).add(group("g", needed, uid="second"))
     assert world.confirm("g").posting == ()
     assert len(world.settle().confirm("g").posting) == (3 if needed == 2 else 0)
 
 
-def test_nobody_goes_ahead_before_it_was_decided_on_what_a_podgroup_asks_for_now() -> None:
+def test_no_pod_is_bound_before_a_decision_on_the_current_podgroup_spec() -> None:
     world = held()
     world.release("g-2")
     assert world.add(group("g", 2)).confirm("g").posting == ()
     assert len(world.settle().confirm("g").posting) == 2
 
 
-def test_a_group_that_runs_goes_on_without_its_podgroup_and_nobody_joins() -> None:
+def test_a_running_group_goes_on_without_its_podgroup_and_no_pod_joins_it() -> None:
     world = World(nodes("a", "b", "c"), gang("g", 3, min_member=2)).start("g")
     world.delete("g-0", "g-2")
     without_its_group(world).settle()
@@ -251,7 +251,7 @@ def test_a_start_whose_podgroup_goes_between_two_bindings_is_undone_at_its_deadl
     assert world.decision("g").undo == ("uid-g-0",)
 
 
-def test_after_a_restart_nobody_joins_members_whose_podgroup_is_gone() -> None:
+def test_after_a_restart_no_pod_joins_members_whose_podgroup_is_gone() -> None:
     """Hold the rest back: the group's minimum is not known any more."""
     bound, waiting = pod("g-0", "g", on="a"), [pod("g-1", "g"), pod("g-2", "g")]
     world = World(nodes("a", "b"), bound, waiting).settle()
@@ -310,7 +310,7 @@ def test_a_replacement_that_is_answered_and_never_bound_ends_by_time_alone() -> 
     assert world.stage("g-new") is ClaimStage.BOUND
 
 
-def test_an_elastic_member_that_is_answered_and_never_bound_gives_its_room_back() -> None:
+def test_an_elastic_member_that_is_answered_and_never_bound_frees_its_capacity() -> None:
     world = World(nodes("a", "b", "c", cpu="1"), gang("g", 3, min_member=2)).start("g")
     (late,) = world.plan("g")
     world.ungate(late).answer(late)
@@ -328,13 +328,13 @@ def test_a_bind_call_that_comes_in_time_keeps_its_answer() -> None:
     assert world.stage("g-new") is ClaimStage.HELD
 
 
-def test_finished_pods_free_their_room() -> None:
+def test_finished_pods_free_their_capacity() -> None:
     world = World(node("a", cpu="2"), gang("g", 2)).start("g").add(gang("h", 2)).settle()
     assert world.reason("h") is Reason.NO_ROOM
     assert world.finish("g-0", "g-1").settle().verdict("h") is Verdict.STARTING
 
 
-def test_a_terminating_pod_holds_its_room_until_it_is_gone() -> None:
+def test_a_terminating_pod_holds_its_capacity_until_it_is_gone() -> None:
     world = World(node("a", cpu="2"), gang("g", 2)).start("g")
     for name in ("g-0", "g-1"):
         world.mark_deleted(name)
@@ -384,7 +384,7 @@ def test_decisions_that_say_the_same_are_the_same_objects() -> None:
     assert all(again.groups[name] is before.groups[name] for name in before.groups)
 
 
-def test_only_what_matters_moves_the_version() -> None:
+def test_only_relevant_changes_raise_the_version() -> None:
     world = World(node("a"), gang("g", 1)).settle()
     before = world.ledger.version
     world.add(node("a"), world.pods["g-0"], stranger("pending"), group("g", 1))
@@ -410,14 +410,14 @@ def test_a_view_follows_a_pinned_member_to_another_node_and_stays_as_it_is_for_a
     assert [(member.name, where) for member, where in view.pinned] == [("g-0", "b")]
 
 
-def test_a_queue_asks_for_what_its_groups_ask_for_now() -> None:
+def test_a_queue_requests_what_its_groups_request_now() -> None:
     world = World(node("a", cpu="2"), gang("g", 3)[:-1]).settle()
     assert world.ledger.snapshot().queues["default"].requested["cpu"] == 2000
     world.add(pod("g-2", group="g"))
     assert world.ledger.snapshot().queues["default"].requested["cpu"] == 3000
 
 
-def test_who_is_to_be_released() -> None:
+def test_planned_members_are_released() -> None:
     world = World(node("a"), gang("g", 2, min_member=1)).settle()
     first = [claim.pod.name for claim in world.ledger.to_release()]
     assert first == list(world.plan("g"))
@@ -441,7 +441,7 @@ def test_a_group_does_not_stand_whole_by_pods_that_came_before_its_podgroup() ->
     assert not world.add(group("g", 2)).settle().stood_whole("g")
 
 
-def test_labels_that_change_move_what_terms_select() -> None:
+def test_changed_labels_change_the_pods_that_terms_select() -> None:
     world = World(
         nodes("a"), pod("old", on="a", labels={"app": "x"}), pod("new", affinity=apart(app="x"))
     ).settle()
@@ -465,14 +465,16 @@ def called_twice() -> World:
     return world
 
 
-def test_a_second_call_that_is_given_up_leaves_the_room_of_a_binding_on_its_way(called_twice: World) -> None:
+def test_a_second_call_that_is_cancelled_leaves_the_capacity_of_a_pending_binding(
+    called_twice: World,
+) -> None:
     called_twice.ledger.assumed.release(Uid("uid-p"), 2)
     assert called_twice.stage("p") is ClaimStage.POSTED
     called_twice.ledger.assumed.release(Uid("uid-p"), 1)
     assert called_twice.stage("p") is None
 
 
-def test_a_binding_that_failed_leaves_the_room_to_the_newer_call_until_that_ends(called_twice: World) -> None:
+def test_a_failed_binding_leaves_the_capacity_to_the_newer_call_until_that_ends(called_twice: World) -> None:
     called_twice.ledger.assumed.release(Uid("uid-p"), 1)
     assert called_twice.stage("p") is ClaimStage.HELD
     called_twice.ledger.assumed.release(Uid("uid-p"), 2)
@@ -480,7 +482,7 @@ def test_a_binding_that_failed_leaves_the_room_to_the_newer_call_until_that_ends
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-def test_room_is_free_when_the_last_of_several_bindings_came_to_nothing(
+def test_capacity_is_free_when_the_last_of_several_bindings_failed(
     called_twice: World, order: tuple[int, int]
 ) -> None:
     assert len(called_twice.confirm(single("p")).posting) == 1
@@ -492,7 +494,7 @@ def test_room_is_free_when_the_last_of_several_bindings_came_to_nothing(
     assert called_twice.stage("p") is None
 
 
-def test_a_claim_does_not_move_while_a_binding_is_on_its_way(called_twice: World) -> None:
+def test_a_claim_does_not_move_while_a_binding_is_pending(called_twice: World) -> None:
     """It may arrive at the node that it named."""
     called_twice.add(node("b", cpu="1"))
     assert called_twice.answer("p", ["b"]) is Reason.NO_ROOM

@@ -48,7 +48,7 @@ def lent(honour: list[str] | None, *others: Any, above: list[str] | None = None,
     (None, [], False, False),
     ([BUDGETS], [WORD], True, False),  # its own word counts alone
 )
-def test_lent_room_is_kept_by_what_the_queue_honours(
+def test_borrowed_capacity_is_protected_by_what_the_queue_honours(
     honour: list[str] | None, above: list[str] | None, by_budget: bool, by_word: bool
 ) -> None:
     for others, gangs, keeps in (
@@ -68,13 +68,13 @@ def test_a_share_is_not_taken_whatever_is_honoured() -> None:
     assert (world.verdict("y"), evicted(world)) == (Verdict.WAITING, [])
 
 
-def test_a_class_of_kubernetes_keeps_no_lent_room() -> None:
+def test_a_kubernetes_priority_class_keeps_no_borrowed_capacity() -> None:
     """Kubernetes lets whoever may create pods name one, in every namespace."""
     assert evicted(lent([], priority=SYSTEM_PRIORITY)) == [*names("late", 2)]
 
 
 @each_of(*product(["DaemonSet", "Node"], [False, True]))
-def test_an_owner_that_anybody_may_write_keeps_no_lent_room(kind: str, controls: bool) -> None:
+def test_an_owner_that_any_user_may_write_keeps_no_borrowed_capacity(kind: str, controls: bool) -> None:
     world = World(node("n"), queue("a"), queue("b", preemption=preemption(honour=[])))
     held = pod("d", queue="b", cpu="4", on="n")
     owned = [OwnerReference("example.com/v1", kind, "d", "uid-d", controls)]
@@ -90,7 +90,9 @@ def test_inside_a_queue_and_for_borrowers_pods_are_asked() -> None:
 
 
 @each_of((200.0, False), (3600.0, True), (2e9, True))
-def test_who_deletes_a_pod_does_not_say_for_how_long_lent_room_is_kept(left: float, is_cut: bool) -> None:
+def test_the_grace_period_of_a_deletion_does_not_extend_protection_of_borrowed_capacity(
+    left: float, is_cut: bool
+) -> None:
     world = World(node("n"), queue("a"), queue("b"), gang("g", 2, queue="b", cpu="2")).start("g")
     for name in names("g", 2):
         before = world.pods[name]
@@ -123,7 +125,7 @@ def test_each_part_comes_from_the_nearest_queue_that_says_it(
     )
 
 
-def test_what_is_not_known_is_a_fault_of_the_queue() -> None:
+def test_an_unknown_honour_value_is_a_fault_of_the_queue() -> None:
     assert (
         "spec.preemption.honour: 'Finalizers' is not one of PodDisruptionBudgets, Preemptable"
         in queue_record(queue("q", preemption=QueuePreemption(honour=["Finalizers"]))).fault
@@ -136,7 +138,7 @@ def test_what_is_not_known_is_a_fault_of_the_queue() -> None:
     st.integers(0, 2),
     st.integers(1, 4),
 )
-def test_where_nothing_is_honoured_protections_change_nothing(
+def test_protections_that_the_queue_does_not_honour_change_nothing(
     gangs: list[tuple[int, bool, bool]], allowed: int, wanted: int
 ) -> None:
     """Evict the same pods whether or not the borrower's gangs have budgets and notes."""

@@ -78,7 +78,7 @@ def test_a_named_queue_counts_first_and_that_of_the_namespace_last(
     assert world.decision("g").queue == expected
 
 
-def test_a_group_that_names_its_queue_is_none_of_the_local_queue() -> None:
+def test_a_group_that_names_its_queue_does_not_count_in_a_local_queue() -> None:
     world = world_with(local(policy="Hold"), labelled(queue="r"))
     assert into(world) == ("r", STARTS, None)
     assert not world.decisions.local_counts
@@ -149,7 +149,7 @@ def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool
     assert world.decision("g").queue == "q", "a LocalQueue of ours takes the label over"
 
 
-def test_that_kueue_appears_or_goes_is_followed() -> None:
+def test_labels_of_kueue_count_while_kueue_is_absent() -> None:
     world = world_with(labelled(label=keys.KUEUE_QUEUE, members=99))
     assert world.reason("g") is Reason.QUEUE_NOT_FOUND
     world.ledger.intake.record_kueue(True)
@@ -172,7 +172,7 @@ def test_a_local_queue_that_is_hung_on_another_queue_takes_those_along_that_wait
     assert world.decision("g").queue == "r", "what begins anew, begins there"
 
 
-def test_what_runs_goes_on_without_its_local_queue() -> None:
+def test_running_groups_go_on_without_their_local_queue() -> None:
     world = world_with(local(), labelled("g", 2)).start("g").run("g-0", "g-1")
     world.ledger.intake.drop_local_queue(f"{NAMESPACE}/lq")
     world.settle()
@@ -197,7 +197,7 @@ def test_a_change_touches_the_groups_of_the_local_queue_only() -> None:
     assert world.ledger.version == version, "nothing has changed"
 
 
-def test_nothing_is_remembered_of_groups_and_local_queues_that_are_gone() -> None:
+def test_deleted_groups_and_local_queues_are_forgotten() -> None:
     world = world_with(local(), labelled())
     world.ledger.intake.drop_group(key("g"))
     world.delete("g-0")
@@ -233,7 +233,7 @@ def test_draining_begins_although_all_groups_rest() -> None:
     assert world.settle().decisions.evictions
 
 
-def test_what_a_local_queue_does_not_admit_is_no_demand() -> None:
+def test_groups_that_a_local_queue_does_not_admit_are_no_demand() -> None:
     world = World(node("n", cpu="4"), queue("q"), queue("r"), local(policy="Hold"))
     world.add(labelled("g", 4), gang("h", 4, queue="r")).settle()
     assert world.queue("r").deserved["cpu"] == 4000
@@ -249,7 +249,7 @@ def test_a_queue_takes_groups_of_the_namespaces_that_it_selects() -> None:
     assert world.add(namespace(AI)).settle().verdict("g") is STARTS
 
 
-def test_what_runs_goes_on_in_a_namespace_that_is_not_selected_any_more() -> None:
+def test_running_groups_go_on_in_a_namespace_that_is_not_selected_any_more() -> None:
     world = world_with(namespace(AI), queue("q", namespace_selector=SELECTS_AI), gang("g", 1, queue="q"))
     world.start("g").run("g-0").pass_time(60)
     world.add(namespace(), gang("new", 1, queue="q")).settle()
@@ -267,7 +267,7 @@ def test_what_runs_goes_on_in_a_namespace_that_is_not_selected_any_more() -> Non
     (LabelSelector(match_expressions=[Requirement("team", "Exists")]), True),
     (LabelSelector(match_labels=AI, match_expressions=[Requirement("team", "DoesNotExist")]), False),
 )
-def test_selectors_mean_what_they_mean_elsewhere(selector: LabelSelector | None, allowed: bool) -> None:
+def test_selectors_have_the_meaning_of_kubernetes(selector: LabelSelector | None, allowed: bool) -> None:
     world = world_with(namespace(AI), queue("q", namespace_selector=selector), gang("g", 1, queue="q"))
     assert (world.verdict("g") is STARTS) is allowed
 
@@ -359,7 +359,7 @@ def test_the_order_of_events_does_not_matter(order: list[str], pauses: set[int])
         max_size=8,
     )
 )
-def test_a_local_queue_is_what_it_was_last(changes: list[tuple[str, str, str]]) -> None:
+def test_the_last_version_of_a_local_queue_counts(changes: list[tuple[str, str, str]]) -> None:
     """Compare with a LocalQueue that has always been as it is."""
     groups = [*labelled("g", 99), *labelled("h", 99, to="other")]
     world = world_with(groups)

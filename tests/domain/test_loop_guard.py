@@ -101,7 +101,7 @@ def test_each_group_gives_once_an_hour() -> None:
         assert all(later - one >= HOUR - STEP for one, later in pairwise(refusing.of(name)))
 
 
-def test_others_alike_take_what_a_group_is_not_given_again() -> None:
+def test_other_equal_groups_get_the_capacity_that_a_group_is_not_given_again() -> None:
     refusing = Refusing()
     refusing.go_on(1500.0)
     assert len(refusing.evicted) == len(VICTIMS)
@@ -112,7 +112,7 @@ def test_others_alike_take_what_a_group_is_not_given_again() -> None:
 
 
 @each_of((NAMESPACE, Reason.NO_ROOM), ("other", Reason.RECLAIMING))
-def test_what_one_namespace_takes_in_vain_rests_no_other(namespace: str, verdict: Reason) -> None:
+def test_unused_reclaims_of_one_namespace_pause_no_other(namespace: str, verdict: Reason) -> None:
     world = World(node("n"), queue("b"), *(gang(name, 1, queue="b") for name in VICTIMS)).start(*VICTIMS)
     written = QueueReclaimed("b", f"{namespace}/x", timestamp(world.now), 3)
     world.add(replace(queue("a"), status=QueueStatus(reclaimed=[written])), gang("x", 2, queue="a")).settle()
@@ -120,7 +120,7 @@ def test_what_one_namespace_takes_in_vain_rests_no_other(namespace: str, verdict
 
 
 @each_of(False, True)
-def test_restarts_do_not_make_a_queue_forget_what_it_took_in_vain(borrows: bool) -> None:
+def test_restarts_do_not_make_a_queue_forget_its_unused_reclaims(borrows: bool) -> None:
     refusing = Refusing(borrows)
     for _ in range(13):
         refusing.go_on(HOUR / 6)
@@ -181,7 +181,7 @@ def _come(world: World, where: str, turn: int, count: int) -> None:
 
 
 @each_of(False, True)
-def test_who_comes_only_to_evict_is_given_little(starts: bool) -> None:
+def test_groups_that_are_deleted_after_evictions_are_given_little(starts: bool) -> None:
     """Limit reclaims for groups that come only to evict.
 
     Eight groups come every two minutes for an hour, and are deleted once capacity is reclaimed for them,
@@ -256,7 +256,7 @@ class Coming:
 @pytest.mark.parametrize(
     ("ran", "reserved", "turns"), [(0.0, 61.0, 8), (0.0, 30.0, 4), (300.0, 200.0, 4), (300.0, 400.0, 8)]
 )
-def test_room_is_taken_in_vain_unless_it_is_kept_for_as_long_as_its_victims_had_run(
+def test_a_reclaim_counts_as_unused_unless_the_group_holds_it_as_long_as_its_victims_had_run(
     name: str, ran: float, reserved: float, turns: int
 ) -> None:
     """A minute at least; whether the next group has the same name or not."""
@@ -269,7 +269,7 @@ def test_room_is_taken_in_vain_unless_it_is_kept_for_as_long_as_its_victims_had_
     assert taken == turns
 
 
-def test_who_completes_has_used_it() -> None:
+def test_a_group_that_completes_has_used_its_reclaim() -> None:
     coming = Coming()
     for turn in range(8):
         assert coming.takes(f"short{turn}")
@@ -277,7 +277,7 @@ def test_who_completes_has_used_it() -> None:
         coming.goes(f"short{turn}")
 
 
-def test_the_next_one_comes_before_the_last_one_goes_and_yet_it_counts() -> None:
+def test_unused_reclaims_of_overlapping_groups_count() -> None:
     coming, taken = Coming(), 0
     taken += coming.takes("x0")
     for turn in range(8):
@@ -286,7 +286,7 @@ def test_the_next_one_comes_before_the_last_one_goes_and_yet_it_counts() -> None
     assert taken <= 2 + 3
 
 
-def test_a_group_that_is_given_nothing_says_until_when_and_stands_in_nobodys_way() -> None:
+def test_a_paused_claimant_reports_the_end_of_its_pause_and_blocks_no_group() -> None:
     coming = Coming()
     world = coming.world
     for turn in range(4):
@@ -306,7 +306,7 @@ def test_a_group_that_is_given_nothing_says_until_when_and_stands_in_nobodys_way
     assert world.decisions.groups[GroupKey("other/z")].reason is Reason.RECLAIMING
 
 
-def test_a_group_gives_to_a_queue_once_unless_that_could_not_have_its_room_in_time() -> None:
+def test_a_group_is_evicted_for_a_queue_once_unless_that_queue_could_not_use_the_capacity_in_time() -> None:
     coming = Coming()
     world = coming.world
     world.add(queue("a", preemption=preemption(at_most="15m")))

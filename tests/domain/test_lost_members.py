@@ -50,7 +50,7 @@ def test_the_place_is_kept_for_longer_than_the_back_off_of_the_controller(
     assert world.verdict("g") is Verdict.RUNNING, "the rest keeps its room"
 
 
-def test_where_its_node_is_lost_it_goes_first_elsewhere() -> None:
+def test_a_replacement_for_a_lost_node_has_precedence_on_other_nodes() -> None:
     world = running(2).add(node("m", cpu="1", cordoned=True))
     beside_another(world).add(node("n", cpu="2", cordoned=True)).delete("g-0")
     world.add(node("m", cpu="1"))
@@ -70,7 +70,7 @@ def hold(world: World) -> World:
     lambda it: hold(it).delete("g-0"),  # held
     lambda it: hold(it.delete("g-0")),  # held later
 )
-def test_no_place_is_kept_for_what_is_not_replaced(end: Callable[[World], object]) -> None:
+def test_nothing_is_reserved_for_members_that_are_not_replaced(end: Callable[[World], object]) -> None:
     world = beside_another(running(2))
     end(world)
     assert not is_reserved(world)
@@ -81,7 +81,7 @@ def test_a_member_that_can_be_spared_keeps_no_place() -> None:
     assert not is_reserved(world)
 
 
-def test_what_is_evicted_for_others_keeps_no_place() -> None:
+def test_pods_evicted_for_others_have_no_reserved_place() -> None:
     world = running(4).add(queue("other"), gang("h", 2, queue="other")).settle()
     assert len(world.decisions.evictions) == 4
     world.delete("g-0").settle()
@@ -90,7 +90,7 @@ def test_what_is_evicted_for_others_keeps_no_place() -> None:
     assert world.verdict("h") is Verdict.STARTING
 
 
-def test_a_kept_place_protects_nobody_from_giving_a_share_back() -> None:
+def test_a_reserved_replacement_does_not_protect_borrowed_capacity_from_reclaim() -> None:
     world = running(4).delete("g-0").settle()
     assert world.claim_count() == 4
     world.add(queue("other"), gang("h", 2, queue="other")).settle()

@@ -20,7 +20,7 @@ def seeded(recorded: PodGroup, marks_kept: bool) -> World:
 
 
 @each_of((True, True), (False, False))
-def test_that_a_group_stood_whole_is_believed_where_nobody_else_could_say_it(
+def test_a_record_of_a_full_run_counts_only_where_the_policy_protects_it(
     marks_kept: bool, believed: bool
 ) -> None:
     assert seeded(group("g", 32, stood_whole=True), marks_kept).stood_whole("g") is believed
@@ -39,7 +39,7 @@ def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -
     assert not seeded(flagged, marks_kept=True).stood_whole("g")
 
 
-def test_a_note_that_names_another_object_says_nothing() -> None:
+def test_a_record_that_names_another_object_does_not_count() -> None:
     meta = replace(group("g", 1).metadata, annotations=whole_record("uid-g", 3))
     assert recorded_members(meta) == whole_members(whole_condition("uid-g", 3), "uid-g") == 3
     assert recorded_members(replace(meta, uid="copy")) is None
@@ -48,7 +48,7 @@ def test_a_note_that_names_another_object_says_nothing() -> None:
     assert recorded_members(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: "3/"})) is None
 
 
-def test_what_muster_saw_itself_stays_when_marks_are_not_kept_any_more() -> None:
+def test_observed_full_runs_stay_known_when_records_are_not_protected_any_more() -> None:
     world = World(nodes("a"), group("g", 1), pod("g-0", "g", on="a"), marks_kept=False)
     assert world.stood_whole("g")
     world.ledger.intake.trust_markers(True)
@@ -56,7 +56,7 @@ def test_what_muster_saw_itself_stays_when_marks_are_not_kept_any_more() -> None
     assert world.stood_whole("g")
 
 
-def test_marks_count_from_the_moment_they_are_kept() -> None:
+def test_marks_count_once_they_are_protected() -> None:
     world = seeded(group("g", 32, stood_whole=True), marks_kept=False)
     assert not world.stood_whole("g")
     version = world.ledger.version
@@ -87,7 +87,7 @@ NOTED_OF_OTHERS = replace(
     (NOTED, True, True),
     (NOTED_OF_OTHERS, True, True),
 )
-def test_only_a_start_that_muster_noted_goes_on_ahead_of_others(
+def test_only_a_recorded_start_goes_on_ahead_of_others(
     given: PodGroup | PluginsPodGroup, marks_kept: bool, resumed: bool
 ) -> None:
     """One of its members is on a node when Muster starts; an older gang waits for the room."""
@@ -135,12 +135,12 @@ def forged(marks_kept: bool) -> World:
     return World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), marks_kept=marks_kept)
 
 
-def test_a_forged_note_of_a_queue_deletes_nothing() -> None:
+def test_a_forged_queue_record_deletes_no_group() -> None:
     assert orphans(forged(marks_kept=False)) == []
     assert orphans(forged(marks_kept=True)) == ["g"]
 
 
-def test_a_group_with_a_forged_note_of_a_queue_goes_on() -> None:
+def test_a_group_with_a_forged_queue_record_goes_on() -> None:
     assert forged(marks_kept=False).settle().plan("g") == {"g-0": "a"}
 
 

@@ -50,7 +50,7 @@ def left(*roots: object) -> set[str]:
     lambda text: {"annotations": {keys.MIN_MEMBER: text, keys.RUN_TIME: text, keys.CHECKPOINT: text}},  # run
     lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},  # notes
 )
-def test_what_pods_named_is_forgotten_with_them(named: Callable[[str], dict[str, Any]]) -> None:
+def test_names_in_deleted_pods_are_forgotten(named: Callable[[str], dict[str, Any]]) -> None:
     there = World(node("n"), queue("q"), group("g", 9), auto_groups=True).settle()
     for first in range(0, TIMES, AT_ONCE):
         there.add([pod(f"p{n}", **named(f"{NAME}-{n}")) for n in range(first, first + AT_ONCE)]).settle()
@@ -69,7 +69,7 @@ def test_few_long_selectors_of_terms_are_kept() -> None:
     assert reserved < 8_000_000
 
 
-def test_of_thousands_of_resources_of_a_pod_few_are_kept() -> None:
+def test_few_of_a_pods_thousands_of_resources_are_stored() -> None:
     """It waits, and says how many there are."""
     many = {f"example.com/{number}": "1" for number in range(4000)}
     there = World(node("n"), queue("q"), pod("p", queue="q", more=many)).settle()

@@ -24,7 +24,7 @@ def start(world: World, *names: str) -> World:
     return world.run(*names).settle()
 
 
-def test_no_more_drivers_start_than_have_room_for_their_executors() -> None:
+def test_no_more_drivers_start_than_fit_with_their_executors() -> None:
     world = World(node("n", cpu="4"), *(each for n in range(3) for each in application(f"app{n}"))).settle()
     assert world.verdicts("app0", "app1", "app2") == [Verdict.STARTING, Verdict.STARTING, Verdict.WAITING]
     start(world, "app0-driver", "app1-driver").add(gang("other", 1))
@@ -36,7 +36,7 @@ def test_no_more_drivers_start_than_have_room_for_their_executors() -> None:
     assert world.verdicts("app2", "other") == [Verdict.STARTING, Verdict.WAITING]
 
 
-def test_executors_of_another_size_use_the_room_on_one_node() -> None:
+def test_executors_of_another_size_use_the_capacity_on_one_node() -> None:
     world = World(node("a", cpu="5"), node("b", cpu="5"), application("app", "1", "10")).settle()
     start(world, "app-driver").add(gang("other", 1))
     assert world.settle().reason("other") is Reason.NO_ROOM
@@ -46,14 +46,14 @@ def test_executors_of_another_size_use_the_room_on_one_node() -> None:
     assert world.reason("other") is Reason.NO_ROOM, "one cpu is not used yet"
 
 
-def test_it_counts_for_the_ceiling_of_its_queue() -> None:
+def test_reserved_min_resources_count_for_the_ceiling_of_the_queue() -> None:
     small = queue("default", capability={"cpu": "3"})
     world = World(small, node("n", cpu="8"), application("app0"), application("app1")).settle()
     assert world.verdict("app0") is Verdict.STARTING
     assert world.reason("app1") is Reason.QUEUE_CEILING
 
 
-def test_nothing_is_left_of_it_once_the_group_ends_or_its_podgroup_goes() -> None:
+def test_reserved_min_resources_are_freed_when_the_group_ends_or_is_deleted() -> None:
     world = World(node("n", cpu="4"), application("app0"), application("app1")).settle()
     start(world, "app0-driver", "app1-driver")
     assert world.claim_count() == 4
@@ -85,7 +85,7 @@ def test_few_are_expected_however_many_groups_ask_for_much() -> None:
     assert world.claim_count() <= 20 + 10 + 20
 
 
-def test_beyond_the_share_of_its_queue_it_is_given_to_those_who_are_due_it() -> None:
+def test_the_rest_of_min_resources_above_the_share_is_given_to_queues_that_deserve_it() -> None:
     world = start(World(node("n", cpu="4"), application("app", together="4")).settle(), "app-driver")
     assert world.claim_count() == 4
     world.add(queue("other"), gang("due", 2, queue="other")).settle()
@@ -101,7 +101,7 @@ def test_drivers_give_a_share_back_whatever_they_keep() -> None:
     assert len(world.decisions.evictions) == 1
 
 
-def test_it_leaves_the_places_in_the_window_to_others() -> None:
+def test_reserved_min_resources_take_no_places_of_the_window() -> None:
     world = World(node("n", cpu="64"), application("app", together="30"), limits=replace(LIMITS, window=32))
     start(world, "app-driver").add(gang("next", 30, cpu="1")).settle()
     assert world.verdict("next") is Verdict.STARTING
@@ -131,7 +131,7 @@ GPU = "example.com/gpu"
 
 
 @each_of({"cpu": "6"}, {"cpu": "1", "more": {GPU: "2"}})
-def test_a_later_pod_passes_no_ceiling_by_what_is_kept(asked: dict[str, Any]) -> None:
+def test_a_later_pod_passes_no_ceiling_through_reserved_capacity(asked: dict[str, Any]) -> None:
     """Refuse resources beyond the ceiling, whether minResources names them or not."""
     world = driver(queue("default", capability={"cpu": "4", GPU: "1"}))
     world.add(node("a", cpu="8", more={GPU: "8"}), pod("e", "app", **asked)).settle()
@@ -154,7 +154,7 @@ def test_later_pods_that_find_no_place_cost_no_more_the_more_they_are(
     assert looks(200) <= looks(40)
 
 
-def test_what_members_have_used_is_not_kept_again_once_they_are_lost() -> None:
+def test_capacity_that_members_have_used_is_not_reserved_again_once_they_are_lost() -> None:
     """The place of a lost one is kept for a while only."""
     world = World(node("n", cpu="2"), group("g", 2, min_resources={"cpu": "2"}))
     start(world.add(pod("g-0", "g"), pod("g-1", "g")), "g-0", "g-1")
@@ -172,7 +172,7 @@ def test_muster_s_own_minresources_keep_nothing_once_the_owner_of_the_pods_is_go
     assert world.verdict("other") is Verdict.STARTING
 
 
-def test_it_does_not_depend_on_which_members_are_planned() -> None:
+def test_reserved_min_resources_do_not_depend_on_the_planned_members() -> None:
     """Keep more beside the small member than beside the large one, and more than the ceiling admits."""
     world = World(queue("default", capability={"cpu": "4"}), node("n", cpu="8"), pod("busy", on="n"))
     world.add(group("g", 1, min_resources={"cpu": "4"}))
@@ -180,7 +180,7 @@ def test_it_does_not_depend_on_which_members_are_planned() -> None:
     assert world.reason("g") is Reason.QUEUE_CEILING
 
 
-def test_what_is_kept_shrinks_to_what_the_members_that_came_leave() -> None:
+def test_reserved_min_resources_shrink_to_what_the_members_leave() -> None:
     """KubeRay's gang of a head and two workers, of which a third worker comes before the gang starts."""
     world = World([node(f"n{number}", cpu="1", memory="4Gi") for number in range(3)])
     world.add(group("ray", 3, min_resources={"cpu": "3", "memory": "4Gi"}))

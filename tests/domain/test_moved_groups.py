@@ -69,7 +69,7 @@ MOVES = [sent, made_again, through_the_door, renamed, disowned]
 
 
 @each_of(*MOVES)
-def test_what_runs_counts_where_it_started(move: Callable[[World], None]) -> None:
+def test_a_running_group_counts_in_the_queue_where_it_started(move: Callable[[World], None]) -> None:
     world = World(BASE, gang("g", 2, queue="a")).start("g")
     move(world)
     world.add(gang("next", 1, queue="a"), gang("small", 1, queue="b")).settle()
@@ -78,7 +78,7 @@ def test_what_runs_counts_where_it_started(move: Callable[[World], None]) -> Non
 
 
 @each_of(*MOVES[:3])  # the API server refuses that a pod with a note changes its group
-def test_another_muster_counts_it_there_too(move: Callable[[World], None]) -> None:
+def test_a_restarted_muster_counts_a_moved_group_in_its_first_queue(move: Callable[[World], None]) -> None:
     world = World(BASE, gang("g", 2, queue="a")).start("g")
     pods = list(world.pods.values())
     later = World(pods, limits=world.ledger.limits)
@@ -87,19 +87,19 @@ def test_another_muster_counts_it_there_too(move: Callable[[World], None]) -> No
 
 
 @each_of((True, "a"), (False, "b"))
-def test_a_note_counts_only_where_nobody_else_can_write_it(marks_kept: bool, counts_in: str) -> None:
+def test_a_record_counts_only_where_the_policy_protects_it(marks_kept: bool, counts_in: str) -> None:
     recorded = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: "uid-a/uid-g-0"})
     world = World(BASE, group("g", 1, "b"), recorded, marks_kept=marks_kept).settle()
     assert world.decision("g").queue == counts_in
 
 
 @each_of("uid-a/uid-of-another", "uid-a", "uid-gone/uid-g-0", "")
-def test_a_note_of_another_pod_or_of_a_queue_that_is_gone_says_nothing(recorded: str) -> None:
+def test_a_record_of_another_pod_or_of_a_missing_queue_does_not_count(recorded: str) -> None:
     flagged = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: recorded})
     assert World(BASE, group("g", 1, "b"), flagged).settle().decision("g").queue == "b"
 
 
-def test_a_group_that_waits_or_begins_anew_goes_where_it_is_sent() -> None:
+def test_a_pending_or_restarting_group_goes_to_the_queue_that_it_names() -> None:
     world = World(BASE, gang("g", 2, queue="b")).settle()
     assert (world.decision("g").queue, world.reason("g")) == ("b", Reason.NEVER_FITS)
     world.add(group("g", 2, "a")).start("g").add(group("g", 2, "b")).settle()

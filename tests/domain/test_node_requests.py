@@ -39,7 +39,7 @@ def singles(count: int, of: str = "q", **options: Any) -> list[Any]:
     [queue("q", limits=QueueLimits(per_namespace=RunningLimit(pods=2)))],  # of a namespace
     [queue("dept", capability={"cpu": "5"}), queue("q", parent="dept")],  # of a parent
 )
-def test_the_first_pods_of_a_queue_ask_up_to_its_headroom(ceilings: list[Any]) -> None:
+def test_the_first_pods_of_a_queue_request_nodes_up_to_its_headroom(ceilings: list[Any]) -> None:
     assert asking(full(*ceilings, singles(5))) == ["q0-0", "q1-0"]
 
 
@@ -64,14 +64,14 @@ def test_a_gang_asks_for_all_that_it_needs_or_for_none() -> None:
     assert asking(world.add(*waits)) == ["first-0", "first-1", "small-0"]
 
 
-def test_elastic_members_ask_for_what_is_left() -> None:
+def test_elastic_members_request_what_is_left() -> None:
     world = World(node("a", cpu="2"), queue("q", capability={"cpu": "6"}), group("g", 1, "q"))
     world.add(pod("g-0", "g", cpu="2", gated=False)).start("g")
     world.add(*(pod(f"g-{i}", "g", cpu="2", gated=False) for i in range(1, 6)))
     assert asking(world) == ["g-1", "g-2"]
 
 
-def test_the_next_one_asks_once_headroom_is_free() -> None:
+def test_the_next_pod_requests_nodes_once_headroom_is_free() -> None:
     world = full(queue("q", capability={"cpu": "4"}), singles(4))
     assert asking(world) == ["q0-0", "q1-0"]
     world.delete("q0-0")

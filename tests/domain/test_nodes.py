@@ -64,7 +64,7 @@ parts = st.sampled_from([None, *parts_of([{"disk": "ssd"}, {"cores": "8"}, {}])]
     st.lists(st.dictionaries(st.integers(0, 7), nodes_, max_size=3), max_size=4),
     st.data(),
 )
-def test_the_index_finds_what_each_node_would_say(
+def test_the_index_of_nodes_equals_a_check_of_each_node(
     given_: list[Any], wishes: list[Any], changes: list[dict[int, Any]], data: st.DataObject
 ) -> None:
     shapes = [_shape(*wish) for wish in wishes]
@@ -147,7 +147,7 @@ def test_labels_that_no_node_has_are_not_kept() -> None:
     assert index._numbers == {}
 
 
-def test_what_pods_asked_for_is_forgotten_with_them() -> None:
+def test_shapes_of_deleted_pods_are_forgotten() -> None:
     world = World(node("n0"), [pod(f"p{n}", selector={"own": f"{n}"}, cpu=f"{n + 1}m") for n in range(20)])
     world.settle()
     assert len(world.ledger.pods.shapes) == 20
@@ -173,7 +173,7 @@ def names_in(root: object, prefix: str) -> set[str]:
 
 
 @each_of(False, True)
-def test_nothing_keeps_the_names_of_nodes_that_are_gone(viewed: bool) -> None:
+def test_names_of_deleted_nodes_are_forgotten(viewed: bool) -> None:
     """Forget the names in pods that have waited since, and were planned there once, too."""
     world = World(node("stays"), gang("waits", 3, cpu="4"), viewed=viewed)
     for number in range(12):

@@ -53,7 +53,7 @@ def test_the_verdict_behind_a_status(phase: str, reason: str, verdict: Verdict) 
     assert group(phase, reason).verdict is verdict
 
 
-def test_a_group_with_what_its_pods_ask_for_and_hold() -> None:
+def test_a_group_info_has_the_requests_and_the_usage_of_its_pods() -> None:
     pods = [pod("a", node="n", phase="Running"), pod("b", cpu="500m"), pod("c", phase="Failed", node="n")]
     made = group_summary(group("Pending", "NoRoom"), "q", pods, 5, RequestSums(), is_job=True)
     assert (made.verdict, made.members, made.placed, made.needed) == ("Waiting", 2, 1, 2)
@@ -98,7 +98,7 @@ def test_queues_stand_below_their_parents_with_their_shares() -> None:
     assert next(share.ceiling for share in found[2].shares if share.resource == "memory") == 0.0
 
 
-def test_nodes_with_what_stands_on_them_and_is_on_its_way() -> None:
+def test_described_nodes_list_their_running_and_planned_pods() -> None:
     spec, status = {"unschedulable": True}, {"allocatable": {"cpu": "8"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "spec": spec, "status": status}, Node)
     pods = [pod("a", node="n"), pod("b", cpu="1", nominated="n"), pod("c", phase="Succeeded", node="n")]

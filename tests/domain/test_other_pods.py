@@ -24,7 +24,7 @@ def record(uid: Uid, deleting: bool | None) -> PodRecord | None:
 
 
 @given(st.lists(states, max_size=6))
-def test_it_holds_what_the_changes_say(changes: list[dict[Uid, bool | None]]) -> None:
+def test_the_map_of_other_pods_equals_the_applied_changes(changes: list[dict[Uid, bool | None]]) -> None:
     pods, known = OtherPods(), dict[Uid, PodRecord]()
     for change in changes:
         before, then = pods, dict(known)
@@ -41,7 +41,7 @@ def test_it_holds_what_the_changes_say(changes: list[dict[Uid, bool | None]]) ->
             assert each.leaving == {uid: pod for uid, pod in expected.items() if pod.deleting}
 
 
-def test_one_that_moves_among_thousands_costs_a_snapshot_little() -> None:
+def test_a_change_of_one_pod_among_thousands_costs_a_snapshot_little() -> None:
     """Share all parts of the list of pods between the snapshots except the one with the pod that moved."""
     world = World(node("n0"), [stranger(f"s{n}", on="n0") for n in range(5000)])
     first = world.ledger.snapshot().others

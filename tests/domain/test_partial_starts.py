@@ -49,7 +49,7 @@ def test_the_most_that_fit_start(
     assert world.claim_count() == (expected[0] or 0)
 
 
-def test_what_one_takes_the_next_one_lacks() -> None:
+def test_a_job_starts_with_the_pods_that_earlier_jobs_left_capacity_for() -> None:
     world = JobWorld(*NODES)
     dates = ((name, f"2026-01-0{day}T00:00:00Z") for day, name in enumerate("abc", 1))
     world.submit(*(shrinking(name, 4, 1, created=date) for name, date in dates))
@@ -76,7 +76,7 @@ def bounded(bound: Any) -> JobWorld:
 
 @pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS.keys())
 @pytest.mark.parametrize(("least", "expected"), [(2, (8, "8/12")), (8, (8, "8/12")), (9, (None, ""))])
-def test_the_bounds_of_its_queue_count_as_well_as_room(
+def test_the_limits_of_its_queue_count_as_well_as_free_capacity(
     least: int, expected: tuple[int | None, str], bound: Any
 ) -> None:
     world = bounded(bound).submit(shrinking("train", 12, least, queue="q")).work()
@@ -85,7 +85,7 @@ def test_the_bounds_of_its_queue_count_as_well_as_room(
 
 
 @each_of(*BOUNDS.values())
-def test_where_others_hold_all_that_its_queue_may_it_waits_for_its_part(bound: Any) -> None:
+def test_a_shrinking_job_waits_while_others_hold_its_queues_whole_limit(bound: Any) -> None:
     world = bounded(bound).submit(job("first", 7, queue="q")).work()
     world.submit(shrinking("train", 12, 2, queue="q", created="2026-01-02T00:00:00Z")).work()
     assert world.reason(podgroup_name("train")) is Reason.QUEUE_CEILING
@@ -94,12 +94,12 @@ def test_where_others_hold_all_that_its_queue_may_it_waits_for_its_part(bound: A
     assert len(world.pods_of("train")) == 4
 
 
-def test_one_larger_than_the_window_starts_with_as_many_as_that_has() -> None:
+def test_a_shrinking_job_above_the_window_starts_with_the_size_of_the_window() -> None:
     world = JobWorld(*NODES, limits=Limits(window=2)).submit(shrinking("train", 5, 1)).work()
     assert started_with(world, "train") == (2, "2/5")
 
 
-def test_it_waits_for_the_window_rather_than_start_smaller() -> None:
+def test_a_shrinking_job_waits_for_the_window_instead_of_starting_smaller() -> None:
     world = JobWorld(node("n0", cpu="8"), limits=Limits(window=6))
     world.stopped = True
     world.submit(job("first", 4), shrinking("train", 3, 1, created="2026-01-02T00:00:00Z")).work()
@@ -109,7 +109,7 @@ def test_it_waits_for_the_window_rather_than_start_smaller() -> None:
     assert started_with(world, "train") == (3, "")
 
 
-def test_it_is_borrowed_for_before_it_shrinks() -> None:
+def test_a_job_borrows_before_it_shrinks() -> None:
     world = JobWorld(*NODES, queue("own", weight=1), queue("idle", weight=4))
     world.submit(shrinking("train", 5, 1, queue="own")).work()
     assert started_with(world, "train") == (5, "")
@@ -124,7 +124,7 @@ def test_while_it_is_started_it_is_a_gang_of_that_size() -> None:
     assert started_with(world.work(), "train") == (5, "5/8")
 
 
-def test_the_next_start_asks_for_all_again() -> None:
+def test_the_next_start_requests_all_pods_again() -> None:
     small = JobWorld(node("n0", cpu="2"), queue("q", start_timeout="1m"))
     small.stopped = True
     small.submit(shrinking("train", 4, 1, queue="q")).work()
@@ -147,7 +147,7 @@ def test_a_number_that_its_user_has_changed_meanwhile_stays() -> None:
     assert world.jobs["train"].spec == {**world.jobs["train"].spec, "suspend": True, "parallelism": 3}
 
 
-def test_one_that_its_user_suspended_asks_for_all_when_it_queues_again() -> None:
+def test_a_job_suspended_by_its_user_requests_all_pods_when_it_queues_again() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(shrinking("train", 4, 1)).run_whole("train").work()
     world.change("train", suspend=True)
     world.work()
@@ -157,7 +157,7 @@ def test_one_that_its_user_suspended_asks_for_all_when_it_queues_again() -> None
 
 
 @each_of("", "0", "-1", "two", "1.5", "9" * 30, "²")
-def test_what_is_no_number_of_pods_is_the_jobs_reason(text: str) -> None:
+def test_an_invalid_minimum_of_pods_is_the_reason_of_the_job(text: str) -> None:
     world = JobWorld(*NODES).submit(shrinking("train", 2, text), job("fine", 1)).work()
     assert world.suspended("train")
     assert not world.suspended("fine")
@@ -186,7 +186,7 @@ def test_a_decision_from_nothing_is_the_same() -> None:
         world.work()
 
 
-def test_one_that_fits_only_in_part_is_reserved_for_and_waits_like_others() -> None:
+def test_a_partly_fitting_job_gets_a_reservation_like_others() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("runs", 1)).run_whole("runs")
     world.submit(shrinking("train", 8, 2, created=timestamp(0))).work()
     assert world.reason(podgroup_name("train")) is Reason.NO_ROOM

@@ -26,7 +26,7 @@ RETENTION = replace(LIMITS, usage_half_life=HOUR)
 Q = UsedBy("q")
 
 
-def test_what_is_a_half_life_ago_counts_half() -> None:
+def test_usage_of_a_half_life_ago_counts_half() -> None:
     begun = PastUsage(0.0).after(HOUR, HOUR, {Q: 1.0})
     assert begun.parts == {Q: 0.5}
     assert begun.after(2 * HOUR, HOUR, {Q: 1.0}).parts == {Q: 0.75}
@@ -34,13 +34,13 @@ def test_what_is_a_half_life_ago_counts_half() -> None:
     assert begun.after(100 * HOUR, HOUR, {}).parts == {}
 
 
-def test_what_a_clock_that_was_ahead_wrote_counts_little_more_than_it_says() -> None:
+def test_usage_recorded_by_a_clock_that_was_ahead_counts_at_most_as_recorded() -> None:
     tomorrow = QueueUsage(timestamp_at(24 * HOUR), 0.5, [], [])
     assert PastUsage(0.0).restored("q", tomorrow, HOUR).parts[Q] <= 1.0
 
 
 @given(st.lists(st.tuples(st.floats(0.0, HOUR), st.floats(0.0, 1.0)), min_size=1, max_size=9))
-def test_an_average_lies_between_what_was_held_however_often_it_is_taken(
+def test_an_average_lies_between_the_usages_however_often_it_is_sampled(
     steps: list[tuple[float, float]],
 ) -> None:
     past, now = PastUsage(0.0), 0.0
@@ -51,7 +51,7 @@ def test_an_average_lies_between_what_was_held_however_often_it_is_taken(
     assert 0.0 <= past.parts.get(Q, 0.0) <= max(held for _, held in steps)
 
 
-def test_what_is_small_in_a_large_cluster_adds_up_too() -> None:
+def test_small_usages_in_a_large_cluster_add_up() -> None:
     past = PastUsage(0.0)
     for instant in range(1, 201):
         past = past.after(instant * HOUR / 200, HOUR, {Q: 1e-5})
@@ -113,7 +113,7 @@ def used(*queues: Any, cpu: str = "4") -> World:
     return world
 
 
-def test_in_a_fair_queue_who_has_used_least_goes_first() -> None:
+def test_in_a_fair_queue_the_user_with_the_least_usage_goes_first() -> None:
     world = used(queue("a", strategy="fair"))
     world.add(gang("hers", 4, queue="a", notes=of("alice"), created="2026-01-01T00:00:00Z"))
     world.add(gang("his", 4, queue="a", notes=of("bob"), created="2026-01-02T00:00:00Z"))
@@ -125,7 +125,7 @@ def test_in_a_fair_queue_who_has_used_least_goes_first() -> None:
 
 @settings(max_examples=examples(15))
 @given(st.lists(st.sampled_from(["wait", "come", "start", "end"]), max_size=12))
-def test_it_is_decided_as_from_nothing_however_usage_changes_meanwhile(steps: list[str]) -> None:
+def test_decisions_do_not_depend_on_memory_while_past_usage_changes(steps: list[str]) -> None:
     world = used(queue("root", fair_share="Historical"), queue("a", strategy="fair"), queue("b"))
     for number, step in enumerate(steps):
         match step:
@@ -146,7 +146,7 @@ def test_it_is_decided_as_from_nothing_however_usage_changes_meanwhile(steps: li
 
 
 @each_of(("Historical", "b"), ("Instant", "a"), ("", "b"))
-def test_queues_take_turns_by_what_they_have_held_lately(fair_share: str, first: str) -> None:
+def test_queues_take_turns_by_their_recent_usage(fair_share: str, first: str) -> None:
     root = queue("root", fair_share=fair_share)
     world = used(root, queue("a", created="2025-01-01"), queue("b", created="2025-01-02"))
     world.finish(*(f"old-{n}" for n in range(4)))
@@ -162,7 +162,7 @@ def test_the_first_group_of_a_queue_and_not_its_age_breaks_ties() -> None:
     assert world.verdict("early") is Verdict.STARTING
 
 
-def test_a_restart_goes_on_from_what_statuses_say() -> None:
+def test_a_restart_goes_on_from_recorded_statuses() -> None:
     world = used(queue("a")).settle()
     usage = world.queue("a").usage
     assert usage is not None

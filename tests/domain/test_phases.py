@@ -79,7 +79,7 @@ def test_a_group_whose_failed_members_are_replaced_goes_on() -> None:
     assert life(world) == Life(Phase.INQUEUE, failed=2)
 
 
-def test_members_beyond_what_is_needed_do_not_keep_a_group_from_its_end() -> None:
+def test_members_above_the_minimum_do_not_delay_the_end_of_a_group() -> None:
     world = running(2).add(node("n", cpu="0"))
     world.finish("g-0", "g-1").add(pod("g-2", "g"))
     assert phase(world) is Phase.COMPLETED
@@ -88,7 +88,7 @@ def test_members_beyond_what_is_needed_do_not_keep_a_group_from_its_end() -> Non
     assert world.plan("g") == {"g-2": "n"}
 
 
-def test_an_ended_group_that_gets_new_members_starts_anew() -> None:
+def test_an_ended_group_that_gets_new_members_starts_again() -> None:
     world = running(2).finish("g-0", "g-1", phase="Failed").settle()
     assert world.verdict("g") is Verdict.ENDED
     world.delete("g-0", "g-1").add(pod("g-2", "g"), pod("g-3", "g"))
@@ -98,7 +98,7 @@ def test_an_ended_group_that_gets_new_members_starts_anew() -> None:
 # ---- losses
 
 
-def test_a_group_that_lost_a_member_is_unknown_while_nobody_takes_its_place() -> None:
+def test_a_group_that_lost_a_member_is_unknown_until_it_is_replaced() -> None:
     world = running(2).delete("g-0")
     assert phase(world) is Phase.UNKNOWN
     world.add(pod("g-2", "g"))
@@ -106,13 +106,13 @@ def test_a_group_that_lost_a_member_is_unknown_while_nobody_takes_its_place() ->
     assert world.plan("g") == {"g-2": "n"}
 
 
-def test_a_group_whose_replacement_finds_no_room_is_unknown() -> None:
+def test_a_group_whose_replacement_lacks_capacity_is_unknown() -> None:
     world = running(2).delete("g-0").add(pod("g-2", "g", cpu="2"))
     assert phase(world) is Phase.UNKNOWN
     assert world.reason("g") is Reason.NO_ROOM
 
 
-def test_members_on_their_way_out_still_count() -> None:
+def test_terminating_members_still_count() -> None:
     world = running(2)
     world.mark_deleted("g-0")
     assert phase(world) is Phase.RUNNING
@@ -137,7 +137,7 @@ def test_a_group_that_lacks_nothing_but_members_is_inqueue(min_member: int, ther
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
 
 
-def test_a_group_of_nobody_is_pending() -> None:
+def test_a_group_without_members_is_pending() -> None:
     world = World(node("n"), group("g", 0))
     assert phase(world) is Phase.PENDING
     assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, Reason.NOT_ENOUGH_MEMBERS)
@@ -154,7 +154,7 @@ def test_a_group_that_may_not_start_is_pending_however_many_members_it_lacks() -
     assert world.reason("g") is Reason.QUEUE_NOT_OPEN
 
 
-def test_a_group_that_needs_nobody_runs_with_its_first_member() -> None:
+def test_a_group_that_needs_no_members_runs_with_its_first_member() -> None:
     world = World(node("n", cpu="0"), gang("g", 2, min_member=0))
     assert (phase(world), world.reason("g")) == (Phase.PENDING, Reason.NO_ROOM)
     world.add(node("n", cpu="1"))
@@ -180,7 +180,7 @@ def test_the_queue_that_takes_a_group_in_is_known_by_its_uid() -> None:
 
 
 @each_of("", "uid-of-another")
-def test_a_queue_takes_in_what_no_other_took(uid: str) -> None:
+def test_a_queue_keeps_groups_that_no_other_queue_accepted(uid: str) -> None:
     others = queue("other", uid="uid-of-another")
     world = World(node("n"), queue("q"), others, recorded(uid)).settle()
     assert accepted_by(world) == "uid-q"
@@ -199,7 +199,7 @@ def test_while_its_members_run_it_is_not() -> None:
     assert (phase(world), life(world).outcome) == (Phase.RUNNING, None)
 
 
-def test_a_closed_queue_takes_nobody_in() -> None:
+def test_a_closed_queue_accepts_no_new_groups() -> None:
     world = World(node("n"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")).settle()
     assert accepted_by(world) == ""
 

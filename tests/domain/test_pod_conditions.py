@@ -43,7 +43,7 @@ def unschedulable(reason: Reason) -> Unscheduled:
 
 
 @each_of(*Reason)
-def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
+def test_only_pods_that_lack_capacity_request_nodes(reason: Reason) -> None:
     condition = VIEW.wanted(waiting(reason), record(gated=False))
     if reason in SOON:
         assert condition is None
@@ -52,19 +52,19 @@ def test_only_pods_that_lack_room_ask_for_nodes(reason: Reason) -> None:
 
 
 @each_of(*Reason)
-def test_a_gated_pod_is_told_that_it_lacks_room_and_nothing_else(reason: Reason) -> None:
+def test_the_condition_of_a_gated_pod_names_only_missing_capacity(reason: Reason) -> None:
     condition = ConditionPolicy().wanted(waiting(reason), record(AS_CREATED))
     assert condition == (unschedulable(reason) if reason in CAPACITY else None)
 
 
 @each_of(*(each for each in Reason if each not in CAPACITY and each not in SOON))
-def test_a_gated_pod_that_lacks_no_room_any_more_asks_for_no_nodes(reason: Reason) -> None:
+def test_a_gated_pod_that_lacks_no_capacity_any_more_requests_no_nodes(reason: Reason) -> None:
     shown = unschedulable(Reason.NO_ROOM)
     assert ConditionPolicy().wanted(waiting(reason), record(shown)) == GATED
 
 
 @each_of(*product(Reason, (True, False)))
-def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
+def test_no_pod_requests_nodes_where_that_is_hidden(reason: Reason, view: bool) -> None:
     hidden = ConditionPolicy(ungated=view, shows_waiting_for_capacity=False)
     for gated in (True, False):
         condition = hidden.wanted(waiting(reason), record(gated=gated))
@@ -74,7 +74,7 @@ def test_nobody_asks_for_nodes_where_that_is_hidden(reason: Reason, view: bool) 
             assert condition == Unscheduled(reason, refusal(reason))
 
 
-def test_what_was_shown_is_taken_back_where_it_is_hidden() -> None:
+def test_a_condition_is_withdrawn_where_it_is_hidden_now() -> None:
     hidden = ConditionPolicy(shows_waiting_for_capacity=False)
     assert hidden.wanted(waiting(Reason.NO_ROOM), record(unschedulable(Reason.NO_ROOM))) == GATED
 
@@ -85,7 +85,7 @@ def test_without_the_view_the_condition_of_a_pod_without_gates_is_the_schedulers
 
 
 @each_of((False, False, False), (True, False, True), (True, True, False), (False, True, False))
-def test_nodes_are_asked_for_where_larger_ones_may_come_and_the_queue_is_not_in_the_way(
+def test_nodes_are_requested_for_groups_above_node_size_unless_the_queue_is_too_small(
     shows: bool, exceeds_queue: bool, asks: bool
 ) -> None:
     policy = ConditionPolicy(ungated=True, shows_never_fits=shows)
@@ -108,13 +108,13 @@ def test_nodes_are_asked_for_where_larger_ones_may_come_and_the_queue_is_not_in_
     ],
     ids=["starting", "running", "ended", "planned", "another gate", "on a node", "failed"],
 )
-def test_whoever_does_not_wait_for_room_or_turn_is_left_alone(
+def test_no_condition_is_written_for_groups_that_lack_neither_capacity_nor_turn(
     decision: GroupDecision, member: PodRecord
 ) -> None:
     assert VIEW.wanted(decision, member) is None
 
 
-def test_elastic_members_of_a_running_group_are_told() -> None:
+def test_elastic_members_of_a_running_group_are_reported() -> None:
     decision = waiting(Reason.NO_ROOM, Verdict.RUNNING)
     assert VIEW.wanted(decision, record(gated=False)) == unschedulable(Reason.NO_ROOM)
 
@@ -127,19 +127,19 @@ def test_the_reason_does_not_change_with_the_numbers() -> None:
 # ---- too large for the queue, or for the cluster
 
 
-def test_what_is_too_large_for_its_queue_says_so() -> None:
+def test_a_group_too_large_for_its_queue_says_so() -> None:
     small = queue("small", capability={"cpu": "2"})
     world = World(nodes("a", "b"), small, gang("g", 3, queue="small")).settle()
     assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, True)
 
 
-def test_so_does_what_exceeds_it_by_its_min_resources() -> None:
+def test_min_resources_above_the_capability_exceed_the_queue() -> None:
     asking = replace(group("g", 1, "small", min_resources={"cpu": "9"}))
     world = World(node("a"), queue("small", capability={"cpu": "2"}), asking, pod("p", "g")).settle()
     assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, True)
 
 
-def test_what_is_too_large_for_the_cluster_does_not() -> None:
+def test_a_group_too_large_for_the_cluster_does_not_exceed_its_queue() -> None:
     world = World(node("a", cpu="4"), gang("g", 1, cpu="8")).settle()
     assert (world.reason("g"), world.decision("g").exceeds_queue) == (Reason.NEVER_FITS, False)
 
@@ -161,7 +161,7 @@ def with_condition(reason: str, message: str, status: str = "False", **options: 
     ("SchedulerError", "binding rejected: 17:03", "", ""),
     ("SchedulingGated", "blocked", "", ""),
 )
-def test_what_muster_says_is_no_refusal_of_the_scheduler(
+def test_a_condition_of_muster_is_no_refusal_of_the_scheduler(
     reason: str, message: str, reserved: str, refused: str
 ) -> None:
     found = pod_record(with_condition(reason, message), Shapes(), ours=True)
@@ -174,7 +174,7 @@ def test_a_pod_that_is_scheduled_says_nothing() -> None:
     assert pod_record(pod("p"), Shapes(), ours=True).unscheduled is None
 
 
-def test_own_words_are_not_taken_for_a_refusal_of_the_planned_node() -> None:
+def test_a_condition_by_muster_is_no_refusal_of_the_planned_node() -> None:
     """A refusal would move the claim to another node, and be held against the planned one."""
     world = World(nodes("a", "b"), pod("p", gated=False)).settle()
     world.refuse("p", refusal(Reason.NO_ROOM))
@@ -188,7 +188,7 @@ def _refusals(world: World) -> int:
     return sum(attempt.refused_at is not None for attempt in attempts.values())
 
 
-def test_own_words_cause_no_decision_and_are_known_all_the_same() -> None:
+def test_a_condition_by_muster_is_stored_without_a_decision() -> None:
     world = World(node("a", cpu="1"), gang("g", 2, gated=False)).settle()
     version, changes = world.ledger.version, world.changes
     world.refuse("g-0", refusal(Reason.NO_ROOM))

@@ -65,7 +65,7 @@ def _pod(made: Pod, owned: bool, namespace: str, version: str, waits: bool) -> P
     st.lists(st.tuples(st.integers(0, 1), st.sampled_from(UIDS), st.booleans()), min_size=2, max_size=8),
     st.booleans(),
 )
-def test_what_was_read_before_changes_nothing(
+def test_a_cache_of_records_changes_no_record(
     templates: list[Pod], made: list[tuple[int, str, bool]], auto_groups: bool
 ) -> None:
     shapes = Shapes()
@@ -82,7 +82,7 @@ def members(count: int, **options: Any) -> list[PodRecord]:
     return [read.of(pod(f"p-{number}", "g", **options), ours=True) for number in range(count)]
 
 
-def test_pods_of_one_template_share_what_is_equal() -> None:
+def test_records_of_pods_of_one_template_share_equal_parts() -> None:
     one, other = members(2, queue="q", annotations={keys.CHECKPOINT: "60s"})
     assert one.own_group is other.own_group
     assert one.queue is other.queue
@@ -116,7 +116,7 @@ def test_a_shape_goes_with_the_last_pod_that_has_it() -> None:
     assert read.of(pod("p", "g", cpu="3"), ours=True).shape.requests["cpu"] == 3000
 
 
-def test_what_pods_of_a_namespace_have_been_given_counts_for_later_ones() -> None:
+def test_shapes_of_a_namespace_are_shared_with_its_later_pods() -> None:
     shapes = Shapes()
     read = PodRecords(shapes)
     first = read.of(pod("p-0", "g"), ours=True)

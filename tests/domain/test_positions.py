@@ -50,7 +50,7 @@ def test_each_queue_has_a_line_of_its_own() -> None:
     assert places(world, "a", "b") == [1, 1]
 
 
-def test_who_starts_or_runs_is_not_in_line() -> None:
+def test_a_starting_or_running_group_has_no_position() -> None:
     world = world_of().add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
     assert places(world, "a", "b") == [0, 1]
     assert message_of(world.decision("a")) == ""
@@ -61,7 +61,7 @@ def test_who_starts_or_runs_is_not_in_line() -> None:
     (Reason.NEVER_FITS, one("x", size="9")),
     (Reason.NOT_ENOUGH_MEMBERS, gang("x", 1, 2, queue="q")),
 )
-def test_who_cannot_start_anyway_is_not_in_line(reason: Reason, group: list[object]) -> None:
+def test_a_group_that_cannot_start_has_no_position(reason: Reason, group: list[object]) -> None:
     world = world_of().add(stranger("s", on="n"), group, one("z", 0, "2027-01-01")).settle()
     assert world.reason("x") is reason
     assert places(world, "x", "z") == [0, 1]
@@ -69,7 +69,7 @@ def test_who_cannot_start_anyway_is_not_in_line(reason: Reason, group: list[obje
 
 
 @each_of("traverse", "fifo")
-def test_who_backs_off_keeps_its_place(strategy: str) -> None:
+def test_a_group_in_backoff_keeps_its_position(strategy: str) -> None:
     world = world_of(strategy).add(one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02")).settle()
     world.ungate("a-0").refuse("a-0")
     world.settle().advance(3).settle()
@@ -77,7 +77,7 @@ def test_who_backs_off_keeps_its_place(strategy: str) -> None:
     assert world.decision("a").position == 1
 
 
-def test_in_a_rotating_queue_those_who_had_their_turn_come_last() -> None:
+def test_in_a_rotating_queue_passed_groups_come_last() -> None:
     world = world_of("rotation", cpu="2")
     world.add(one("big", 0, "2026-01-01", size="2"), one("a", 0, "2026-01-02"), one("b", 0, "2026-01-03"))
     world.add(stranger("s", on="n"), one("c", 0, "2026-01-04")).settle()
@@ -85,7 +85,7 @@ def test_in_a_rotating_queue_those_who_had_their_turn_come_last() -> None:
     assert places(world, "b", "c", "big") == [1, 2, 3]
 
 
-def test_positions_stay_where_only_room_changes() -> None:
+def test_positions_stay_where_only_capacity_changes() -> None:
     """Carry the positions over when a foreign pod comes and nothing is decided anew."""
     world = world_of(cpu="4").add(stranger("s", on="n", cpu="3"))
     world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02", size="3")).settle()
@@ -125,7 +125,7 @@ def test_groups_start_in_the_order_of_their_positions(strategy: str, groups: lis
         waiting, runner = waiting - {expected}, f"{expected}-0"
 
 
-def test_who_takes_room_back_keeps_its_place() -> None:
+def test_a_group_that_reclaims_keeps_its_position() -> None:
     world = World(node("n"), CLASSES, queue("q"), queue("r", reclaimable=True))
     for n in range(4):
         world.add(gang(f"r{n}", 1, queue="r")).start(f"r{n}")

@@ -55,7 +55,7 @@ def taken_after(world: World, most: float = 4000.0) -> float | None:
     return world.now - begun if evicted(world) else None
 
 
-def test_it_waits_until_it_has_gone_without_as_much_as_is_lost() -> None:
+def test_a_group_waits_until_its_unmet_request_equals_the_loss_of_its_victims() -> None:
     """2 of 4 cpu for 2 t seconds are as much as 1 cpu that runs for t seconds already, and for t more."""
     world = World(node("n"), queue("a", preemption=PAID), queue("b"))
     for n in range(3):
@@ -71,7 +71,7 @@ def test_it_waits_until_it_has_gone_without_as_much_as_is_lost() -> None:
 
 
 @each_of(("5m", 300.0), ("", 900.0), ("5s", 5.0), ("0s", 0.0))
-def test_it_never_waits_for_longer_than_its_queue_says(at_most: str, after: float) -> None:
+def test_a_wait_before_an_eviction_has_the_limit_of_its_queue(at_most: str, after: float) -> None:
     """A gang that has run for three days is worth more than any wait."""
     world = lent(ran=3 * 86400.0, rules=preemption(at_most=at_most) if at_most else replace(PAID, at_most=""))
     waited = taken_after(world)
@@ -79,7 +79,7 @@ def test_it_never_waits_for_longer_than_its_queue_says(at_most: str, after: floa
     assert after <= waited <= after + 1.0
 
 
-def test_a_group_in_front_that_begins_to_wait_anew_does_not_put_off_those_behind_it() -> None:
+def test_a_group_at_the_head_that_waits_again_does_not_delay_those_behind_it() -> None:
     world = lent(ran=3 * 86400.0, rules=preemption(at_most="30m"))
     begun = world.now
     world.advance(1.0).add(gang("y", 1, queue="a", cpu="2", created=timestamp(world.now)))
@@ -95,7 +95,7 @@ def test_a_group_in_front_that_begins_to_wait_anew_does_not_put_off_those_behind
     assert evicted(world) == [*names("long", 2)]
 
 
-def test_the_longest_wait_counts_whoever_sleeps() -> None:
+def test_the_longest_wait_counts_although_its_group_is_inadmissible() -> None:
     """X begins anew; y, which has waited the longest by then, goes as v comes. Only w has waited for long."""
     world = lent(ran=3 * 86400.0)
     begun = world.now
@@ -109,7 +109,7 @@ def test_the_longest_wait_counts_whoever_sleeps() -> None:
 
 
 @each_of("held", "queue", "gate", "members")
-def test_time_in_which_a_group_wants_no_room_is_not_owed_to_it(reserved_back: str) -> None:
+def test_time_in_which_a_group_wants_no_capacity_is_not_owed_to_it(reserved_back: str) -> None:
     """It is held, its queue is stopped, or a member is held back or missing for as long as it would wait."""
     rules = preemption(at_most="10m")
     world = World(node("n"), queue("a", preemption=rules), queue("b"))
@@ -134,14 +134,14 @@ def test_time_in_which_a_group_wants_no_room_is_not_owed_to_it(reserved_back: st
     assert world.now >= begun + 600.0
 
 
-def test_whoever_wants_room_beyond_all_calendars_is_judged_like_others() -> None:
+def test_a_wait_beyond_the_last_date_is_evaluated_as_any_other() -> None:
     world = World(node("n"), queue("a")).add(group("x", 1, "a")).settle()
     world.now += 3e11
     world.add(pod("x-0", "x")).settle()
     assert world.verdict("x") is Verdict.STARTING
 
 
-def test_until_then_it_says_so() -> None:
+def test_the_message_of_a_wait_before_an_eviction_has_its_timestamp() -> None:
     world = lent(ran=3 * 86400.0)
     text = message_of(world.decision("x"))
     assert timestamp(world.now + 3600.0) in text
@@ -149,7 +149,7 @@ def test_until_then_it_says_so() -> None:
     assert world.decisions.requeue_at <= world.now + LOOKS
 
 
-def test_the_longest_duration_that_there_is_ends_in_a_moment() -> None:
+def test_the_longest_possible_duration_ends_at_a_timestamp() -> None:
     world = lent(rules=preemption(at_most="2562047h"))
     text = message_of(world.decision("x"))
     assert timestamp(world.now + 2562047 * 3600) in text
@@ -231,9 +231,7 @@ def test_a_member_may_say_it_for_its_gang() -> None:
 
 
 @each_of(({}, 200 / 3), ({"example.com/fpga": "1"}, 200.0))
-def test_of_several_resources_that_counts_of_which_it_is_the_most(
-    devices: dict[str, str], after: float
-) -> None:
+def test_the_dominant_resource_of_a_group_counts_for_its_price(devices: dict[str, str], after: float) -> None:
     """2 of 4 cpu have run for 200 s; with the only device that is all there is. 2 cpu are wanted."""
     rules = preemption(at_most="1h", patience="4")
     world = World(node("n", more={"example.com/fpga": "1"}), queue("a", preemption=rules))
@@ -264,7 +262,7 @@ LATE = 450  # seconds after which cost does not count
     (25, 300, {"patience": "2"}, 150),  # less than is gained
     (1800, LATE + 75, {"patience": "1000"}, 150),  # worth any price
 )
-def test_what_is_known_to_end_soon_is_spared_once(
+def test_a_group_that_is_known_to_end_soon_is_spared_once(
     ran: int, ends: int | None, rules: dict[str, str], waited: int
 ) -> None:
     """`ends`: seconds after x has come, by its declared run time. It does not end."""
@@ -275,7 +273,7 @@ def test_what_is_known_to_end_soon_is_spared_once(
 
 
 @each_of(((75, 125), LATE + 75), ((75, 175), LATE), ((75, None), LATE), ((75, -1000), LATE))
-def test_of_several_the_last_to_end_counts(times: tuple[int | None, ...], waited: int) -> None:
+def test_the_last_end_of_several_victims_counts(times: tuple[int | None, ...], waited: int) -> None:
     """Compare by how many seconds each ends after the longest wait."""
     world = World(node("n"), queue("a", preemption=preemption(**WAITS)), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"})).start("kept")
@@ -290,7 +288,7 @@ def test_of_several_the_last_to_end_counts(times: tuple[int | None, ...], waited
     assert evicted(world) == ["b0-0", "b1-0"]
 
 
-def test_whoever_waits_for_it_is_told_and_starts_in_its_place() -> None:
+def test_a_group_that_waits_for_an_end_reports_it_and_starts_in_its_place() -> None:
     rules, notes = preemption(**WAITS), {RUN_TIME: f"{1800 + LATE + 75}s"}
     world = lent(ran=1800.0, rules=rules, notes=notes)
     ends = timestamp(world.now + LATE + 75)
@@ -302,7 +300,7 @@ def test_whoever_waits_for_it_is_told_and_starts_in_its_place() -> None:
     assert not evicted(world)
 
 
-def test_run_times_that_are_put_off_again_and_again_keep_room_until_twice_the_longest_wait() -> None:
+def test_run_times_that_are_extended_again_and_again_protect_capacity_until_twice_the_longest_wait() -> None:
     world, begun = lent(ran=1800.0, rules=preemption(**WAITS)), 2800.0
     while not evicted(world) and world.now < begun + 3 * LATE:
         world.add(group("long", 2, "b", run_time=f"{int(world.now - 1000.0) + 75}s")).settle()
@@ -329,7 +327,7 @@ def evicted_once() -> World:
     return world.delete("g-1").settle()
 
 
-def test_what_an_eviction_cost_stays_with_the_group() -> None:
+def test_the_cost_of_an_eviction_stays_with_the_group() -> None:
     world = evicted_once()
     assert world.ledger.groups.history(key("g"))[-1] == 600
     world.add(pod("again-0", "g"), pod("again-1", "g")).settle()
@@ -337,7 +335,7 @@ def test_what_an_eviction_cost_stays_with_the_group() -> None:
     assert view.history.lost_work == pytest.approx(600.0)
 
 
-def test_it_counts_for_the_next_eviction() -> None:
+def test_lost_work_counts_for_the_next_eviction() -> None:
     fresh, burnt = (
         lent(ran=0.0, notes=notes, rules=preemption(at_most="1h", patience="8"))
         for notes in ({}, {LOST_WORK: "2000/uid-long"})
@@ -350,7 +348,7 @@ def test_it_counts_for_the_next_eviction() -> None:
 @each_of(
     ("2000/uid-long", True, 2000), ("2000/uid-long", False, 0), ("2000/another", True, 0), ("x", True, 0)
 )
-def test_it_survives_a_restart_as_a_mark(written: str, reserved: bool, seconds: int) -> None:
+def test_lost_work_survives_a_restart_as_a_record(written: str, reserved: bool, seconds: int) -> None:
     world = (
         World(queue("q"), marks_kept=reserved)
         .add(group("long", 1, "q", annotations={LOST_WORK: written}))
@@ -359,7 +357,7 @@ def test_it_survives_a_restart_as_a_mark(written: str, reserved: bool, seconds: 
     assert world.ledger.groups.history(key("long"))[-1] == seconds
 
 
-def test_another_group_of_the_same_name_has_lost_nothing() -> None:
+def test_a_recreated_group_has_no_lost_work() -> None:
     world = evicted_once().add(group("g", 2, "b", uid="another")).settle()
     assert world.ledger.groups.history(key("g"))[-1] == 0
 
@@ -374,7 +372,7 @@ def test_another_group_of_the_same_name_has_lost_nothing() -> None:
     patience=st.sampled_from(["0", "0.5", "1", "3"]),
     at_most=st.integers(0, 900),
 )
-def test_nobody_goes_before_that_is_owed_or_the_time_is_up(
+def test_no_group_is_evicted_before_the_claimant_is_owed_enough_or_the_limit_is_reached(
     ran: list[int], asks: int, patience: str, at_most: int
 ) -> None:
     rules = preemption(patience=patience, at_most=f"{at_most}s")
@@ -398,7 +396,7 @@ def test_nobody_goes_before_that_is_owed_or_the_time_is_up(
 # ---- the cheapest
 
 
-def test_what_has_just_saved_its_work_goes_before_what_has_not() -> None:
+def test_a_gang_with_a_recent_checkpoint_is_evicted_first() -> None:
     """Select the gang with saved work, although it is larger, and has run longer."""
     world = World(node("n", cpu="8"), queue("a"), queue("b", preemption=KEEPS))
     world.add(gang("kept", 3, queue="b", notes={PREEMPTABLE: "false"}))
@@ -428,7 +426,7 @@ def test_work_lost_before_is_not_lost_again() -> None:
     members=st.integers(1, 3),
     cpu=st.integers(1, 3),
 )
-def test_no_other_one_could_go_instead_with_which_less_is_lost(
+def test_victims_have_the_least_loss_of_all_choices(
     given_runs: list[tuple[int, int, int]], members: int, cpu: int
 ) -> None:
     """Compare all choices of victims.

@@ -50,7 +50,7 @@ def test_an_administrator_may_open_a_class_to_groups(named: str, pods: list[int]
     assert priority(World(classes, group("g", 1, priority_class=named), members)) == counts
 
 
-def test_a_group_gets_what_its_first_pods_bring() -> None:
+def test_a_group_without_a_class_has_the_priority_of_its_first_pods() -> None:
     world = World(HIGH, group("g", 1, priority_class="high"))
     assert priority(world) == 0
     assert priority(world.add(pod("g-0", "g", priority=100))) == 100
@@ -70,7 +70,7 @@ def test_a_class_that_loses_globaldefault_is_the_default_no_more() -> None:
     assert priority(world) == 0
 
 
-def test_of_two_default_classes_the_lower_one_counts() -> None:
+def test_the_lower_of_two_default_classes_counts() -> None:
     world = World(USUAL, PriorityClass(Meta(name="lower"), 1, global_default=True), group("g", 1))
     assert priority(world) == 1
 
@@ -83,7 +83,7 @@ def test_a_class_that_says_nothing_new_costs_no_decision() -> None:
     assert world.ledger.version == before
 
 
-def test_a_group_that_names_a_system_class_overtakes_nobody() -> None:
+def test_a_group_with_a_system_class_overtakes_no_group() -> None:
     world = World(
         nodes("a", cpu="1"),
         SYSTEM,

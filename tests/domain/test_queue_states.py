@@ -46,7 +46,7 @@ def test_which_words_are_states(word: str, state: str | None) -> None:
 
 
 @each_of(("OpenQueue", OPEN), ("CloseQueue", CLOSED))
-def test_what_an_action_asks_for(action: str, state: str) -> None:
+def test_each_queue_action_requests_its_state(action: str, state: str) -> None:
     assert QueueAction(action).spec_state == state
 
 
@@ -63,7 +63,7 @@ def deleting(state: str = OPEN) -> Queue:
     return replace(made, metadata=replace(made.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
 
 
-def test_a_queue_that_is_being_deleted_starts_what_it_has_and_takes_nothing_new() -> None:
+def test_a_queue_that_is_being_deleted_starts_its_groups_and_accepts_none() -> None:
     world = World(*nodes("n"), queue("q"), gang("early", 1, queue="q")).settle()
     world.add(deleting()).add(gang("late", 1, queue="q")).settle()
     assert (world.verdict("early"), world.reason("late")) == (Verdict.STARTING, Reason.QUEUE_NOT_OPEN)
@@ -176,7 +176,7 @@ def test_root_is_above_those_that_name_no_parent() -> None:
     assert {tree.settle().state("team"), tree.state("child")} == {OPEN}
 
 
-def test_whoever_waits_because_of_the_parent_starts_when_it_opens() -> None:
+def test_a_group_below_a_closed_parent_starts_when_the_parent_opens() -> None:
     tree = Tree().asks("team", CLOSED)
     tree.world.add(gang("g", 1, queue="child")).settle()
     assert tree.world.reason("g") is Reason.QUEUE_NOT_OPEN
@@ -185,7 +185,7 @@ def test_whoever_waits_because_of_the_parent_starts_when_it_opens() -> None:
     assert tree.world.verdict("g") is Verdict.STARTING
 
 
-def test_a_parent_that_is_gone_shuts_nobody() -> None:
+def test_a_missing_parent_closes_no_queue() -> None:
     tree = Tree().asks("team", CLOSED)
     tree.world.ledger.intake.drop_queue("team")
     del tree.records["team"]
@@ -250,7 +250,7 @@ def test_a_group_that_came_before_its_queue_waits() -> None:
     assert world.reason("g") is Reason.QUEUE_NOT_FOUND
 
 
-def test_a_queue_that_is_made_anew_is_another() -> None:
+def test_a_queue_that_is_recreated_is_another() -> None:
     world = World(nodes("a"), queue("q", uid="new"), group("old", 1, "q", queue_uid="uid-q"))
     assert orphans(world.add(group("young", 1, "q", queue_uid="new"))) == ["old"]
 

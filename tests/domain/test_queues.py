@@ -21,7 +21,7 @@ def test_decisions_tell_the_state() -> None:
     assert world.add(gang("g", 1, queue="q")).settle().queue("q").state == "Closing"
 
 
-def test_who_comes_after_the_queue_closed_waits() -> None:
+def test_a_group_that_comes_after_its_queue_closed_waits() -> None:
     world = World(nodes("a"), queue("q", spec_state="Closed"), gang("g", 1, queue="q")).settle()
     assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.QUEUE_NOT_OPEN)
     assert "Closing" in world.detail("g")
@@ -29,7 +29,7 @@ def test_who_comes_after_the_queue_closed_waits() -> None:
 
 
 @each_of(True, False)
-def test_who_came_before_the_queue_closed_is_scheduled(settled: bool) -> None:
+def test_a_group_from_before_its_queue_was_closed_is_scheduled(settled: bool) -> None:
     world = World(nodes("a"), queue("q"), gang("g", 6, queue="q"))
     if settled:
         world.settle()
@@ -57,7 +57,7 @@ def test_a_closing_queue_keeps_its_deserved_share() -> None:
     assert world.add(queue("q", spec_state="Closed")).settle().queue("q").deserved == before
 
 
-def test_a_pod_that_came_before_its_podgroup_entitles_nobody() -> None:
+def test_a_pod_that_came_before_its_podgroup_gives_the_group_no_right_to_a_closed_queue() -> None:
     world = World(nodes("a"), queue("q", spec_state="Closed"), pod("g-0", "g")).settle()
     assert world.reason("g") is Reason.GROUP_NOT_FOUND
     assert world.add(group("g", 1, queue="q")).settle().reason("g") is Reason.QUEUE_NOT_OPEN
@@ -101,7 +101,7 @@ def test_the_default_queue_is_assumed() -> None:
     assert world.queue(keys.DEFAULT_QUEUE).state == "Open"
 
 
-def test_a_default_queue_that_somebody_made_counts() -> None:
+def test_a_default_queue_created_by_a_user_counts() -> None:
     world = World(nodes("a"), queue(keys.DEFAULT_QUEUE, spec_state="Closed"), gang("g", 1)).settle()
     assert world.reason("g") is Reason.QUEUE_NOT_OPEN
 
@@ -110,7 +110,7 @@ def namespace(queue_name: str) -> Namespace:
     return Namespace(Meta(name=NAMESPACE, annotations={keys.QUEUE: queue_name}))
 
 
-def test_a_namespace_names_the_queue_of_those_who_do_not() -> None:
+def test_a_namespace_names_the_queue_of_groups_that_name_none() -> None:
     world = World(nodes("a"), [queue(name) for name in "pqr"], namespace("p"))
     world.add(gang("g", 1), gang("d", 1, queue="default"), gang("h", 1, queue="q"), pod("s"))
     world.add(pod("t", queue="r")).settle()
@@ -156,7 +156,7 @@ def test_priority_then_age_then_name() -> None:
     assert started == ["z", "b", "a", "c"]
 
 
-def test_a_class_below_the_default_one_counts_for_the_groups_that_name_it() -> None:
+def test_a_priority_class_below_the_default_one_counts_for_groups_that_name_it() -> None:
     low = PriorityClass(Meta(name="low"), -5)
     world = World(nodes("a", cpu="1"), PriorityClass(Meta(name="base"), 3, global_default=True), low)
     world.add(
@@ -199,7 +199,7 @@ def test_queues_come_below_their_parents(parents: dict[str, str], order: list[tu
     assert list(in_tree_order(parents)) == order
 
 
-def test_of_many_queues_a_round_looks_at_those_that_have_news_and_those_above_them() -> None:
+def test_a_cycle_evaluates_only_changed_queues_and_their_ancestors() -> None:
     world = World(nodes("n"), queue("p"), queue("a", parent="p"), queue("b", parent="p"), queue("c"))
     world.add(gang("one", 1, queue="b"), gang("two", 1, queue="c")).settle()
     views, before = world.ledger.snapshot().queues, world.decisions.queues

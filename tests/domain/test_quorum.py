@@ -42,7 +42,7 @@ def test_a_role_that_is_not_there_is_named() -> None:
     assert world.detail("g") == "3 of 3 members exist, missing 1 of role master"
 
 
-def test_of_thousands_of_missing_roles_a_few_are_named() -> None:
+def test_few_of_thousands_of_missing_roles_are_named() -> None:
     """Limit the message, however long their names: it goes into a status, the log and events."""
     roles = {f"{number:05}" + "r" * 100_000: 1 for number in range(20)}
     world = World(node("n"), group("g", 20, roles=roles), pod("p", "g")).settle()
@@ -50,7 +50,7 @@ def test_of_thousands_of_missing_roles_a_few_are_named() -> None:
     assert len(world.detail("g")) < 1000
 
 
-def test_members_that_gates_of_others_keep_are_told() -> None:
+def test_members_that_gates_of_other_controllers_hold_are_reported() -> None:
     world = World(node("n"), gang("g", 2, foreign_gate="quota.example/gate")).settle()
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
     assert world.detail("g") == "0 of 2 members exist; 2 held back by other scheduling gates"
@@ -68,7 +68,7 @@ def test_finished_members_count() -> None:
     assert world.reason("g") is None
 
 
-def test_a_group_that_needs_nobody_starts_with_its_first_member() -> None:
+def test_a_group_that_needs_no_members_starts_with_its_first_member() -> None:
     world = World(node("n", cpu="1"), gang("g", 2, min_member=0)).settle()
     assert world.verdict("g") is Verdict.STARTING
     assert len(world.plan("g")) == 1

@@ -89,7 +89,7 @@ def test_the_tree_of_the_article() -> None:
     assert plan.faults == ()
 
 
-def test_the_root_keeps_what_its_nodes_are_guaranteed_and_not_the_whole_cluster() -> None:
+def test_the_root_guarantees_the_sum_of_its_nodes_and_not_the_whole_cluster() -> None:
     plan = planned(root(node("a", 50, 20), node("b", 50, "500m"), node("c", 50)))
     assert plan.queues["root-quota"].guarantee == {"cpu": "20500m"}
     assert plan.queues["a"].guarantee == {"cpu": 20}
@@ -103,7 +103,7 @@ def test_the_number_of_jobs_is_a_limit_on_groups() -> None:
     assert plan.queues["few"].capability == {"cpu": 1}
 
 
-def test_nothing_at_all_is_not_no_limit() -> None:
+def test_a_zero_quota_is_a_limit_of_zero() -> None:
     """A Queue's capability of 0 cpu or memory means no limit."""
     plan = planned(node("root", 0))
     assert offered(plan.queues["root-quota"].capability) == {"cpu": 1}
@@ -142,7 +142,7 @@ def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, message: str
 
 
 @each_of(7, None, "x", {"name": 7}, {"name": "x", "namespaces": "n"}, {"name": ""})
-def test_of_a_node_that_nobody_can_read_nothing_is_closed(bad: object) -> None:
+def test_nothing_is_concluded_from_an_unreadable_node(bad: object) -> None:
     plan = planned(root(node("a", 1), bad))
     assert [*plan.queues] == ["root-quota", "a"]
     assert plan.unsure == {"ElasticQuotaTree/kube-system/tree-0"}
@@ -177,7 +177,7 @@ def test_a_tree_that_is_too_deep_ends_where_it_may() -> None:
     assert faults(plan) == ["node 'n5': it is on level 6; at most 5 are allowed"]
 
 
-def test_of_two_trees_the_older_counts_first_and_elsewhere_a_tree_has_no_effect() -> None:
+def test_the_older_of_two_quota_trees_counts_and_only_in_its_namespace() -> None:
     young = tree(root(node("a", 1), node("b", 1)), "young", created="2026-02-01T00:00:00Z")
     old = tree(root(node("a", 2)), "old", created="2026-01-01T00:00:00Z")
     mine = tree(root(node("mine", 1)), "mine", "team")
@@ -186,7 +186,7 @@ def test_of_two_trees_the_older_counts_first_and_elsewhere_a_tree_has_no_effect(
     assert {fault.source.name for fault in plan.faults} == {"young", "mine"}
 
 
-def test_the_tree_of_the_page_makes_what_the_page_says() -> None:
+def test_the_tree_of_the_page_makes_the_queues_of_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "quotas.md").read_text()
     shown = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
     plan = plan_of(Quotas([msgspec.json.decode(json.dumps(shown), type=ElasticQuotaTree)]), DEPTH)
@@ -291,7 +291,7 @@ _NODES: Any = st.recursive(
 
 
 @given(st.lists(_NODES, max_size=3))
-def test_whatever_a_tree_says_the_queues_hold_together(roots: list[Any]) -> None:
+def test_queues_of_any_quota_tree_are_consistent(roots: list[Any]) -> None:
     plan = planned(*roots)
     made = {name: each for name, each in plan.queues.items() if not each.reserved}
     for name, each in made.items():
@@ -337,7 +337,7 @@ def test_steps() -> None:
     assert step_of(WANTED, made(ended=True, state="Closed"), empty=True) is QuotaStep.CHANGE
 
 
-def test_what_is_changed_back_and_what_is_left() -> None:
+def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -> None:
     theirs = QueueSpec(
         weight=7,
         capability={"cpu": "2000m", "nvidia.com/gpu": 8},

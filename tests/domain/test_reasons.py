@@ -355,7 +355,7 @@ def _kept_for_another() -> World:
 
 
 @each_of(*CASES.values())
-def test_why_a_group_waits(case: Case) -> None:
+def test_each_reason_has_its_case(case: Case) -> None:
     world = case.make().settle()
     assert (world.verdict("g"), world.reason("g")) == (Verdict.WAITING, case.reason)
     assert world.detail("g") == case.detail
@@ -373,7 +373,7 @@ def test_a_groups_name_that_no_object_can_have_is_said_in_short() -> None:
 
 
 @each_of(*CASES.values())
-def test_nobody_else_starves_for_it(case: Case) -> None:
+def test_an_invalid_group_delays_no_other_group(case: Case) -> None:
     world = case.make().add(node("spare"), queue("other"), gang("good", 1, queue="other")).settle()
     assert world.verdict("good") is Verdict.STARTING or case.reason is Reason.WINDOW_FULL
 
@@ -388,7 +388,7 @@ def test_filter_tells_the_reason_of_the_group() -> None:
 
 
 @each_of(*Reason)
-def test_the_message_of_a_reason_is_constant_and_ours(reason: Reason) -> None:
+def test_the_message_of_a_reason_is_constant_and_has_the_prefix_of_muster(reason: Reason) -> None:
     assert refusal(reason).startswith(f"{REFUSAL_PREFIX}{reason}: ")
     assert not any(letter.isdigit() for letter in refusal(reason))
 

@@ -46,7 +46,7 @@ def borrowed(cpu: str = "4", **victims: Any) -> World:
     return world.start(*(f"b{n}" for n in range(int(cpu))))
 
 
-def test_a_starved_queue_takes_back_what_it_deserves_and_no_more() -> None:
+def test_a_starved_queue_reclaims_what_it_deserves_and_no_more() -> None:
     world = borrowed().add(gang("x", 2, queue="a")).settle()
     assert world.reason("x") is Reason.RECLAIMING
     assert len(evicted(world)) == 2
@@ -56,7 +56,7 @@ def test_a_starved_queue_takes_back_what_it_deserves_and_no_more() -> None:
     assert not evicted(world)
 
 
-def test_nothing_is_evicted_for_a_group_that_would_not_fit_after_it() -> None:
+def test_no_pod_is_evicted_for_a_group_that_would_still_not_fit() -> None:
     world = borrowed().add(gang("x", 3, queue="a")).settle()
     assert not evicted(world)
     assert world.reason("x") is not Reason.RECLAIMING
@@ -75,7 +75,7 @@ def test_a_guarantee_is_kept() -> None:
 
 
 @each_of({}, {"cpu": "8"})
-def test_a_queue_gives_what_it_deserves_nothing_of(others: dict[str, str]) -> None:
+def test_a_queue_that_deserves_nothing_of_a_resource_gives_all_of_it_back(others: dict[str, str]) -> None:
     gpu = {"x.io/gpu": "2"}
     world = World(
         node("n", cpu="8", more=gpu),
@@ -155,7 +155,7 @@ def test_a_gang_that_straddles_the_border_of_a_share_goes_and_no_more(
         assert evict(world).verdict("x") is STARTS
 
 
-def test_one_pod_as_large_as_a_machine_keeps_no_other_queue_out() -> None:
+def test_one_pod_of_node_size_blocks_no_other_queue() -> None:
     machine: dict[str, Any] = {"cpu": "8", "more": {GPU: "8"}}
     world = World(node("n", **machine), queue("a"), queue("b"))
     world.add(gang("large", 1, queue="b", more={GPU: "8"})).start("large")
@@ -212,7 +212,7 @@ def test_a_gang_goes_whole_or_not_at_all() -> None:
     assert len({name.partition("-")[0] for name in evicted(world)}) == 1
 
 
-def test_what_ran_shortest_goes_first() -> None:
+def test_the_group_that_ran_shortest_is_evicted_first() -> None:
     world = borrowed()
     for n in range(4):
         before = world.pods[f"b{n}-0"]
@@ -222,7 +222,7 @@ def test_what_ran_shortest_goes_first() -> None:
     assert evicted(world) == ["b0-0", "b1-0"]
 
 
-def test_nobody_else_gets_the_room_while_victims_leave() -> None:
+def test_no_other_group_gets_the_capacity_while_victims_leave() -> None:
     world = borrowed().add(gang("x", 2, queue="a")).settle()
     first, second = evicted(world)
     world.delete(first).add(gang("late", 1, queue="b"), pod("alone", queue="b")).settle()
@@ -232,7 +232,7 @@ def test_nobody_else_gets_the_room_while_victims_leave() -> None:
     assert world.delete(second).settle().verdict("x") is STARTS
 
 
-def test_pods_that_are_leaving_count_as_room() -> None:
+def test_terminating_pods_count_as_free_capacity() -> None:
     """Count victims that are going after a restart, when nothing is known of the reclaim."""
     world = borrowed()
     world.mark_deleted("b0-0")
@@ -242,7 +242,7 @@ def test_pods_that_are_leaving_count_as_room() -> None:
     assert world.delete("b0-0", "b1-0").settle().verdict("x") is STARTS
 
 
-def test_a_reclaim_ends_at_its_deadline_and_is_told() -> None:
+def test_a_reclaim_ends_at_its_deadline_and_reports_it() -> None:
     world = borrowed().add(gang("x", 2, queue="a")).settle()
     for name in evicted(world):
         world.mark_deleted(name)
@@ -259,7 +259,7 @@ def test_victims_that_are_not_needed_any_more_stay() -> None:
     assert not evicted(world)
 
 
-def test_a_claimant_that_goes_away_takes_nobody_with_it() -> None:
+def test_a_claimant_that_is_deleted_evicts_no_more_pods() -> None:
     world = borrowed().add(gang("x", 2, queue="a")).settle()
     assert evicted(world)
     world.delete("x-0").settle()
@@ -290,7 +290,7 @@ def test_a_refused_eviction_leads_to_another_victim() -> None:
     assert evicted(world) != [refused]
 
 
-def test_refused_evictions_are_no_room_taken_in_vain() -> None:
+def test_refused_evictions_do_not_count_as_capacity_taken_in_vain() -> None:
     """Each is refused once, as where a right is missing; a minute later they are tried again."""
     world = borrowed().add(gang("x", 1, queue="a")).settle()
     while going := evicted(world):
@@ -332,7 +332,7 @@ def starve(world: World) -> list[str]:
     ([budget("p", 1, team="b")], []),
     ([budget("p", 2, team="b")], ["late"]),
 )
-def test_a_budget_protects_the_gangs_that_it_does_not_let_go_whole(
+def test_a_budget_protects_gangs_that_it_does_not_allow_to_evict_whole(
     budgets: list[Any], gone: list[str]
 ) -> None:
     assert starve(two_gangs(*budgets)) == gone
@@ -349,7 +349,7 @@ def test_units_that_go_together_count_together() -> None:
     assert len(evicted(world)) == 2
 
 
-def test_what_one_reclaim_takes_another_one_cannot() -> None:
+def test_a_victim_of_one_reclaim_is_not_available_to_another() -> None:
     world = borrowed(cpu="8").add(budget("p", 1, team="b"))
     for n in range(8):
         before = world.pods[f"b{n}-0"]
@@ -366,14 +366,14 @@ def test_what_one_reclaim_takes_another_one_cannot() -> None:
     assert len(evicted(world)) == 1
 
 
-def test_what_a_budget_allows_later_is_taken() -> None:
+def test_an_eviction_that_a_budget_allows_later_happens() -> None:
     world = two_gangs(budget("p", 1, team="b"))
     assert not starve(world)
     assert not evicted(world.add(budget("p", 1, team="b")).settle())
     assert len(evicted(world.add(budget("p", 2, team="b")).settle())) == 2
 
 
-def test_a_budget_that_is_deleted_protects_nobody() -> None:
+def test_a_deleted_budget_protects_no_pod() -> None:
     world = two_gangs(budget("p", 0, team="b"))
     assert not starve(world)
     world.ledger.intake.drop_disruption_budget("team", "p")
@@ -409,7 +409,7 @@ def test_a_gang_that_is_going_goes_even_if_an_eviction_is_refused() -> None:
     assert world.delete("low-1").settle().verdict("high") is STARTS
 
 
-def test_the_group_starts_at_the_deadline_beside_what_is_left_of_a_gang() -> None:
+def test_the_group_starts_at_the_deadline_next_to_the_rest_of_a_gang() -> None:
     world = half_gone()
     world.pass_time(301.0)
     assert world.settle().verdict("high") is STARTS
@@ -428,7 +428,9 @@ def test_minimum_runtime() -> None:
 
 
 @each_of((preemption(after="10m"), 600.0), (None, 120.0))
-def test_groups_wait_before_others_make_room(rules: QueuePreemption | None, seconds: float) -> None:
+def test_groups_wait_for_a_while_before_others_are_evicted(
+    rules: QueuePreemption | None, seconds: float
+) -> None:
     world = borrowed()
     world.add(queue("a", preemption=rules))
     world.add(gang("x", 1, queue="a", created=timestamp(world.now)))
@@ -468,7 +470,7 @@ def test_a_queue_may_borrow_from_lower_priorities(rules: Any, priority: int, gon
         assert not evicted(world.start("x"))
 
 
-def test_nobody_borrows_from_a_queue_within_its_share() -> None:
+def test_no_queue_borrows_from_a_queue_within_its_share() -> None:
     rules = preemption(borrow_within_cohort=BorrowWithinCohort("LowerPriority"))
     world = World(node("n"), queue("a", preemption=rules), queue("b"))
     world.add(gang("own", 2, queue="a", priority=10), gang("low", 2, queue="b")).start("own", "low")
@@ -476,7 +478,7 @@ def test_nobody_borrows_from_a_queue_within_its_share() -> None:
     assert not evicted(world)
 
 
-def test_at_the_ceiling_of_a_queue_above_its_sibling_gives_back_what_it_borrowed() -> None:
+def test_a_queue_at_the_ceiling_of_its_parent_returns_what_it_borrowed_from_its_sibling() -> None:
     world = World(nodes("n0", "n1", cpu="8"), queue("above", capability={"cpu": "4"}), queue("elsewhere"))
     world.add(queue("a", parent="above"), queue("b", parent="above"))
     for n in range(4):
@@ -501,7 +503,7 @@ def test_inside_a_queue_nothing_is_taken_unless_it_says_so() -> None:
     assert not evicted(world.start("low").add(important("high", 2, queue="q")).settle())
 
 
-def test_a_higher_priority_takes_room_inside_its_queue() -> None:
+def test_a_higher_priority_preempts_inside_its_queue() -> None:
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 2, queue="q")).settle()
     assert evicted(world) == sorted(names("low", 4))
@@ -519,7 +521,7 @@ def test_never_within_a_queue() -> None:
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 
-def test_a_full_capability_makes_room_inside_the_queue() -> None:
+def test_a_full_capability_preempts_inside_the_queue() -> None:
     world = World(node("n", cpu="8"), queue("q", capability={"cpu": "4"}))
     world.add(gang("l", 2, queue="q"), gang("m", 2, queue="q")).start("l", "m")
     world.add(important("high", 2, queue="q")).settle()
@@ -535,7 +537,7 @@ def test_the_class_of_a_group_says_whether_it_evicts(policy: str) -> None:
     assert len(evicted(world)) == (0 if policy == "Never" else 4)
 
 
-def test_nobody_is_evicted_for_elastic_members() -> None:
+def test_no_pod_is_evicted_for_elastic_members() -> None:
     """Queue a holds 1 of the 2 cpus that it deserves."""
     world = World(node("n"), queue("a"), queue("b"))
     world.add([gang(f"b{n}", 1, queue="b") for n in range(3)]).start("b0", "b1", "b2")
@@ -545,7 +547,7 @@ def test_nobody_is_evicted_for_elastic_members() -> None:
     assert not evicted(world)
 
 
-def test_a_claimant_that_never_preempts_evicts_nobody() -> None:
+def test_a_group_that_never_preempts_evicts_no_pod() -> None:
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 2, queue="q"))
     before = world.pods["high-0"]
@@ -562,7 +564,7 @@ def test_a_pod_may_refuse_to_be_a_victim(where: str) -> None:
 
 
 @each_of("", "of a DaemonSet", "kube-system", "priority")
-def test_what_the_cluster_rests_on_is_no_victim(what: str) -> None:
+def test_system_pods_are_no_victims(what: str) -> None:
     owners = (
         [OwnerReference("apps/v1", "DaemonSet", "d", "uid-d", True)] if what == "of a DaemonSet" else None
     )
@@ -595,14 +597,14 @@ def shared(low: int, others: int, cpu: str = "8", **victims: Any) -> World:
     (4, {"reclaimable": False}, []),
     (4, {"guarantee": {"cpu": "5"}}, []),
 )
-def test_its_own_queue_and_another_one_make_way_together(
+def test_reclaim_and_preemption_evict_for_one_group_together(
     members: int, victims: dict[str, Any], gone: list[str]
 ) -> None:
     world = shared(3, 5, **victims).add(important("high", members, queue="a")).settle()
     assert evicted(world) == gone
 
 
-def test_what_both_give_comes_bit_by_bit() -> None:
+def test_a_reclaim_of_two_groups_evicts_pod_by_pod() -> None:
     """Evict on: until the last pod has gone, its queue holds more than it deserves with the group."""
     world = shared(3, 5).add(important("high", 4, queue="a")).settle()
     for name in ["b4-0", *names("low", 3)]:
@@ -665,7 +667,7 @@ def test_the_queue_may_leave_them_alone() -> None:
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 
-def test_what_budgets_protect_of_others_stays() -> None:
+def test_pods_that_budgets_protect_from_others_stay() -> None:
     world = World(node("n"), queue("q"), budget("p", 1, app="web"))
     world.add(*(stranger(f"s{n}", on="n", labels={"app": "web" if n else "job"}) for n in range(4)))
     world.add(important("high", 3, queue="q")).settle()
@@ -737,7 +739,7 @@ def _in_kube_system(name: str) -> Meta:
     return replace(stranger(name).metadata, namespace="kube-system")
 
 
-def test_a_claimant_whose_room_somebody_else_took_says_so_at_once() -> None:
+def test_a_claimant_whose_capacity_another_group_took_reports_it_at_once() -> None:
     """Nothing is left to wait for; the deadline would keep it waiting, and its queue idle, for minutes."""
     world = borrowed().add(gang("x", 2, queue="a")).settle()
     going = evicted(world)
@@ -758,7 +760,7 @@ def test_a_node_that_is_cordoned_meanwhile_ends_a_reclaim() -> None:
     assert world.pods[second].spec.node_name != on
 
 
-def test_what_is_decided_beside_pods_that_leave_stays_decided() -> None:
+def test_decisions_that_count_terminating_pods_stay_valid() -> None:
     """Queue a is within its share once one of its pods has gone: that counts as gone, now and later."""
     world = shared(3, 5)
     world.mark_deleted("low-0")
@@ -769,7 +771,7 @@ def test_what_is_decided_beside_pods_that_leave_stays_decided() -> None:
 
 
 @each_of((), ("m",), ("m", "n"))
-def test_nobody_makes_room_for_members_that_a_group_starts_without(there: tuple[str, ...]) -> None:
+def test_no_pod_is_evicted_for_members_above_the_minimum(there: tuple[str, ...]) -> None:
     world = World(*nodes(*there, cpu="1"), queue("a"), queue("b"), gang("x", 1, min_member=0, queue="a"))
     holders = [pod(f"low-{n}", "low", on=each) for n, each in enumerate(there or ("gone",))]
     world.add(group("low", 1, queue="b"), holders).settle().pass_time(301.0)

@@ -158,7 +158,7 @@ def held_afterwards(world: World, now: Decisions, queue: str) -> Counter[str]:
 
 @settings(max_examples=examples(15), deadline=None)
 @given(clusters)
-def test_who_is_evicted_for_starts(cluster: Any) -> None:
+def test_a_group_for_which_pods_are_evicted_starts(cluster: Any) -> None:
     """Start the group once all its victims are gone, and nothing else has happened."""
     world = ran(cluster).settle()
     claimants = [key for key, each in world.decisions.groups.items() if each.reclaim is not None]
@@ -172,7 +172,7 @@ def test_who_is_evicted_for_starts(cluster: Any) -> None:
 @example((2, (1, 1, 1), 2, [("a", 2, 0, "2", 0)], [("b", 4, 2, "1", 0), ("c", 1, 0, "1", 0)]))
 @settings(max_examples=examples(20), deadline=None)
 @given(clusters)
-def test_nobody_goes_who_is_not_needed(cluster: Any) -> None:
+def test_no_eviction_is_superfluous(cluster: Any) -> None:
     """Check that without any one of the units, the others that go free too little capacity."""
     world = ran(cluster).settle()
     snapshot = world.ledger.snapshot()

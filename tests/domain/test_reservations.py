@@ -85,7 +85,7 @@ def test_a_step_of_the_wall_clock_puts_no_reservation_off_nor_forward(step: floa
 
 
 @each_of(3600.0, -3600.0)
-def test_who_comes_after_a_step_waits_as_long_as_all_others(step: float) -> None:
+def test_a_group_that_comes_after_a_clock_step_waits_as_long_as_all_others(step: float) -> None:
     """Its timestamp is of the clock as it is then."""
     world = busy().delete("big-0", "big-1")
     world.wall_steps += step
@@ -105,7 +105,7 @@ def test_a_group_gets_one_once_it_has_waited_for_so_long() -> None:
     assert world.queue("default").reservation == reservation(world)
 
 
-def test_who_comes_when_the_room_is_gone_does_not_wait_for_what_is_reserved() -> None:
+def test_a_group_that_comes_when_capacity_is_gone_does_not_wait_for_the_reservation() -> None:
     world = reserved()
     world.finish("small0-0")
     job(world, "a", run_time="3h")
@@ -115,13 +115,13 @@ def test_who_comes_when_the_room_is_gone_does_not_wait_for_what_is_reserved() ->
     assert [decisions[key(name)].reason for name in ("a", "c")] == [Reason.RESERVED, Reason.NO_ROOM]
 
 
-def test_its_queue_says_for_how_long() -> None:
+def test_the_queue_sets_the_wait_before_a_reservation() -> None:
     world = busy(reserve_after="30s")
     world.pass_time(31.0)
     assert reservation(world)
 
 
-def test_what_it_says_names_the_nodes_and_the_moment() -> None:
+def test_the_message_of_a_reservation_names_the_nodes_and_the_timestamp() -> None:
     world = busy()
     came = world.now
     world.pass_time(PATIENCE + 1.0)
@@ -135,7 +135,7 @@ def test_what_it_says_names_the_nodes_and_the_moment() -> None:
     lambda world: world.add(queue("default", capability={"cpu": "4"})),  # above the ceiling
     lambda world: world.ledger.intake.drop_group("team/big"),  # deleted
 )
-def test_it_ends_when_the_group_cannot_start(spoil: Any) -> None:
+def test_a_reservation_ends_when_its_group_cannot_start(spoil: Any) -> None:
     world = reserved()
     spoil(world)
     world.settle()
@@ -151,7 +151,7 @@ def test_a_group_that_never_fits_gets_none() -> None:
     assert world.decision("huge").reservation is None
 
 
-def test_none_is_made_where_pods_of_others_stay() -> None:
+def test_no_reservation_is_made_on_nodes_with_pods_of_others() -> None:
     world = World(node("n0"), node("n1"), stranger("s", on="n0"))
     job(world, "big", 2, cpu="4").pass_time(PATIENCE + 1.0)
     assert world.decision("big").reservation is None
@@ -160,7 +160,7 @@ def test_none_is_made_where_pods_of_others_stay() -> None:
 
 
 @each_of((0.0, 0), (0.05, 1), (0.1, 1), (0.25, 2), (0.8, 8), (1.0, 10))
-def test_they_keep_a_part_of_the_cluster_and_there_is_one_for_each_queue(share: float, count: int) -> None:
+def test_reservations_take_a_part_of_the_cluster_and_one_for_each_queue(share: float, count: int) -> None:
     """Each asks for a tenth of the cpus. Nodes for four of them are looked for in one cycle."""
     world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(10)])
     world.cycles = 4
@@ -174,7 +174,7 @@ def test_they_keep_a_part_of_the_cluster_and_there_is_one_for_each_queue(share: 
     assert len(holders) == len({holder.queue for holder in holders}) == count
 
 
-def test_one_that_can_get_none_keeps_it_from_nobody() -> None:
+def test_a_group_that_can_get_no_reservation_blocks_no_other_reservation() -> None:
     """A stranger that stays on n2 leaves no room for three of 4 cpu; those that come later need two."""
     world = busy(cluster=3).delete("big-0", "big-1")
     world.add(stranger("s", on="n2", cpu="1")).settle()
@@ -186,7 +186,7 @@ def test_one_that_can_get_none_keeps_it_from_nobody() -> None:
     assert world.decision("large").reservation is not None
 
 
-def test_the_order_of_the_queue_says_who_gets_it_not_the_longest_wait() -> None:
+def test_the_order_of_the_queue_and_not_the_longest_wait_selects_the_reservation() -> None:
     world = busy()
     job(world, "high", 2, cpu="3", priority=5).pass_time(PATIENCE + 1.0)
     assert world.decision("high").reservation is not None
@@ -194,7 +194,7 @@ def test_the_order_of_the_queue_says_who_gets_it_not_the_longest_wait() -> None:
     assert [world.decision(name).position for name in ("high", "big")] == [1, 2]
 
 
-def test_of_a_kind_the_first_in_order_is_asked_once_it_has_waited_too_long() -> None:
+def test_the_first_of_equal_groups_gets_the_reservation_once_it_has_waited_too_long() -> None:
     world = busy()
     world.pass_time(PATIENCE / 2)
     job(world, "high", 2, cpu="4", priority=5).pass_time(PATIENCE / 2 + 1.0)
@@ -202,7 +202,7 @@ def test_of_a_kind_the_first_in_order_is_asked_once_it_has_waited_too_long() -> 
     assert world.decision("high").reservation is None
 
 
-def test_several_are_made_in_one_round() -> None:
+def test_several_reservations_are_made_in_one_cycle() -> None:
     world = World(node("n", cpu="40"), [queue(f"q{n}") for n in range(4)])
     set_limits(world, reservations=0.3, reclaims=0)
     job(world, "runs", cpu="40", run_time=HOUR).start("runs")
@@ -217,7 +217,7 @@ def test_several_are_made_in_one_round() -> None:
     ]
 
 
-def test_however_many_can_get_none_each_is_asked_in_its_turn() -> None:
+def test_groups_that_can_get_no_reservation_are_tried_in_turn() -> None:
     """Ask each in turn: beside a foreign pod, none of 12 kinds finds two nodes, and `last` finds one."""
     world = World(node("n0"), node("n1"), queue("default"), stranger("s", on="n0", cpu="1"))
     job(world, "runs", cpu="4", run_time=HOUR).start("runs")
@@ -233,7 +233,7 @@ def test_however_many_can_get_none_each_is_asked_in_its_turn() -> None:
 # ---- who may pass
 
 
-def test_room_that_falls_free_is_kept() -> None:
+def test_freed_capacity_is_reserved() -> None:
     world = end(job(reserved(), "late"), "small0")
     assert world.reason("late") is Reason.RESERVED
     assert "team/big: nodes n0, n1 are reserved" in world.detail("late")
@@ -294,7 +294,7 @@ def test_groups_start_elsewhere() -> None:
     assert end(job(world, "late"), f"small{there}").verdict("late") is STARTS
 
 
-def test_room_on_its_nodes_that_it_will_not_need_is_free() -> None:
+def test_capacity_of_reserved_nodes_that_the_group_will_not_need_is_free() -> None:
     world = World(node("n", cpu="6"))
     for n, run_time in enumerate(("1h", "1h", "2h")):
         job(world, f"small{n}", run_time=run_time).start(f"small{n}")
@@ -303,7 +303,7 @@ def test_room_on_its_nodes_that_it_will_not_need_is_free() -> None:
     assert end(world, "small2").verdict("late") is STARTS
 
 
-def test_it_starts_when_it_was_promised() -> None:
+def test_a_group_starts_at_its_guaranteed_time() -> None:
     world = reserved()
     promised = reservation(world).starts_at
     assert promised is not None
@@ -313,7 +313,7 @@ def test_it_starts_when_it_was_promised() -> None:
     assert world.queue("default").reservation is None
 
 
-def test_two_that_pass_do_not_take_the_same_room_twice() -> None:
+def test_two_groups_that_pass_do_not_take_the_same_capacity_twice() -> None:
     world = job(job(reserved(), "one", run_time="40m"), "two", run_time="40m")
     assert sorted(end(world, "small0").verdicts("one", "two")) == [STARTS, WAITS]
 
@@ -321,7 +321,7 @@ def test_two_that_pass_do_not_take_the_same_room_twice() -> None:
 # ---- run times that are not declared, or are no good
 
 
-def test_without_run_times_room_is_kept_as_it_falls_free() -> None:
+def test_freed_capacity_without_run_times_is_reserved() -> None:
     world = reserved(run_time="")
     assert reservation(world).starts_at is None
     end(job(world, "late", run_time="1s"), "small0", "small1")
@@ -340,7 +340,7 @@ def test_run_times_are_learnt_from_groups_of_the_same_kind() -> None:
     assert reservation(world).starts_at == came + 900.0
 
 
-def test_groups_that_outrun_their_time_put_off_the_start_and_nobody_passes_any_more() -> None:
+def test_groups_that_outrun_their_run_time_delay_the_start_and_no_group_passes_any_more() -> None:
     world = reserved(run_time="20m")
     job(world, "late", run_time="1s")
     first = reservation(world)
@@ -411,7 +411,7 @@ def test_a_turn_ends_later_than_now_and_another_follows(now: float, since: float
         assert turn_at(turn.until + 0.01, since, first).is_reserved is not turn.is_reserved
 
 
-def test_what_services_leave_free_is_kept_and_lent_by_turns() -> None:
+def test_capacity_next_to_services_is_reserved_and_lent_by_turns() -> None:
     world = reserved(run_time="")
     end(job(world, "late"), "small0")
     assert world.reason("late") is Reason.RESERVED
@@ -424,7 +424,7 @@ def test_what_services_leave_free_is_kept_and_lent_by_turns() -> None:
     assert job(world, "later").settle().reason("later") is Reason.RESERVED
 
 
-def test_the_same_once_a_promise_was_not_kept() -> None:
+def test_no_start_is_guaranteed_after_a_missed_one() -> None:
     world = reserved(run_time="20m")
     end(job(world, "late"), "small0")
     world.pass_time(700.0)
@@ -464,7 +464,7 @@ def test_a_group_above_its_share_reserves_nothing_against_those_within_theirs() 
     assert [world.verdict("poor"), world.verdict("rich")] == [STARTS, WAITS]
 
 
-def test_what_was_promised_binds_those_whose_share_grew_since() -> None:
+def test_a_guaranteed_start_also_binds_queues_whose_share_grew_since() -> None:
     world = rivals(wants=False)
     promised = reservation(world).starts_at
     assert promised is not None
@@ -500,7 +500,7 @@ def test_a_start_on_a_flavor_is_promised_where_there_is_no_other(flavors: int) -
         assert end(world, "small1").verdict("big") is STARTS
 
 
-def test_a_start_that_is_put_off_is_told_no_more() -> None:
+def test_a_start_that_is_delayed_is_no_longer_published() -> None:
     world = reserved(run_time="20m")
     assert is_promised(world)
     world.pass_time(PATIENCE)
@@ -508,20 +508,22 @@ def test_a_start_that_is_put_off_is_told_no_more() -> None:
 
 
 @each_of((5, STARTS), (0, WAITS), (-5, WAITS))
-def test_who_comes_first_in_its_queue_passes_what_is_not_promised(priority: int, verdict: Verdict) -> None:
+def test_the_first_group_of_its_queue_may_pass_one_without_a_guaranteed_start(
+    priority: int, verdict: Verdict
+) -> None:
     world = reserved(run_time="")
     job(world, "late", priority=priority)
     assert end(world, "small0").verdict("late") is verdict
 
 
-def test_to_whom_it_is_promised_the_first_place_is_told() -> None:
+def test_a_group_with_a_guaranteed_start_has_the_first_position() -> None:
     world = reserved()
     job(world, "high", priority=5, cpu="4").settle()
     assert [world.decision(name).position for name in ("big", "high")] == [1, 2]
     assert end(world, "small0", "small1").reason("high") is Reason.RESERVED
 
 
-def test_one_with_a_reservation_keeps_its_turn_in_a_rotation() -> None:
+def test_a_group_with_a_reservation_keeps_its_turn_in_a_rotation() -> None:
     """One that ends in time passes it; those behind that one do not go first then."""
     world = busy("3h", strategy="rotation")
     world.pass_time(PATIENCE + 1.0)
@@ -530,7 +532,7 @@ def test_one_with_a_reservation_keeps_its_turn_in_a_rotation() -> None:
     assert end(world.start("late"), "small1").reason("long") is Reason.RESERVED
 
 
-def test_to_whom_it_is_promised_nobody_in_its_queue_goes_first() -> None:
+def test_no_group_of_its_queue_passes_a_group_with_a_guaranteed_start() -> None:
     """The queue lets none pass; one of higher priority, which comes later, waits for other room."""
     world = busy(strategy="fifo")
     world.pass_time(PATIENCE + 1.0)
@@ -541,7 +543,7 @@ def test_to_whom_it_is_promised_nobody_in_its_queue_goes_first() -> None:
     assert [world.verdict("huge"), world.verdict("big")] == [WAITS, STARTS]
 
 
-def test_two_on_one_node_keep_their_room_from_others_together() -> None:
+def test_reservations_of_two_groups_on_one_node_add_up() -> None:
     """Each will need 2 of 8 cpus that become free; nothing of what is free now is left to a third."""
     world = World(node("n", cpu="8"), queue("q"), queue("r"))
     set_limits(world, reservations=1.0)
@@ -584,7 +586,7 @@ def test_a_node_that_goes_is_replaced() -> None:
     assert len({*reservation(world).nodes.values()}) == 2
 
 
-def test_a_group_that_ends_before_the_reserved_start_leaves_what_is_free_for_all() -> None:
+def test_a_group_that_ends_before_the_reserved_start_frees_its_capacity_for_all() -> None:
     """Share the rest of the capacity with all groups.
 
     `big` needs all of n0 in half an hour, and 2 of 3 cpu on n1. `short` takes the place of `big`, and

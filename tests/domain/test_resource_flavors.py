@@ -38,7 +38,7 @@ def test_a_flavor_has_the_nodes_of_the_resource_flavor_that_it_names(is_flavor_f
     assert held(world)["h100"]["cpu"] == 3000
 
 
-def test_it_is_the_same_flavor_as_one_with_these_labels() -> None:
+def test_a_resource_flavor_equals_a_flavor_with_its_labels() -> None:
     """Count 6 of 8 cpus for x, which claims them by another name."""
     mine = QueueFlavor("mine", on_flavor("h100"), deserved={"cpu": "6"})
     world = cluster(shared("h100"), queue("x", flavors=[mine]))
@@ -55,7 +55,7 @@ def test_only_pods_that_tolerate_its_taints_get_it(tolerations: list[Toleration]
 
 
 @each_of("NoSchedule", "PreferNoSchedule")
-def test_who_tolerates_no_flavor_is_told(effect: str) -> None:
+def test_a_group_that_tolerates_no_flavor_is_reported(effect: str) -> None:
     taint = Taint("gpu", effect)
     world = cluster(shared("h100", taint), shared("a100", taint)).add(gang("g", 2, queue="q")).settle()
     if effect == "PreferNoSchedule":
@@ -82,7 +82,7 @@ def test_a_missing_one_keeps_only_its_own_from_starting() -> None:
     assert not conditions(world, "other")[FLAVOR_NOT_FOUND]
 
 
-def test_who_can_use_no_other_waits_with_its_name_until_it_is_there() -> None:
+def test_a_group_whose_only_flavor_is_missing_waits_for_it() -> None:
     world = (
         cluster().add(queue("q", flavors=[naming("h100")], strategy="fifo"), gang("g", 2, queue="q")).settle()
     )
@@ -94,7 +94,7 @@ def test_who_can_use_no_other_waits_with_its_name_until_it_is_there() -> None:
     assert not conditions(world, "q")[FLAVOR_NOT_FOUND]
 
 
-def test_one_that_goes_stops_starts_and_nothing_that_runs() -> None:
+def test_a_deleted_resource_flavor_stops_starts_and_no_running_group() -> None:
     world = cluster(shared("h100")).add(gang("g", 2, queue="q")).start("g")
     world.ledger.intake.drop_flavor("h100")
     world.add(gang("late", 1, queue="q")).settle()
@@ -106,7 +106,7 @@ def test_one_that_goes_stops_starts_and_nothing_that_runs() -> None:
     assert nodes_of(world, "late") == {"h100"}
 
 
-def test_a_changed_one_counts_for_those_that_run_and_those_that_wait() -> None:
+def test_a_changed_resource_flavor_counts_for_running_and_pending_groups() -> None:
     world = cluster(shared("h100"), shared("a100", TAINT)).add(gang("g", 4, queue="q")).start("g")
     world.add(gang("late", 4, queue="q")).settle()
     assert world.verdict("late") is Verdict.WAITING
@@ -121,7 +121,7 @@ def test_elastic_members_do_not_join_on_a_flavor_that_repels_them() -> None:
     assert nodes_of(world, "g") == {"a100"}
 
 
-def test_a_change_of_taints_wakes_only_whom_it_concerns() -> None:
+def test_a_change_of_taints_requeues_only_groups_of_that_flavor() -> None:
     """Leave groups of other queues inadmissible."""
     world = cluster(shared("h100"), shared("a100"), queue("other", flavors=[naming("a100", "0")]))
     world.add(gang("g", 9, queue="q"), gang("far", 1, queue="other")).settle()
@@ -139,7 +139,7 @@ def test_queues_below_have_it_too() -> None:
     assert nodes_of(world, "g") == {"a100"}
 
 
-def test_labels_beside_a_resource_flavor_are_a_fault() -> None:
+def test_labels_next_to_a_resource_flavor_are_a_fault() -> None:
     both = QueueFlavor("f", {"a": "b"}, resource_flavor="f")
     says = "queue q: spec.flavors[0] has nodeLabels and a resourceFlavor; one is allowed"
     assert queue_record(queue("q", flavors=[both])).fault == says

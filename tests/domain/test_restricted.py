@@ -32,13 +32,13 @@ def with_note(recorded: str) -> list[Any]:
 
 
 @each_of("", "vip", "q/PodGroup", "vip/Pod", "vip/PodGroup/x", "/PodGroup", "VIP/PodGroup")
-def test_without_its_own_note_a_group_waits_and_takes_nothing_from_others(recorded: str) -> None:
+def test_a_group_without_its_own_record_waits_and_takes_nothing_from_others(recorded: str) -> None:
     there = world(with_note(recorded), gang("other", 9, queue="q"))
     assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
     assert there.verdict("other") is Verdict.STARTING
 
 
-def test_with_it_the_group_starts_also_when_it_comes_later() -> None:
+def test_a_group_with_a_record_starts_also_if_the_record_comes_later() -> None:
     assert world(with_note("vip/PodGroup")).verdict("g") is Verdict.STARTING
     there = world(with_note(""))
     assert there.add(group("g", 1, queue="vip", annotations=NOTE)).settle().verdict("g") is Verdict.STARTING
@@ -46,39 +46,39 @@ def test_with_it_the_group_starts_also_when_it_comes_later() -> None:
     assert again == comparable(there.decisions)
 
 
-def test_a_note_counts_whatever_its_object_grows_to() -> None:
+def test_a_record_counts_whatever_its_object_grows_to() -> None:
     """Accept the note for any size: RBAC decides who may change an object."""
     there = world(with_note("vip/PodGroup"))
     there.add(group("g", 3, queue="vip", annotations=NOTE), pod("g-1", "g"), pod("g-2", "g")).settle()
     assert there.verdict("g") is Verdict.STARTING
 
 
-def test_moving_a_group_into_a_restricted_queue_takes_a_note_for_that_queue() -> None:
+def test_moving_a_group_into_a_restricted_queue_needs_a_record_for_that_queue() -> None:
     there = world(queue("other", restricted=True), group("g", 1, queue="vip", annotations=NOTE))
     there.add(group("g", 1, queue="other", annotations=NOTE), pod("g-0", "g")).settle()
     assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
 
 
-def test_notes_count_only_while_the_api_server_checks_them() -> None:
+def test_records_count_only_while_the_api_server_checks_them() -> None:
     there = world(with_note("vip/PodGroup"), trusted=False)
     assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
     there.ledger.intake.trust_uses(True)
     assert there.settle().verdict("g") is Verdict.STARTING
 
 
-def test_a_queue_that_is_restricted_later_asks_for_it_and_what_runs_goes_on() -> None:
+def test_a_queue_that_is_restricted_later_needs_records_and_running_groups_go_on() -> None:
     there = world(gang("runs", 1, queue="q"), gang("waits", 20, queue="q")).start("runs").run("runs-0")
     there.add(queue("q", restricted=True)).settle()
     assert (there.verdict("runs"), there.reason("waits")) == (Verdict.RUNNING, Reason.QUEUE_NOT_ALLOWED)
     assert there.decisions.evictions == {}
 
 
-def test_without_users_to_judge_nobody_is_kept_out() -> None:
+def test_a_restricted_queue_excludes_no_group_without_reviews() -> None:
     there = World(node("n"), queue("vip", restricted=True), gang("g", 1, queue="vip")).settle()
     assert there.verdict("g") is Verdict.STARTING
 
 
-def test_pods_without_a_group_each_need_a_note() -> None:
+def test_pods_without_a_group_each_need_a_record() -> None:
     alone = [pod("p", queue="vip", annotations=OF_POD), pod("r", queue="vip")]
     there = world(*alone, auto_groups=True)
     assert there.verdict("podgroup-uid-p") is Verdict.STARTING
@@ -88,7 +88,7 @@ def test_pods_without_a_group_each_need_a_note() -> None:
     assert there.reason("podgroup-uid-rs") is Reason.QUEUE_NOT_ALLOWED
 
 
-def test_a_pod_that_runs_by_its_own_note_is_not_kept_out() -> None:
+def test_a_pod_that_runs_by_its_own_record_is_not_kept_out() -> None:
     there = (
         world(pod("p", queue="vip", annotations=OF_POD), auto_groups=True).start("podgroup-uid-p").run("p")
     )
@@ -97,7 +97,7 @@ def test_a_pod_that_runs_by_its_own_note_is_not_kept_out() -> None:
     assert not there.ledger.snapshot().groups[key("podgroup-uid-p")].is_reserved_out
 
 
-def test_a_job_is_judged_by_its_own_note_whoever_makes_its_podgroup() -> None:
+def test_a_job_is_reviewed_by_its_own_record_whatever_creates_its_podgroup() -> None:
     def start(annotations: dict[str, str], template: dict[str, str]) -> JobWorld:
         there = JobWorld(node("n", cpu="9"), queue("vip", restricted=True))
         there.ledger.intake.review_users()
@@ -115,7 +115,7 @@ def test_a_job_is_judged_by_its_own_note_whoever_makes_its_podgroup() -> None:
     assert there.verdict(podgroup_name("j")) is Verdict.STARTING
 
 
-def test_pods_of_a_job_that_is_not_managed_come_in_by_its_note() -> None:
+def test_pods_of_an_unmanaged_job_are_admitted_by_its_record() -> None:
     def start(annotations: dict[str, str]) -> World:
         made, there = job("j", queue="", suspended=False, annotations=annotations), world(auto_groups=True)
         there.ledger.intake.set_controller(BATCH, made)
@@ -128,7 +128,7 @@ def test_pods_of_a_job_that_is_not_managed_come_in_by_its_note() -> None:
     assert start(OF_JOB).verdict(podgroup_name("j")) is Verdict.STARTING
 
 
-def test_a_volcano_job_that_is_not_managed_comes_in_by_its_note_though_muster_makes_its_podgroup() -> None:
+def test_an_unmanaged_volcano_job_is_admitted_by_its_record_though_muster_makes_its_podgroup() -> None:
     def start(annotations: dict[str, str]) -> VolcanoWorld:
         there = VolcanoWorld(node("n"), queue("vip", restricted=True), jobs=JobRules("off"))
         there.ledger.intake.review_users()

@@ -22,7 +22,7 @@ def test_a_fresh_certificate_is_kept() -> None:
     assert step(FRESH) is RotationStep.KEEP
 
 
-def test_what_is_not_there_or_not_valid_is_made_at_once() -> None:
+def test_a_missing_or_invalid_certificate_is_made_at_once() -> None:
     assert step(None, settled=False) is RotationStep.MAKE
     assert step(FRESH, now=LIFE, settled=False) is RotationStep.MAKE
     assert step(FRESH, now=-1, settled=False) is RotationStep.MAKE
@@ -33,7 +33,7 @@ def test_a_prepared_certificate_that_is_not_valid_is_discarded() -> None:
         assert step(StoredCertificate(WHOLE, NAMES, prepared), settled=False) is RotationStep.PRUNE
 
 
-def test_the_next_one_is_made_when_a_third_is_left() -> None:
+def test_the_next_certificate_is_made_when_a_third_of_the_life_is_left() -> None:
     assert step(FRESH, now=LIFE * 2 / 3) is RotationStep.KEEP
     assert step(FRESH, now=LIFE * 2 / 3 + 1) is RotationStep.PREPARE
 
@@ -42,7 +42,7 @@ def test_other_names_need_another_certificate() -> None:
     assert next_step(FRESH, frozenset({"other"}), LIFE, 0, settled=False) is RotationStep.PREPARE
 
 
-def test_nothing_is_served_or_forgotten_before_it_has_settled() -> None:
+def test_a_certificate_is_served_and_dropped_only_after_settling() -> None:
     prepared = StoredCertificate(WHOLE, NAMES, WHOLE)
     switched = StoredCertificate(WHOLE, NAMES, extra=True)
     assert [step(prepared, settled=each) for each in (False, True)] == [
@@ -52,13 +52,13 @@ def test_nothing_is_served_or_forgotten_before_it_has_settled() -> None:
     assert [step(switched, settled=each) for each in (False, True)] == [RotationStep.KEEP, RotationStep.PRUNE]
 
 
-def test_settling_is_short_beside_the_life() -> None:
+def test_settling_is_short_compared_with_the_life() -> None:
     assert settle(30) == 1
     assert settle(90 * 24 * 3600) == 120
 
 
 @given(st.lists(st.floats(0.1, LIFE / 5), min_size=50, max_size=200))
-def test_what_is_served_was_trusted_for_long_enough(pauses: list[float]) -> None:
+def test_a_served_certificate_was_trusted_for_long_enough(pauses: list[float]) -> None:
     """Serve a certificate that was trusted `settle` seconds before, however rare the looks.
 
     It stays trusted as long as any replica may serve it.

@@ -33,14 +33,14 @@ def verdicts(world: World, *names: str) -> str:
     return "".join(letters[world.verdict(name)] for name in names)
 
 
-def test_groups_on_their_way_count() -> None:
+def test_starting_groups_count_for_a_limit() -> None:
     world = limited(groups=2).add(of("", "a"), of("", "b"), of("", "c")).settle()
     assert verdicts(world, "a", "b", "c") == "SSw"
     assert world.reason("c") is Reason.QUEUE_CEILING
     assert world.figures("c") == ["2", "1", "2"]
 
 
-def test_the_next_starts_when_one_has_ended() -> None:
+def test_the_next_group_of_a_limited_queue_starts_when_one_has_ended() -> None:
     world = limited(groups=1).add(of("", "a"), of("", "b")).start("a")
     assert verdicts(world, "a", "b") == "Rw"
     assert world.finish("a-0").settle().verdict("b") is STARTS
@@ -95,7 +95,7 @@ def test_each_namespace_has_a_limit_of_its_own() -> None:
     assert world.detail("b").startswith("namespace team in queue q: pods: 2 run ")
 
 
-def test_at_a_users_limit_a_head_holds_up_only_that_user() -> None:
+def test_a_user_at_their_limit_blocks_no_other_user_of_a_fifo_queue() -> None:
     world = limited("fifo", per_user=RunningLimit(groups=1))
     names = "abcd"
     for n, (user, name) in enumerate(zip(["ann", "ann", "ann", "bob"], names, strict=True)):
@@ -119,7 +119,7 @@ def test_elastic_members_and_replacements_stay_within_it() -> None:
     ({"per_user": RunningLimit(pods=-2)}, "spec.limits.perUser.pods is -2; it must be 0 or more"),
     ({"per_namespace": RunningLimit(groups=-3)}, "spec.limits.perNamespace.groups is -3"),
 )
-def test_negative_limits_are_told(limits: dict[str, Any], fault: str) -> None:
+def test_negative_limits_are_reported(limits: dict[str, Any], fault: str) -> None:
     world = limited(**limits).add(of("", "a")).settle()
     assert world.reason("a") is Reason.INVALID_SPEC
     assert fault in world.detail("a")

@@ -55,7 +55,7 @@ def key_of(name: str) -> GroupKey:
     return GroupKey(f"{NAMESPACE}/{podgroup_name(name)}")
 
 
-def test_a_job_waits_for_what_its_runtime_says() -> None:
+def test_a_job_waits_for_the_size_that_its_runtime_has() -> None:
     world = TrainWorld(node("n0", cpu="3"))
     world.set_runtime(TORCH, nodes=4)
     world.train("large")
@@ -75,7 +75,7 @@ def test_a_job_without_its_runtime_says_which_it_waits_for_and_is_read_when_that
     assert not world.suspended("train")
 
 
-def test_what_its_podgroup_said_meanwhile_starts_no_part_of_it() -> None:
+def test_an_outdated_size_of_its_podgroup_starts_no_part_of_a_train_job() -> None:
     """It is made for no pods while the runtime is missing, and changed a while after that comes."""
     world = TrainWorld(node("n0", cpu="3")).train("train")
     assert world.units["train"].spec.min_member == 0
@@ -86,7 +86,7 @@ def test_what_its_podgroup_said_meanwhile_starts_no_part_of_it() -> None:
     assert world.units["train"].spec.min_member == 4
 
 
-def test_its_podgroup_says_what_it_needs_before_it_is_let_go() -> None:
+def test_the_podgroup_of_a_train_job_has_its_size_before_the_job_is_admitted() -> None:
     world = TrainWorld(node("n0", cpu="3"))
     world.set_runtime(TORCH, nodes=4)
     world.train("train")
@@ -105,7 +105,7 @@ def test_only_the_jobs_that_name_a_runtime_are_read_again() -> None:
     assert world.drop_runtime(TORCH) == []
 
 
-def test_one_whose_runtime_goes_while_it_waits_waits_for_it_again() -> None:
+def test_a_pending_train_job_waits_again_for_a_deleted_runtime() -> None:
     world = TrainWorld(node("n0", cpu="1"))
     world.set_runtime(TORCH)
     world.train("train")
@@ -114,7 +114,7 @@ def test_one_whose_runtime_goes_while_it_waits_waits_for_it_again() -> None:
     assert world.reason(podgroup_name("train")) is Reason.INVALID_SPEC
 
 
-def test_one_that_is_let_go_keeps_what_its_runtime_said() -> None:
+def test_an_admitted_train_job_keeps_the_size_of_its_runtime() -> None:
     world = TrainWorld(node("n0", cpu="8"))
     world.set_runtime(TORCH, nodes=2)
     world.train("train")
@@ -130,14 +130,14 @@ def test_one_that_is_let_go_keeps_what_its_runtime_said() -> None:
     assert world.needed("train") == 5
 
 
-def test_one_whose_pods_another_scheduler_places_is_left_alone() -> None:
+def test_a_train_job_of_another_scheduler_is_left_alone() -> None:
     world = TrainWorld(node("n0", cpu="8"))
     world.set_runtime(TORCH, scheduler="default-scheduler")
     world.train("train")
     assert world.ledger.managed_job(key_of("train")) is None
 
 
-def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
+def test_runtimes_of_deleted_jobs_are_forgotten() -> None:
     world = TrainWorld(node("n0", cpu="8"))
     world.set_runtime(TORCH)
     world.train("train").remove("train")

@@ -41,14 +41,14 @@ def test_groups_that_can_find_no_victims_take_no_search_from_others() -> None:
     assert len(world.decisions.evictions) == 2
 
 
-def test_all_have_their_turn_and_then_nobody_is_searched_for_until_something_changes() -> None:
+def test_each_group_is_searched_for_once_and_then_none_until_a_change() -> None:
     world = seeking()
     assert searches_until_none_is_due(world) > 1
     world.add(stranger("other", on="n", cpu="100m")).settle()
     assert searches_until_none_is_due(world) > 1
 
 
-def test_whoever_seeks_in_vain_for_hundreds_puts_others_off_for_seconds_only() -> None:
+def test_hundreds_of_futile_searches_delay_others_for_seconds_only() -> None:
     """A tenant makes groups of which no two are alike, all before the one that finds a victim."""
     world = World(
         node("n", cpu="4"), node("m", cpu="8"), queue("q", preemption=ALONE), queue("r"), queue("b")
@@ -66,7 +66,7 @@ def test_whoever_seeks_in_vain_for_hundreds_puts_others_off_for_seconds_only() -
     assert world.now <= begun + 3.0
 
 
-def test_the_next_turn_is_the_same_with_and_without_memory() -> None:
+def test_turns_of_searches_do_not_depend_on_memory() -> None:
     world = seeking()
     for number in range(8):
         assert comparable(decide(world.ledger.snapshot(), world.decisions)) == comparable(

@@ -84,7 +84,7 @@ def test_taints(taint: Taint, toleration: Toleration | None, in_: bool) -> None:
     assert tolerated(taint, (toleration,) if toleration else ()) is in_
 
 
-def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
+def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
     tolerant = Toleration("node.kubernetes.io/unschedulable", "Exists")
     (cordon,) = node_taints(None, unschedulable=True)
     assert not tolerated(cordon, ())

@@ -20,7 +20,7 @@ changes = st.dictionaries(st.sampled_from(KEYS), st.none() | st.integers(), max_
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), st.integers()), st.lists(changes, max_size=8), st.booleans())
-def test_they_hold_what_the_changes_say(
+def test_shared_maps_equal_the_applied_changes(
     first: dict[str, int], steps: list[dict[str, int | None]], are_many: bool
 ) -> None:
     others = MANY if are_many else {}
@@ -71,7 +71,7 @@ def changed(first: Mapping[str, object], numbers: Iterable[int]) -> list[SharedM
     return maps
 
 
-def test_the_same_is_decided_where_all_mappings_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_mappings_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_maps, "_FEW", 0)
     few = settings(
         max_examples=examples(2), stateful_step_count=15, deadline=None, suppress_health_check=[*HealthCheck]

@@ -37,25 +37,25 @@ def test_a_group_above_its_share_waits_while_another_has_a_claim() -> None:
     assert [world.reason("claimant"), world.reason("b")] == [Reason.NO_ROOM, Reason.QUEUE_SHARE]
 
 
-def test_it_goes_on_when_the_claim_is_gone() -> None:
+def test_a_group_above_its_share_starts_when_the_claim_is_gone() -> None:
     world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
     world.delete("claimant-0", "claimant-1", "claimant-2").settle()
     assert world.verdict("b") is STARTS
 
 
-def test_the_claimant_gets_the_room_that_was_kept() -> None:
+def test_the_claimant_gets_the_capacity_that_was_reserved() -> None:
     world = contended().add(gang("b", 1, queue="q", created="2026-01-02")).settle()
     assert world.delete("s").settle().verdict("claimant") is STARTS
 
 
-def test_room_that_a_claimant_cannot_use_is_lent() -> None:
+def test_capacity_that_a_claimant_cannot_use_is_lent() -> None:
     world = contended().add(node("far", labels={"far": "y"}, taints=[]))
     world.add(gang("picky", 9, queue="r", selector={"kubernetes.io/hostname": "n"}))
     world.add(gang("b", 1, queue="q", selector={"far": "y"})).settle()
     assert world.verdict("b") is STARTS
 
 
-def test_elastic_members_do_not_take_the_room_of_a_claimant() -> None:
+def test_elastic_members_do_not_take_the_capacity_of_a_claimant() -> None:
     world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
     world.add(gang("elastic", 6, min_member=3, queue="q"))
     for n in range(3):
@@ -81,7 +81,7 @@ def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
     assert list(world.plan("elastic")) == ["elastic-1"]
 
 
-def test_elastic_members_that_would_find_no_room_anyway_say_so() -> None:
+def test_elastic_members_that_would_not_fit_anyway_say_so() -> None:
     """The two cpus that are kept would not be enough for a gang of 3."""
     world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
     world.add(gang("elastic", 3, min_member=3, queue="q"), pod("elastic-9", "elastic", cpu="3"))
@@ -92,7 +92,7 @@ def test_elastic_members_that_would_find_no_room_anyway_say_so() -> None:
     assert [world.reason("elastic"), world.detail("elastic")] == [Reason.NO_ROOM, ""]
 
 
-def test_elastic_members_borrow_what_nobody_claims() -> None:
+def test_elastic_members_borrow_what_no_queue_claims() -> None:
     world = World(node("n", cpu="6"), queue("q"), queue("r"), gang("b", 1, queue="r"))
     world.add(gang("elastic", 9, min_member=1, queue="q")).settle()
     world.start("b", "elastic")
@@ -120,7 +120,7 @@ def test_weights_count(weight: int, started: int) -> None:
     assert world.verdicts("q0", "q1", "q2", "q3").count(STARTS) == started
 
 
-def test_traverse_skips_what_does_not_fit() -> None:
+def test_traverse_skips_groups_that_do_not_fit() -> None:
     world = World(
         node("n"), stranger("s", on="n"), queue("q"), gang("big", 4, queue="q", created="2026-01-01")
     )
@@ -129,7 +129,7 @@ def test_traverse_skips_what_does_not_fit() -> None:
 
 
 @each_of({"selector": {"no": "such"}}, {"cpu": "9"}, {"members": 7})
-def test_who_can_never_start_does_not_hold_up_a_fifo_queue(head: dict[str, Any]) -> None:
+def test_a_group_that_can_never_start_does_not_block_a_fifo_queue(head: dict[str, Any]) -> None:
     world = World(node("n", cpu="8"), queue("q", strategy="fifo"), limits=Limits(window=6))
     world.add(gang("head", **{"members": 2, **head}, queue="q", created="2026-01-01"))
     world.add(gang("next", 1, queue="q", created="2026-01-02")).settle()
@@ -137,7 +137,7 @@ def test_who_can_never_start_does_not_hold_up_a_fifo_queue(head: dict[str, Any])
     assert world.verdict("next") is STARTS
 
 
-def test_a_fifo_queue_blocks_nobody_elses() -> None:
+def test_a_fifo_queue_blocks_no_other_queue() -> None:
     world = World(node("n"), stranger("s", on="n"), queue("q", strategy="fifo"), queue("r"))
     world.add(gang("big", 4, queue="q"), gang("behind", 1, queue="q", created="2026-01-09"))
     world.add(gang("other", 1, queue="r")).settle()
@@ -220,7 +220,7 @@ def test_elastic_members_start_by_share(weights: dict[str, int], more: dict[str,
     assert {name: len(world.plan(f"of-{name}")) for name in weights} == more
 
 
-def test_what_is_lent_goes_round() -> None:
+def test_lent_capacity_is_shared_equally() -> None:
     """A queue whose gang can never run has a third of the cluster; the others have it in equal parts."""
     world = World(node("n", cpu="18"), queue("q"), queue("r"), queue("idle"))
     world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
@@ -231,7 +231,7 @@ def test_what_is_lent_goes_round() -> None:
     assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [8, 8]
 
 
-def test_what_is_lent_goes_to_the_queue_of_higher_priority() -> None:
+def test_lent_capacity_goes_to_the_queue_of_higher_priority() -> None:
     world = World(node("n", cpu="18"), queue("q"), queue("r", priority=1), queue("idle"))
     world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
     for name in ("q", "r"):
@@ -240,7 +240,7 @@ def test_what_is_lent_goes_to_the_queue_of_higher_priority() -> None:
     assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [5, 11]
 
 
-def test_elastic_members_of_several_shapes_passes_by_what_does_not_fit() -> None:
+def test_elastic_members_of_several_shapes_skip_those_that_do_not_fit() -> None:
     world = World(node("n", cpu="4"), gang("g", 1, min_member=1)).start("g")
     world.add(pod("large", "g", cpu="8"), pod("small", "g", cpu="1"), pod("tiny", "g", cpu="500m")).settle()
     assert set(world.plan("g")) == {"small", "tiny"}
@@ -262,7 +262,7 @@ def test_a_large_gang_is_not_overtaken_for_ever() -> None:
 # ---- replacements
 
 
-def test_replacements_have_first_claim_on_room() -> None:
+def test_replacements_have_first_claim_on_capacity() -> None:
     world = World(nodes("n"), gang("g", 4)).start("g")
     world.add(gang("waiting", 1, created="2020-01-01")).settle()
     assert world.verdict("waiting") is WAITS
@@ -271,7 +271,7 @@ def test_replacements_have_first_claim_on_room() -> None:
     assert world.verdict("waiting") is WAITS
 
 
-def test_replacements_start_one_by_one_and_undo_nobody() -> None:
+def test_replacements_start_one_by_one_and_undo_no_member() -> None:
     world = World(nodes("n"), gang("g", 4)).start("g").delete("g-2", "g-3")
     world.add(stranger("s", on="n"), pod("g-4", "g"), pod("g-5", "g")).settle()
     assert list(world.plan("g").values()) == ["n"]

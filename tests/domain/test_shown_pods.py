@@ -39,11 +39,11 @@ def test_a_gang_that_may_start_appears_at_once_with_its_nodes() -> None:
     assert [world.stage(name) for name in plan] == [ClaimStage.ANSWERED, ClaimStage.ANSWERED]
 
 
-def test_one_that_waits_does_not_appear() -> None:
+def test_a_pending_pod_is_hidden() -> None:
     assert viewed(node("a", cpu="1"), gang("g", 2, gated=False)).shows() == {}
 
 
-def test_what_appears_keeps_its_node_whatever_is_decided_later() -> None:
+def test_a_shown_pod_keeps_its_node_whatever_is_decided_later() -> None:
     world = viewed(node("a", cpu="1"), gang("g", 1, gated=False, min_member=1))
     world.add(node("b", cpu="1")).settle()
     world.pass_time(30)
@@ -64,7 +64,7 @@ def test_a_pod_with_a_gate_of_others_never_appears() -> None:
     assert world.shown() == {}
 
 
-def test_only_so_many_are_nominated_to_a_node_at_once() -> None:
+def test_the_number_of_nominated_pods_on_a_node_is_limited() -> None:
     many = 3 * MOST_NOMINATED
     world = viewed(node("a", cpu="100"), gang("g", many, gated=False))
     assert len(world.shown()) == MOST_NOMINATED
@@ -83,7 +83,7 @@ def test_a_binding_of_a_pod_that_is_not_shown_is_refused() -> None:
     assert world.hold("g-0", "a") is None
 
 
-def test_what_is_bound_or_gone_is_not_taken_back() -> None:
+def test_a_bound_or_deleted_pod_is_not_hidden_again() -> None:
     world = viewed(node("a"), gang("g", 2, gated=False))
     world.shows()
     world.bind("g-0", "a")
@@ -172,7 +172,7 @@ OUTDATED = "0/6 nodes are available: 1 muster: NoRoom: the suitable nodes lack r
         [1, 2],
     )
 )
-def test_a_refusal_for_room_that_is_there_passes_in_seconds(words: str, members: int) -> None:
+def test_a_refusal_although_capacity_is_free_passes_in_seconds(words: str, members: int) -> None:
     world = viewed(nodes("a", "b", cpu="2"), gang("g", members, gated=False, cpu="2"))
     _refuse_twice(world, words)
     world.pass_time(0.6)
@@ -200,7 +200,7 @@ def test_a_refusal_for_other_reasons_lasts() -> None:
         assert (world.reason("g"), world.shown()) == (Reason.REFUSED_BY_SCHEDULER, {})
 
 
-def test_a_refusal_for_room_that_another_pod_is_nominated_to_is_met_ever_more_rarely() -> None:
+def test_a_refusal_for_capacity_of_another_nominated_pod_is_retried_ever_more_rarely() -> None:
     """The scheduler keeps room for a pod of others, of which Muster does not know."""
     world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
     begun, asked = world.now, []
@@ -215,7 +215,7 @@ def test_a_refusal_for_room_that_another_pod_is_nominated_to_is_met_ever_more_ra
     assert len(asked) >= 9, "it is still tried"
 
 
-def test_it_is_shown_again_only_after_the_scheduler_reported_the_end_of_the_old_attempt() -> None:
+def test_a_pod_is_shown_again_after_the_scheduler_reported_the_end_of_its_attempt() -> None:
     world = viewed(node("a"), gang("g", 2, gated=False))
     world.shows()
     world.hold("g-0", "a")
@@ -228,7 +228,7 @@ def test_it_is_shown_again_only_after_the_scheduler_reported_the_end_of_the_old_
     assert world.settle().shown()["g-0"] == Appearance("a")
 
 
-def test_it_does_not_wait_for_a_report_that_never_comes() -> None:
+def test_a_pod_is_shown_again_without_a_report_after_a_while() -> None:
     world = viewed(node("a"), gang("g", 2, gated=False))
     world.hold("g-0", "a")
     world.release("g-0")
@@ -238,7 +238,7 @@ def test_it_does_not_wait_for_a_report_that_never_comes() -> None:
     assert "g-0" in world.settle().shown()
 
 
-def test_a_scheduler_that_starts_anew_has_no_old_attempts() -> None:
+def test_a_restarted_scheduler_has_no_old_attempts() -> None:
     world = viewed(node("a"), gang("g", 2, gated=False))
     world.hold("g-0", "a")
     world.release("g-0")
@@ -293,18 +293,18 @@ def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where:
     assert world.shown() == {"p": Appearance(where)}
 
 
-def test_it_asks_where_a_gang_has_claims_that_the_scheduler_does_not_know() -> None:
+def test_a_single_pod_is_filtered_by_muster_while_a_gang_has_hidden_claims() -> None:
     world = viewed(nodes("a", "b"), gang("g", 2, gated=False), pod("p", gated=False))
     assert world.shown()["p"] == Appearance(asks=True)
 
 
-def test_it_asks_after_its_binding_was_refused() -> None:
+def test_a_pod_is_filtered_by_muster_after_its_binding_was_refused() -> None:
     world = viewed(nodes("a", "b"), pod("p", gated=False))
     world.report("p", refusal(Reason.NO_ROOM))
     assert world.settle().shown() == {"p": Appearance(asks=True)}
 
 
-def test_one_that_is_refused_again_and_again_is_not_shown_in_a_loop() -> None:
+def test_a_pod_that_is_refused_again_and_again_is_not_shown_in_a_loop() -> None:
     world = viewed(nodes("a", "b"), pod("p", gated=False))
     world.report("p", refusal(Reason.NO_ROOM))
     world.settle().report("p", refusal(Reason.NO_ROOM))
@@ -330,7 +330,7 @@ def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     assert ledger.shown.take_changes() == [("uid-s", AS_IT_IS)]
 
 
-def test_when_another_replica_leads_only_bind_calls_go_on() -> None:
+def test_a_replica_that_loses_the_lead_answers_only_bind_calls() -> None:
     world = viewed(nodes("a", "b"), gang("g", 2, gated=False))
     world.shows()
     world.hold("g-0", world.claim("g-0").node)  # type: ignore[union-attr]
@@ -409,7 +409,7 @@ def test_without_the_view_every_pod_may_be_asked_about() -> None:
     assert world.ledger.shown.bypasses() == Bypasses()
 
 
-def test_what_is_released_taken_back_and_leaving_is_counted() -> None:
+def test_released_hidden_and_leaving_pods_are_counted() -> None:
     world = viewed(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
     assert world.ledger.shown.counts() == (2, 0, 0)
     world.report("g-0", MESSAGE)

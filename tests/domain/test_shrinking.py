@@ -17,16 +17,16 @@ def test_all_roles_give_up_the_same_part() -> None:
     assert found == {"a": 20, "b": 20, "c": 10}
 
 
-def test_nothing_is_found_where_the_least_does_not_fit() -> None:
+def test_no_size_is_found_where_the_minimum_does_not_fit() -> None:
     assert shrunk({"a": 3}, {"a": 2}, lambda members: members["a"] <= 1) is None
 
 
-def test_nothing_is_found_where_no_role_may_give_up_any() -> None:
+def test_no_size_is_found_where_no_role_may_shrink() -> None:
     assert shrunk({"a": 3}, {}, lambda _: True) is None
 
 
 @given(counts=_COUNTS, limit=st.integers(0, 150))
-def test_what_is_found_fits_and_one_more_step_would_not(
+def test_the_found_size_fits_and_one_more_step_does_not(
     counts: dict[str, tuple[int, int]], limit: int
 ) -> None:
     wanted = {role: n for role, (n, _) in counts.items()}

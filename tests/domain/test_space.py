@@ -39,7 +39,7 @@ def test_the_tightest_node_comes_first() -> None:
     assert placed(world, "p") == {"p": "small"}
 
 
-def test_members_of_which_some_ask_for_what_no_node_offers_any_more_are_not_placed() -> None:
+def test_members_are_not_placed_if_some_request_a_vanished_resource() -> None:
     lost = [pod(name, "g", cpu="2", more={"x.io/gpu": "1"}) for name in "bc"]
     world = World(node("n", cpu="8"), pod("a", "g", cpu="1"), lost)
     assert placed(world, "a", "b", "c") is None
@@ -50,7 +50,7 @@ def test_large_pods_come_first() -> None:
     assert placed(world, "s", "l") == {"s": "b", "l": "a"}
 
 
-def test_who_has_little_choice_comes_before_who_is_large() -> None:
+def test_pods_with_few_nodes_are_placed_before_large_pods() -> None:
     world = World(
         node("a", labels={"disk": "ssd"}), node("b"), pod("picky", cpu="1", selector={"disk": "ssd"})
     )
@@ -94,7 +94,7 @@ def test_a_queue_says_whether_its_pods_are_packed_or_spread(
     assert len(set(world.plan("g").values())) == nodes_
 
 
-def test_the_number_of_pods_is_room_too() -> None:
+def test_the_number_of_pods_is_a_capacity_too() -> None:
     world = World(node("a", cpu="64", pods="2"), gang("g", 3))
     assert placed(world, "g-0", "g-1") == {"g-0": "a", "g-1": "a"}
     assert placed(world, "g-0", "g-1", "g-2") is None
@@ -141,7 +141,7 @@ def test_anti_affinity_of_pods_that_are_not_ours_keeps_ours_away(comes_first: bo
     assert placed(world, "new") == {"new": "a1"}
 
 
-def test_what_others_keep_out_by_labels_of_namespaces_only_the_scheduler_knows() -> None:
+def test_anti_affinity_by_labels_of_namespaces_is_left_to_the_scheduler() -> None:
     term = PodAffinityTerm(
         HOSTNAME, LabelSelector({"app": "x"}), namespace_selector=LabelSelector({"team": "t"})
     )
@@ -171,14 +171,14 @@ def test_two_roles_that_keep_each_other_out_of_a_zone_get_a_zone_each() -> None:
     assert ({plan[it][0] for it in stores}, {plan[it][0] for it in workers}) == ({"x"}, {"y"})
 
 
-def test_affinity_follows_who_stands() -> None:
+def test_affinity_depends_on_the_pods_of_each_domain() -> None:
     zones = [node("a", zone="a"), node("b", zone="b"), node("bare")]
     world = World(zones, pod("old", on="b", labels={"app": "db"}), pod("new", affinity=together(app="db")))
     assert placed(world, "new") == {"new": "b"}
     assert placed(World(zones, pod("new", affinity=together(app="db"))), "new") is None
 
 
-def test_a_gang_that_wants_one_zone_takes_one_with_room_for_all() -> None:
+def test_a_gang_bound_to_one_zone_takes_one_with_capacity_for_all_members() -> None:
     zones = [node("a", cpu="2", zone="a"), node("b1", cpu="3", zone="b"), node("b2", cpu="3", zone="b")]
     world = World(zones, gang("g", 5, labels={"app": "x"}, affinity=together(app="x"))).settle()
     assert set(world.plan("g").values()) == {"b1", "b2"}
@@ -198,7 +198,7 @@ def test_a_term_of_some_leaves_the_others_to_be_placed_in_one_go() -> None:
     assert minded == [True, True, False]
 
 
-def test_who_waits_makes_nobody_else_be_placed_one_by_one() -> None:
+def test_a_pending_pod_with_terms_does_not_slow_down_the_placement_of_others() -> None:
     """Terms matter to others once someone who has them stands somewhere, to those that they select."""
     world = World(nodes("a", "b"), pod("wide", affinity=apart(app="x")), gang("g", 3, labels={"app": "x"}))
     members = [record(world, f"g-{n}") for n in range(3)]
@@ -269,7 +269,7 @@ def state(space_: Planner, pods: list[PodRecord]) -> list[object]:
 
 
 @given(crowded(), st.booleans(), st.booleans())
-def test_what_is_undone_leaves_no_trace(world: World, partly: bool, spread: bool) -> None:
+def test_an_undone_plan_leaves_no_trace(world: World, partly: bool, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     candidates = [record(world, name) for name in world.pods]
     space_ = space(world)
@@ -285,9 +285,7 @@ def test_what_is_undone_leaves_no_trace(world: World, partly: bool, spread: bool
 
 
 @given(crowded(), st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=12))
-def test_what_is_kept_of_a_count_is_what_a_new_count_says(
-    world: World, turns: list[tuple[int, bool]]
-) -> None:
+def test_cached_counts_equal_a_new_count(world: World, turns: list[tuple[int, bool]]) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     space_, plans = space(world), dict[int, dict[Uid, str] | None]()
     for turn, looks in turns:
@@ -376,7 +374,7 @@ def may_go(world: World, pod_: PodRecord, name: str, others: list[tuple[PodRecor
 
 
 @given(crowded(), st.booleans())
-def test_what_is_placed_fits_and_keeps_apart(world: World, spread: bool) -> None:
+def test_placed_pods_fit_and_keep_apart(world: World, spread: bool) -> None:
     pods = [record(world, name) for name in world.pods if name.startswith("new")]
     assert spread or space(world).place(pods) is None or space(world).place(pods, apart=True) is not None
     space_ = space(world)

@@ -72,14 +72,14 @@ def crashed(limits: Limits | None = None) -> World:
     )
 
 
-def test_a_start_that_nobody_remembers_is_completed() -> None:
+def test_a_start_from_before_a_restart_is_completed() -> None:
     world = crashed().add(pod("g-1", "g")).settle()
     assert (world.verdict("g"), world.plan("g"), world.decision("g").undo) == (STARTS, {"g-1": "n"}, ())
     world.scheduler_takes("g-1").run("g-0", "g-1")
     assert world.settle().verdict("g") is RUNS
 
 
-def test_it_is_undone_after_its_deadline() -> None:
+def test_an_incomplete_start_is_undone_after_its_deadline() -> None:
     world = crashed(replace(LIMITS, start_deadline_per_member=1.0)).settle()
     assert world.detail("g") == "1 of 2 members exist"
     world.pass_time(31.9)
@@ -90,7 +90,7 @@ def test_it_is_undone_after_its_deadline() -> None:
     assert world.detail("g") == "the group did not stand whole within its deadline"
 
 
-def test_that_a_start_is_over_is_no_reason_to_decide_again() -> None:
+def test_the_end_of_a_start_causes_no_decision() -> None:
     world = World(node("n"), gang("g", 2)).settle().scheduler_takes("g-0", "g-1")
     decisions = world.decide()
     world.take_over(decisions)
@@ -99,7 +99,7 @@ def test_that_a_start_is_over_is_no_reason_to_decide_again() -> None:
     assert (now.version, now.dirty) == (decisions.version, frozenset())
 
 
-def test_what_its_own_start_says_of_a_group_is_seen_without_news_of_its_pods() -> None:
+def test_failures_of_a_start_are_seen_without_events_of_its_pods() -> None:
     world = crashed().settle()
     world.pass_time(32.0)
     assert world.ledger.snapshot().groups[key("g")].job.start_timeouts == 1
@@ -110,7 +110,7 @@ def test_what_its_own_start_says_of_a_group_is_seen_without_news_of_its_pods() -
     assert not world.ledger.snapshot().groups[key("g")].history.resumes
 
 
-def test_it_stays_undone_until_the_eviction_succeeds() -> None:
+def test_a_failed_start_evicts_until_its_members_are_gone() -> None:
     world = crashed().settle()
     world.pass_time(32.0)
     world.pass_time(1.0)
@@ -118,7 +118,7 @@ def test_it_stays_undone_until_the_eviction_succeeds() -> None:
     assert world.delete("g-0").settle().decision("g").undo == ()
 
 
-def test_losing_members_after_standing_whole_undoes_nobody() -> None:
+def test_losing_members_after_running_fully_undoes_no_member() -> None:
     world = World(node("n"), group("g", 2, stood_whole=True), pod("g-0", "g", on="n")).settle()
     world.pass_time(10_000)
     assert (world.verdict("g"), world.decision("g").undo) == (RUNS, ())
@@ -241,7 +241,7 @@ def test_a_start_that_succeeds_forgets_the_failures() -> None:
     assert world.ledger.snapshot().groups[key("g")].start.failures == 0
 
 
-def test_a_failed_start_frees_its_room_at_once() -> None:
+def test_a_failed_start_frees_its_capacity_at_once() -> None:
     world = World(node("n", cpu="2"), gang("g", 2), gang("h", 3, cpu="500m", created="2026-01-02"))
     world.settle().ungate("g-0", "g-1").refuse("g-0")
     world.pass_time(3.0)
@@ -346,7 +346,7 @@ def test_a_member_that_never_arrives_moves_too() -> None:
     assert world.plan("g")["g-0"] != first
 
 
-def test_our_own_refusal_is_none_of_the_schedulers() -> None:
+def test_a_refusal_by_muster_does_not_count_as_one_of_the_scheduler() -> None:
     world = World(node("a"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: the suitable nodes lack room.")
     world.pass_time(3.0)
@@ -367,7 +367,7 @@ def test_a_refusal_is_remembered_until_the_node_changes() -> None:
     assert world.add(node("a", labels={"new": "label"})).settle().verdict("g") is STARTS
 
 
-def test_a_refusal_is_remembered_until_somebody_leaves_the_node() -> None:
+def test_a_refusal_is_remembered_until_a_pod_leaves_the_node() -> None:
     world = World(node("a"), stranger("s", on="a"), gang("g", 1)).settle().ungate("g-0")
     world.refuse("g-0")
     world.pass_time(8.0)
@@ -387,7 +387,7 @@ def test_a_refusal_outlives_the_start_that_met_it() -> None:
     assert "too crooked" in world.detail("g")
 
 
-def test_what_only_the_scheduler_judges_makes_a_shape_of_its_own() -> None:
+def test_fields_that_only_the_scheduler_evaluates_make_a_shape_of_their_own() -> None:
     spread = PodSpec(topology_spread_constraints=msgspec.Raw(b'[{"maxSkew":1}]'))
     claim = PodSpec(volumes=[Volume(persistent_volume_claim=msgspec.Raw(b'{"claimName":"data"}'))])
     token = PodSpec(volumes=[Volume()])
@@ -415,7 +415,7 @@ def test_a_refusal_holds_for_pods_of_the_same_shape_only() -> None:
     assert world.verdict("other") is STARTS
 
 
-def test_what_is_refused_to_one_tenant_is_not_held_against_another() -> None:
+def test_a_refusal_in_one_namespace_does_not_count_for_another() -> None:
     """A claim of the same name may exist there."""
     world = World(nodes("a", "b"), gang("g", 2)).settle().ungate("g-0", "g-1")
     for turn in range(2):
@@ -497,7 +497,7 @@ def test_a_refused_pod_that_stays_silent_moves_on_in_an_idle_cluster() -> None:
 # ---- room that others take
 
 
-def test_planned_room_that_others_take_is_planned_anew() -> None:
+def test_planned_capacity_that_other_pods_take_is_planned_again() -> None:
     world = World(nodes("a", "b", cpu="2"), gang("g", 2)).settle()
     (node_,) = set(world.plan("g").values())
     world.add(stranger("s", on=node_)).settle()
@@ -506,7 +506,7 @@ def test_planned_room_that_others_take_is_planned_anew() -> None:
     ) == {"ab".replace(node_, "")}
 
 
-def test_a_start_without_room_left_waits_again_without_backoff() -> None:
+def test_a_start_without_free_capacity_waits_again_without_backoff() -> None:
     world = World(nodes("a", cpu="2"), gang("g", 2)).settle().add(stranger("s", on="a")).settle()
     assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.NO_ROOM)
     assert world.delete("s").settle().verdict("g") is STARTS
@@ -530,7 +530,7 @@ def seeded(**world: Any) -> World:
 
 
 @each_of(False, True)
-def test_a_seed_brings_nobody_past_the_ceiling(waits_first: bool) -> None:
+def test_a_bound_pod_takes_no_waiting_group_past_the_ceiling(waits_first: bool) -> None:
     world = seeded(capability={"cpu": "4"})
     if waits_first:
         world.settle()
@@ -540,7 +540,7 @@ def test_a_seed_brings_nobody_past_the_ceiling(waits_first: bool) -> None:
 
 
 @each_of(False, True)
-def test_a_seed_brings_nobody_into_a_closed_queue(waits_first: bool) -> None:
+def test_a_bound_pod_takes_no_waiting_group_into_a_closed_queue(waits_first: bool) -> None:
     world = seeded(spec_state="Closed")
     if waits_first:
         world.settle()
@@ -583,7 +583,7 @@ def test_a_deleted_podgroup_with_one_member_done_and_one_waiting() -> None:
 
 
 @each_of(("goes", "lost", "comes"), ("lost", "goes", "comes"), ("goes", "comes", "lost"))
-def test_a_gang_that_ran_is_not_undone_when_its_podgroup_is_made_anew_and_a_member_is_lost(
+def test_a_gang_that_ran_is_not_undone_when_its_podgroup_is_recreated_and_a_member_is_lost(
     order: tuple[str, ...],
 ) -> None:
     world = World(node("n", cpu="3"), gang("g", 3)).start("g")

@@ -76,7 +76,9 @@ def begin(world: World, name: str) -> World:
     ("fifo", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
     ("mixed", [], {"big": Reason.NO_ROOM, "small": Reason.BEHIND_OTHERS, "low": Reason.BEHIND_OTHERS}),
 )
-def test_behind_a_group_that_lacks_room(strategy: str, starts: list[str], reasons: dict[str, Reason]) -> None:
+def test_lower_groups_behind_one_that_lacks_capacity_wait_by_strategy(
+    strategy: str, starts: list[str], reasons: dict[str, Reason]
+) -> None:
     world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4")
     world.add(one("big", "3", 5), one("small", "1", 4), one("low", "1", 0))
     assert starting(world) == starts
@@ -84,7 +86,7 @@ def test_behind_a_group_that_lacks_room(strategy: str, starts: list[str], reason
 
 
 @each_of("fifo", "mixed")
-def test_nobody_passes_a_group_for_which_room_is_taken_back(strategy: str) -> None:
+def test_no_group_passes_one_for_which_capacity_is_reclaimed(strategy: str) -> None:
     world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4", preemption=preemption())
     world.add(one("big", "3", 5), one("low", "1", 0)).settle()
     assert (world.reason("big"), world.reason("low")) == (Reason.RECLAIMING, Reason.BEHIND_OTHERS)
@@ -100,7 +102,7 @@ def test_only_high_priorities_of_a_mixed_queue_block(threshold: int | None, star
     assert starting(world) == starts
 
 
-def test_a_group_that_can_never_start_holds_up_no_other() -> None:
+def test_a_group_that_can_never_start_blocks_no_other() -> None:
     world = world_of("fifo", one("never", "9", 5), one("small"))
     assert starting(world) == ["small"]
     assert world.reason("never") is Reason.NEVER_FITS
@@ -137,7 +139,7 @@ def test_while_the_best_group_backs_off(strategy: str, starts: list[str]) -> Non
 
 
 @each_of("traverse", "rotation", "priority")
-def test_what_becomes_free_goes_to_the_best_group_only_by_strict_priority(strategy: str) -> None:
+def test_freed_capacity_goes_to_the_best_group_only_by_strict_priority(strategy: str) -> None:
     world = world_of(strategy, stranger("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
     refused(world, "best").add(stranger("t", on="n", cpu="1"), one("low")).settle()
     world.ledger.intake.set_node(world.nodes["n"])
@@ -171,7 +173,7 @@ def rotating(*names: str, big: str = "") -> World:
     return world.settle()
 
 
-def test_who_was_passed_comes_after_all_others() -> None:
+def test_a_group_that_was_passed_comes_after_all_others() -> None:
     world = rotating("a", "b", "c", big="a").delete("s").add(stranger("t", on="n", cpu="1"))
     assert starting(world) == ["b"], "a had its turn"
     end(begin(world, "b"), "b").delete("t")
@@ -180,13 +182,13 @@ def test_who_was_passed_comes_after_all_others() -> None:
     assert starting(world) == ["a"]
 
 
-def test_who_is_not_passed_keeps_the_turn() -> None:
+def test_a_group_that_is_not_passed_keeps_its_turn() -> None:
     world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="2")).settle()
     world.add(one("c", created=at(1))).settle().delete("t")
     assert starting(world) == ["a"]
 
 
-def test_who_comes_waits_for_those_who_had_their_turn() -> None:
+def test_a_new_group_waits_for_groups_that_were_passed() -> None:
     """A stream of new groups never keeps back one that was passed."""
     world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="1"))
     assert starting(world) == ["b"]
@@ -237,13 +239,13 @@ def test_ageing_carries_a_group_over_the_threshold_of_a_mixed_queue() -> None:
 # ---- hold
 
 
-def test_a_held_group_waits_and_holds_up_no_other() -> None:
+def test_a_held_group_waits_and_blocks_no_other() -> None:
     world = world_of("fifo", one("held", priority=5, notes=HOLD), one("next"), cpu="1")
     assert starting(world) == ["next"]
     assert world.reason("held") is Reason.HELD
 
 
-def test_it_starts_once_it_is_resumed() -> None:
+def test_a_held_group_starts_once_it_is_resumed() -> None:
     world = world_of("", one("held", notes=HOLD)).settle()
     world.add(group("held", 1, queue="q"))
     assert starting(world) == ["held"]
@@ -284,7 +286,7 @@ def test_a_stopped_queue_admits_nothing_new(policy: str, replaced: bool) -> None
     assert bool(world.plan("runs")) is replaced
 
 
-def test_what_a_queue_does_not_admit_is_no_demand() -> None:
+def test_groups_that_a_queue_does_not_admit_are_no_demand() -> None:
     world = World(node("n", cpu="4"), queue("q", stop_policy="Hold"), queue("r"), CLASSES)
     world.add(one("g", "4"), gang("h", 4, queue="r")).settle()
     assert world.queue("r").deserved["cpu"] == 4000
@@ -301,7 +303,7 @@ def test_what_a_queue_does_not_admit_is_no_demand() -> None:
     ({"ageing": -1}, "spec.ageing is -1; it must be 0 or more"),
     ({"default_request": {"cpu": "much"}}, "'much' is not "),
 )
-def test_a_field_that_makes_no_sense_is_told(spec: dict[str, Any], fault: str) -> None:
+def test_an_invalid_field_is_reported(spec: dict[str, Any], fault: str) -> None:
     world = world_of("", one("g"), **spec).settle()
     assert world.reason("g") is Reason.INVALID_SPEC
     assert fault in world.detail("g")
@@ -350,7 +352,9 @@ def line_of(world: World) -> list[GroupInfo]:
 
 @given(strategy=st.sampled_from(["traverse", "fifo", "priority", "rotation", "mixed"]), coming=COMING)
 @settings(max_examples=examples(25), deadline=None)
-def test_all_start_in_the_end(strategy: str, coming: list[tuple[str, int]]) -> None:
+def test_all_groups_start_in_the_end_under_each_strategy(
+    strategy: str, coming: list[tuple[str, int]]
+) -> None:
     list(played(strategy, coming))
 
 
@@ -366,7 +370,9 @@ def test_fifo_never_passes_its_head(coming: list[tuple[str, int]]) -> None:
 
 @given(strategy=st.sampled_from(["traverse", "priority", "rotation"]), coming=COMING)
 @settings(max_examples=examples(25), deadline=None)
-def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple[str, int]]) -> None:
+def test_equal_groups_start_in_order_of_priority_and_age(
+    strategy: str, coming: list[tuple[str, int]]
+) -> None:
     """Start groups of equal size by priority, then by age.
 
     Where turns count, this holds only if neither of them was ever passed.
@@ -383,7 +389,7 @@ def test_of_equals_the_better_one_starts_first(strategy: str, coming: list[tuple
 
 @given(coming=st.lists(SIZES, min_size=3, max_size=8))
 @settings(max_examples=examples(25), deadline=None)
-def test_in_rotation_nobody_is_passed_twice_before_all_had_a_turn(coming: list[str]) -> None:
+def test_in_rotation_no_group_is_passed_twice_before_all_had_a_turn(coming: list[str]) -> None:
     """Rotations of groups that wait are never more than one apart."""
     for world, _ in played("rotation", [(size, 0) for size in coming]):
         names, views = set(waiting(world)), line_of(world)

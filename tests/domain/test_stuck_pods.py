@@ -38,7 +38,7 @@ def test_their_replacements_start_below_the_ceiling_of_their_queue() -> None:
 
 
 @each_of((True, 4000), (False, 2000))
-def test_they_count_again_once_the_node_is_back(back: bool, cpu: int) -> None:
+def test_stuck_pods_count_again_once_their_node_is_back(back: bool, cpu: int) -> None:
     world = stuck()
     world.pass_time(GRACE)
     assert world.settle().queue("q").allocated["cpu"] == 4000
@@ -57,13 +57,13 @@ def test_little_is_remembered_of_pods_that_ended_long_before_their_grace() -> No
     assert len(world.ledger._stuck._due) < 100
 
 
-def test_on_a_node_that_can_be_reached_they_count_until_they_have_ended() -> None:
+def test_terminating_pods_on_a_reachable_node_count_until_they_have_ended() -> None:
     world = stuck().add(node("a", cpu="2")).settle()
     world.pass_time(3600)
     assert others_come(world).reason("g") is Reason.QUEUE_CEILING
 
 
-def test_nothing_is_left_of_them_once_they_are_gone() -> None:
+def test_deleted_stuck_pods_are_forgotten() -> None:
     world = stuck()
     world.pass_time(GRACE + 6)
     world.delete(*on_a(world)).settle()

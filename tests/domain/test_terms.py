@@ -109,7 +109,7 @@ def _assert_recounted(terms: Terms, standing: list[PodRecord]) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(NAMESPACES), labels_, terms_, st.booleans()), max_size=8), st.data()
 )
-def test_terms_of_pods_that_are_not_ours_are_followed_where_they_select_one_of_ours(
+def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
     given_: list[tuple[str, dict[str, str], Term, bool]], data: st.DataObject
 ) -> None:
     terms, ours, others = Terms(), list[PodRecord](), list[PodRecord]()
@@ -147,7 +147,7 @@ def wide(number: int) -> Term:
     return Term("host", None, msgspec.json.encode(LabelSelector({"app": f"{number}"})))
 
 
-def test_a_namespace_has_room_for_so_many_terms_and_wide_ones_count_for_many() -> None:
+def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> None:
     terms, most = Terms(), MOST_WEIGHT // WEIGHT_OF_WIDE
     for number in range(most):
         pod = record(number, "a", {}, (wide(number),))

@@ -28,18 +28,20 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
     (None, RUNNING, None),
     (None, NO_ROOM, None),
 )
-def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, reason: str | None) -> None:
+def test_each_change_of_turn_has_its_transition(
+    before: GroupDecision | None, now: GroupDecision, reason: str | None
+) -> None:
     transition = decisions.of_turn(before, now)
     assert (transition.reason if transition else None) == reason
 
 
 @each_of((NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None))
-def test_what_a_state_tells(decision: GroupDecision, reason: str | None) -> None:
+def test_each_state_of_a_decision_has_its_transition(decision: GroupDecision, reason: str | None) -> None:
     transition = decisions.of_state(decision)
     assert (transition.reason if transition else None) == reason
 
 
-def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
+def test_a_wait_is_reported_with_its_sentence_and_its_numbers() -> None:
     transition = decisions.of_state(NO_ROOM)
     assert transition is not None
     assert transition.message == f"{Reason.NO_ROOM.meaning}: cpu: 4 needed, 1 left"
@@ -47,14 +49,14 @@ def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
 
 
 @each_of(*Reason)
-def test_every_reason_can_be_told(reason: Reason) -> None:
+def test_every_reason_is_reachable(reason: Reason) -> None:
     transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert (transition.reason, transition.message) == (reason, reason.meaning)
 
 
 @each_of((Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False))
-def test_a_wait_that_needs_somebody_to_act_is_a_warning(reason: Reason, warning: bool) -> None:
+def test_a_wait_that_needs_an_action_of_a_user_is_a_warning(reason: Reason, warning: bool) -> None:
     transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert transition.warning is warning

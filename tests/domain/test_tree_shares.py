@@ -164,7 +164,7 @@ def test_priority_counts_among_siblings_only() -> None:
 # ---- borrowing and lending
 
 
-def test_what_a_queue_does_not_use_is_lent_to_its_siblings_first() -> None:
+def test_an_unused_share_is_lent_to_its_siblings_first() -> None:
     """Queue a, which is due 2 of the 4 cpus of its parent, finds no node for its gang."""
     world = tree(queue("p"), queue("a", parent="p"), queue("b", parent="p"), queue("q"), cpu="8")
     world.add(gang("never", 4, queue="a", selector={"no": "such"}))
@@ -173,14 +173,14 @@ def test_what_a_queue_does_not_use_is_lent_to_its_siblings_first() -> None:
     assert (world.queue("b").deserved["cpu"], started) == (2000, [4, 4])
 
 
-def test_who_may_borrow_no_more_waits_and_says_so() -> None:
+def test_a_queue_that_may_borrow_no_more_waits_and_says_so() -> None:
     world = tree(queue("a", deserved={"cpu": "2"}, borrowing_limit={"cpu": "1"}), queue("b"))
     world.add([gang(f"g{n}", 1, queue="a") for n in range(5)]).settle()
     assert world.verdicts(*(f"g{n}" for n in range(5))) == [STARTS, STARTS, STARTS, WAITS, WAITS]
     assert world.figures("g4") == ["3", "1", "3", "2", "1"]
 
 
-def test_without_a_given_amount_the_limit_is_above_what_the_division_gives() -> None:
+def test_the_limit_of_a_queue_without_an_amount_is_above_its_share() -> None:
     world = tree(queue("a", borrowing_limit={"cpu": "1"}), queue("b"), cpu="8")
     world.add(gang("never", 8, queue="b", selector={"no": "such"}))
     world.add([gang(f"g{n}", 1, queue="a") for n in range(8)]).settle()
@@ -188,7 +188,7 @@ def test_without_a_given_amount_the_limit_is_above_what_the_division_gives() -> 
     assert world.verdicts(*(f"g{n}" for n in range(8))).count(STARTS) == 5
 
 
-def test_what_is_not_lent_stays_free_for_its_queue() -> None:
+def test_capacity_above_the_lending_limit_stays_free_for_its_queue() -> None:
     world = tree(
         queue("a", deserved={"cpu": "6"}, lending_limit={"cpu": "2"}), queue("b"), queue("c"), cpu="8"
     )
@@ -206,7 +206,7 @@ def test_a_guarantee_is_kept_from_all_others_together() -> None:
     assert world.verdicts(*(f"{name}{n}" for name in "bc" for n in range(4))).count(STARTS) == 4
 
 
-def test_guarantees_above_what_there_is_are_met_in_proportion() -> None:
+def test_guarantees_above_capacity_are_met_in_proportion() -> None:
     """Divide in proportion: 1,000 and 3,000 of 8 cpus are guaranteed, which gives 2 and 6.
 
     The first in order has no more than its part.
@@ -220,7 +220,7 @@ def test_guarantees_above_what_there_is_are_met_in_proportion() -> None:
     assert (world.queue("a").deserved["cpu"], world.queue("b").unmet) == (2000, {"cpu": 6000})
 
 
-def test_a_guarantee_above_what_there_is_does_not_make_others_too_large() -> None:
+def test_a_guarantee_above_capacity_does_not_make_other_groups_too_large() -> None:
     """It may be lowered, or nodes come."""
     world = tree(queue("a", guarantee={"cpu": "1000"}), queue("b"), cpu="8")
     world.add(gang("g", 2, queue="b"), gang("huge", 9, queue="b")).settle()
@@ -243,7 +243,7 @@ def test_guarantees_are_unmet_when_nodes_leave_and_met_when_they_come_back() -> 
     assert world.settle().queue("a").unmet == {}
 
 
-def test_what_is_not_lent_of_more_than_there_is_is_kept_in_proportion() -> None:
+def test_guarantees_above_capacity_are_reserved_in_proportion() -> None:
     """Below a parent, too: p keeps 12 in all, and 8 are there."""
     world = tree(
         queue("p"),
@@ -254,7 +254,7 @@ def test_what_is_not_lent_of_more_than_there_is_is_kept_in_proportion() -> None:
     assert [world.queue(name).unmet for name in "pab"] == [{}, {"cpu": 4000}, {"cpu": 2000}]
 
 
-def test_what_is_borrowed_is_told() -> None:
+def test_borrowed_amounts_are_reported() -> None:
     world = tree(queue("a"), queue("b"), cpu="8")
     world.add([gang(f"g{n}", 1, queue="a") for n in range(8)]).start(*(f"g{n}" for n in range(8)))
     assert world.queue("a").borrowed == {}
@@ -295,14 +295,16 @@ def test_oversell_is_a_factor_on_the_capability(own: str | None, of_cluster: flo
         "queue a: spec.lendingLimit[cpu] is -1: must be 0 or more",
     ),
 )
-def test_a_queue_that_cannot_be_judged_says_so_and_stops_nobody_else(queues: list[Any], fault: str) -> None:
+def test_a_queue_that_raises_an_error_reports_it_and_others_are_decided(
+    queues: list[Any], fault: str
+) -> None:
     world = tree(*queues, queue("b"), gang("g", 1, queue="a"), gang("h", 1, queue="b")).settle()
     assert (world.reason("g"), world.detail("g")) == (Reason.INVALID_SPEC, fault)
     assert world.queue("a").fault == fault
     assert world.verdict("h") is STARTS
 
 
-def test_what_runs_goes_on_when_the_parent_is_gone_and_asks_for_no_more() -> None:
+def test_running_groups_of_a_missing_parent_go_on_and_request_no_more() -> None:
     world = tree(queue("p"), queue("a", parent="p"), gang("g", 2, queue="a"), cpu="8").start("g")
     world.ledger.intake.drop_queue("p")
     world.add(gang("more", 4, queue="a")).settle()
@@ -355,7 +357,7 @@ def test_children_deserve_no_more_than_their_parent_and_hold_no_more_than_it_may
 
 
 @given(few, forests())
-def test_what_is_deserved_is_all_there_is_or_all_that_is_asked_for(
+def test_deserved_shares_add_up_to_the_capacity_or_to_the_requests(
     total: dict[str, int], demands: dict[str, QueueDemand]
 ) -> None:
     plain = {
@@ -426,7 +428,7 @@ def test_absurd_amounts_never_raise(total: dict[str, int], demands: dict[str, Qu
     assert not np.isnan(division.ceilings).any()
 
 
-def test_what_is_kept_for_a_queue_too_late_does_not_lift_the_ceiling_above_it() -> None:
+def test_a_late_guarantee_does_not_raise_the_ceiling_above_it() -> None:
     """Its sibling holds all of the parent's capability: the queue takes its guarantee back, and no more."""
     world = tree(queue("p", capability={"cpu": "2"}), queue("a", parent="p"), queue("b", parent="p"))
     world.add(gang("old", 2, min_member=1, queue="a")).settle().start("old")

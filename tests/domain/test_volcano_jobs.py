@@ -35,7 +35,7 @@ def podgroup_of(world: VolcanoWorld, name: str) -> dict[str, Any]:
     return job_podgroup(managed.job, managed.queue, managed.members)
 
 
-def test_it_waits_without_pods_until_all_of_them_find_room() -> None:
+def test_a_volcano_job_waits_without_pods_until_all_of_them_fit() -> None:
     world = world_of(volcano_job("first", task("a", 1), task("b", 2)), volcano_job("second", task("a", 2)))
     world.run_whole("first").work()
     assert world.verdict(world.podgroup_name("first")) is Verdict.RUNNING
@@ -47,7 +47,7 @@ def test_it_waits_without_pods_until_all_of_them_find_room() -> None:
     assert len(world.pods_of("second")) == 2
 
 
-def test_its_unit_is_what_volcano_would_make() -> None:
+def test_the_podgroup_of_a_volcano_job_equals_that_of_volcano() -> None:
     tasks = (task("master", 1, minAvailable=1), task("worker", 4, minAvailable=2))
     made = podgroup_of(world_of(volcano_job("mpi", *tasks, minAvailable=3, queue="q")), "mpi")
     assert made["metadata"]["name"] == "mpi-uid-mpi"
@@ -61,7 +61,7 @@ def in_parts(total: int, size: int, least: int, name: str = "w") -> dict[str, An
     return task(name, total * size, partitionPolicy=policy)
 
 
-def test_its_unit_has_the_parts_of_its_tasks() -> None:
+def test_the_podgroup_of_a_volcano_job_has_the_partitions_of_its_tasks() -> None:
     topology = {"mode": "hard", "highestTierAllowed": 1}
     parts = in_parts(4, 3, 2)
     parts["partitionPolicy"]["networkTopology"] = topology
@@ -82,7 +82,7 @@ def test_its_unit_has_the_parts_of_its_tasks() -> None:
 @pytest.mark.parametrize("master", ["a", "long"])  # its pod comes before the others by name, or after them
 @given(total=st.integers(1, 6), size=st.integers(1, 5), least=st.integers(1, 6), more=st.integers(0, 9))
 @settings(max_examples=examples(20), deadline=None)
-def test_it_starts_by_whole_parts_and_grows_part_by_part(
+def test_a_volcano_job_starts_and_grows_by_whole_partitions(
     master: str, total: int, size: int, least: int, more: int
 ) -> None:
     least = min(least, total)
@@ -104,7 +104,7 @@ def test_it_starts_by_whole_parts_and_grows_part_by_part(
     ((task("a", 1), task("b", 4)), {"minAvailable": 0}, 5),
     ((task("a", 0),), {}, 0),
 )
-def test_so_many_of_its_pods_start_together(
+def test_the_podgroup_of_a_volcano_job_has_its_minimum(
     tasks: tuple[dict[str, Any], ...], spec: dict[str, Any], members: int
 ) -> None:
     assert podgroup_of(world_of(volcano_job("j", *tasks, **spec)), "j")["spec"]["minMember"] == members
@@ -115,16 +115,14 @@ def test_so_many_of_its_pods_start_together(
     (task("a" * 300, 2, minAvailable=1), True),  # long name
     (task("a", 2, minAvailable="some"), False),  # no number
 )
-def test_its_unit_is_not_written_again_and_again_whatever_its_tasks_say(
-    odd: dict[str, Any], starts: bool
-) -> None:
+def test_the_podgroup_of_an_odd_volcano_job_is_written_once(odd: dict[str, Any], starts: bool) -> None:
     """Volcano's own kind refuses none of these. `work` asserts that all comes to rest."""
     world = world_of(volcano_job("j", odd, minAvailable=2)).work()
     assert world.suspended("j") is not starts
     assert (world.reason(world.podgroup_name("j")) is Reason.INVALID_SPEC) is not starts
 
 
-def test_it_starts_with_those_that_it_needs_and_room_for_each_role() -> None:
+def test_a_volcano_job_starts_with_the_needed_pods_of_each_role() -> None:
     """Four workers alone would fit, but then there is no room for the master."""
     tasks = (task("worker", 4), task("master", 1, cpu="2", minAvailable=1))
     world = world_of(volcano_job("j", *tasks, minAvailable=3)).work()
@@ -145,7 +143,7 @@ def test_the_queue_that_it_enters(named: str, of_namespace: str, entered: str) -
     assert managed.queue == entered
 
 
-def test_more_than_its_tasks_make_is_told() -> None:
+def test_a_minimum_above_the_pods_of_the_tasks_is_reported() -> None:
     world = world_of(volcano_job("j", task("a", 2), minAvailable=3)).work()
     assert world.reason(world.podgroup_name("j")) is Reason.INVALID_SPEC
     assert (
@@ -167,7 +165,7 @@ def test_pods_that_come_once_others_run_do_not_keep_those_from_starting() -> Non
     assert world.pods["j-master-0"].spec.node_name == "n0"
 
 
-def test_one_whose_start_fails_is_taken_back_by_an_empty_note() -> None:
+def test_a_volcano_job_whose_start_fails_is_suspended_by_an_empty_record() -> None:
     world = VolcanoWorld(node("n0", cpu="4"), queue("q", start_timeout="1m"))
     world.submit(volcano_job("j", task("a", 2), queue="q")).work()
     assert world.note_of("j") == "now"
@@ -192,13 +190,13 @@ def test_a_minimum_that_changes_while_it_runs_is_that_of_its_unit(needed: int) -
     assert world.verdict(world.podgroup_name("j")) is Verdict.RUNNING
 
 
-def test_what_has_ended_is_needed_still() -> None:
+def test_ended_pods_still_count_as_needed_members() -> None:
     world = world_of(volcano_job("j", task("a", 3))).run_whole("j").work()
     world.finish("j-a-0").work()
     assert world.units["j"].spec.min_member == 3
 
 
-def test_nobody_is_asked_whether_its_pods_are_refused() -> None:
+def test_no_controller_is_asked_about_refused_pods_of_a_volcano_job() -> None:
     """Muster makes them itself, and is told."""
     world = world_of(volcano_job("j", task("a", 2)))
     world.stopped = True
@@ -214,7 +212,7 @@ def test_nobody_is_asked_whether_its_pods_are_refused() -> None:
     assert decision.detail.endswith("exceeded quota: q")
 
 
-def test_one_that_a_command_stops_gives_its_room_back_and_waits_once_it_is_resumed() -> None:
+def test_a_stopped_volcano_job_frees_its_capacity_and_waits_once_it_is_resumed() -> None:
     world = world_of(volcano_job("first", task("a", 4)), volcano_job("second", task("a", 4)))
     world.run_whole("first").work()
     world.command("first", "AbortJob")
@@ -227,7 +225,7 @@ def test_one_that_a_command_stops_gives_its_room_back_and_waits_once_it_is_resum
     assert world.decision(world.podgroup_name("first")).verdict is Verdict.WAITING
 
 
-def test_one_that_is_stopped_before_its_start_does_not_start() -> None:
+def test_a_volcano_job_that_is_stopped_before_its_start_does_not_start() -> None:
     world = world_of(volcano_job("j", task("a", 1), phase="Aborted")).work()
     assert world.note_of("j") is None
     world.command("j", "ResumeJob")
@@ -235,7 +233,7 @@ def test_one_that_is_stopped_before_its_start_does_not_start() -> None:
 
 
 @each_of(*product(["suspended", "queue"], ["Running", "Restarting", "Completing", "Terminating"]))
-def test_what_volcano_has_run_goes_on(mode: str, phase: str) -> None:
+def test_jobs_that_volcano_has_started_go_on(mode: str, phase: str) -> None:
     world = world_of(volcano_job("j", task("a", 1)), jobs=JobRules(mode))
     world.stopped = True
     world.set_phase("j", phase, running=1)
@@ -244,7 +242,7 @@ def test_what_volcano_has_run_goes_on(mode: str, phase: str) -> None:
     assert world.pods_of("j") == ["j-a-0"]
 
 
-def test_jobs_that_others_let_go_are_left_alone() -> None:
+def test_jobs_that_other_controllers_admit_are_left_alone() -> None:
     world = world_of(volcano_job("j", task("a", 1)))
     assert world.ledger.manages(key_of("j"))
     world.ledger.intake.leave_jobs((VOLCANO_JOB,))
@@ -264,7 +262,7 @@ DEEDS = st.tuples(
 
 @settings(max_examples=examples(25))
 @given(st.tuples(st.integers(0, 3), st.integers(0, 3)), st.lists(DEEDS, min_size=3, max_size=12))
-def test_whatever_happens_only_what_was_let_go_has_pods_and_what_is_stopped_has_none(
+def test_only_admitted_volcano_jobs_have_pods_and_stopped_ones_have_none(
     workers: tuple[int, int], deeds: list[Deed]
 ) -> None:
     world = VolcanoWorld(node("n0", cpu="4"), queue("q", start_timeout="1m"))

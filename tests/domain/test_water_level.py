@@ -44,7 +44,7 @@ def asks(name: str, request: int, parent: str = "", guaranteed: int = 0) -> Queu
 @given(st.integers(0, 200), trees())
 @example(100, [asks("a", 100, guaranteed=60), asks("b", 100), asks("c", 20)])  # b and c have 20 each
 @example(200, [asks("p", 0), asks("q", 100), asks("a", 99, "p", 60), asks("b", 99, "p"), asks("c", 20, "p")])
-def test_every_queue_deserves_what_the_water_level_gives(total: int, queues: list[QueueDemand]) -> None:
+def test_every_queue_deserves_its_amount_at_the_water_level(total: int, queues: list[QueueDemand]) -> None:
     shares = divide({GPU: total}, queues)
     parts = Queues(queues).divide(GPU, total)
     for name, share in shares.items():

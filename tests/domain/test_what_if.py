@@ -59,7 +59,7 @@ def heavier(made: World) -> None:
     ("delete=podgroup/team/runs", gone),
     ("queue.weight=q:9", heavier),
 )
-def test_it_comes_true(term: str, really: Callable[[World], None]) -> None:
+def test_a_supposition_predicts_the_decision(term: str, really: Callable[[World], None]) -> None:
     made = world()
     supposed = suppose(made, term).group
     really(made)
@@ -109,13 +109,13 @@ def test_decisions_are_those_of_the_real_change(gangs: list[tuple[int, int, str,
 
 
 @each_of(("priority=1000", "NoRoom"), ("minMember=2", "NotEnoughMembers"))
-def test_what_does_not_help(term: str, reason: str) -> None:
+def test_a_term_that_does_not_help_names_the_next_reason(term: str, reason: str) -> None:
     found = suppose(world(), term).group
     assert found is not None
     assert (found.before.reason, found.after.reason) == ("NoRoom", reason)
 
 
-def test_one_more_node_does_not_do_for_two_members_that_need_one_each() -> None:
+def test_one_more_node_is_not_enough_for_two_members_of_node_size() -> None:
     made = world(gang("wide", 2, queue="q", cpu="4", created="2026-01-03"))
     assert [starts(made, f"nodes=+{n}", "delete=podgroup/waits", about="wide") for n in (1, 2)] == [
         False,
@@ -171,7 +171,7 @@ def test_a_flavor_that_its_queue_may_not_use_yet() -> None:
     assert starts(made.settle(), "flavor=q:b", "delete=podgroup/waits", about="after")
 
 
-def test_who_would_pay_for_it() -> None:
+def test_a_suggested_priority_names_the_groups_that_it_delays() -> None:
     """Name the other of two groups that want the last core of a kind, as it waits longer."""
     made = World(node("n", cpu="4"), queue("q", preemption=NEVER))
     made.add(gang("runs", 1, queue="q", cpu="4", created="2026-01-01")).start("runs")
@@ -188,7 +188,7 @@ def test_who_would_pay_for_it() -> None:
     assert [(it.group, it.change) for it in moved.others] == [(key("first"), "is further back")]
 
 
-def test_nothing_is_asked_about_one_group_in_a_replay() -> None:
+def test_a_replay_with_terms_is_about_no_single_group() -> None:
     found = what_if(world().ledger.snapshot(), suppositions(["delete=podgroup/team/runs"]))
     assert found.group is None
     assert [(it.group, it.change) for it in found.others] == [(key("waits"), "starts")]
@@ -254,7 +254,7 @@ def test_without_a_group_all_is_named_in_full(term: str) -> None:
         supposing(world().ledger.snapshot(), suppositions([term]))
 
 
-def test_so_many_terms_are_a_mistake() -> None:
+def test_too_many_terms_are_refused() -> None:
     with pytest.raises(BadTerm, match="21 terms; at most 20"):
         suppositions(["nodes=+1"] * 21)
 

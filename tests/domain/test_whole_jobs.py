@@ -182,7 +182,7 @@ def test_a_job_that_says_so_starts_with_a_part() -> None:
     assert there.units["part"].spec.min_member == 2
 
 
-def test_a_job_that_asks_for_more_than_it_makes_is_not_let_go() -> None:
+def test_a_job_with_a_minimum_above_its_pods_is_not_admitted() -> None:
     there = JobWorld(node("n0", cpu="9")).submit(job("odd", 4, annotations={keys.MIN_MEMBER: "9"})).work()
     assert there.suspended("odd")
     assert there.reason(podgroup_name("odd")) is Reason.INVALID_SPEC
@@ -192,7 +192,7 @@ def test_a_job_that_asks_for_more_than_it_makes_is_not_let_go() -> None:
 SPARK = JobKind("sparkoperator.k8s.io/v1beta2", "SparkApplication")
 
 
-def test_a_driver_starts_alone_while_the_room_of_its_executors_is_kept() -> None:
+def test_a_driver_starts_alone_and_capacity_for_its_executors_is_reserved() -> None:
     there = world(node("n", cpu="3"))
     key, unit = GroupKey(f"{NAMESPACE}/{group('app')}"), group("app")
     spec = {"driver": {"cores": 1}, "executor": {"cores": 1, "instances": 2}}
@@ -218,7 +218,7 @@ def test_a_driver_starts_alone_while_the_room_of_its_executors_is_kept() -> None
     assert all(there.stage(f"app-exec-{n}") is ClaimStage.BOUND for n in range(2))
 
 
-def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone() -> None:
+def test_a_job_with_pods_from_before_an_upgrade_is_left_alone() -> None:
     """Leave the job alone, as after an upgrade: its group was of one member, and gets a larger number."""
     there = world(node("n", cpu="2")).add(*members(4), pod_group(group(), 1)).settle()
     (first, *_) = there.plan(group())
@@ -233,7 +233,7 @@ def test_a_job_of_which_a_part_ran_before_anybody_counted_its_pods_is_left_alone
 
 
 @each_of(PYTORCH, JobKind("kubeflow.org/v2beta1", "MPIJob"))
-def test_what_a_job_says_of_its_run_counts_for_pods_that_are_not_managed(kind: JobKind) -> None:
+def test_the_run_time_of_a_job_counts_for_pods_that_are_not_managed(kind: JobKind) -> None:
     """Group pods of an MPIJob by its name, of other kinds by UID."""
     there = world(node("n", cpu="9"))
     labels = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "mpi-operator"}

@@ -95,7 +95,7 @@ def known(stage: Stage, review: Muster, *names: str) -> None:
 # ---- each path
 
 
-def test_queues_get_what_they_leave_out(stage: Stage, review: Muster) -> None:
+def test_queues_get_their_defaults(stage: Stage, review: Muster) -> None:
     bare = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "bare"}}
     made = stage.api.create(QUEUES, bare)
     assert (made["spec"]["weight"], made["spec"]["reclaimable"], made["spec"]["state"]) == (1, True, "Open")
@@ -103,7 +103,7 @@ def test_queues_get_what_they_leave_out(stage: Stage, review: Muster) -> None:
     assert zero["spec"]["weight"] == 1
 
 
-def test_queues_are_judged_beside_other_queues(stage: Stage, review: Muster) -> None:
+def test_queues_are_reviewed_together_with_other_queues(stage: Stage, review: Muster) -> None:
     stage.queue("team", capability={"cpu": "4"}, deserved={"cpu": "4"})
     known(stage, review, "team")
     child = partial(stage.queue, "child", parent="team")
@@ -175,7 +175,7 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, review: Muste
     assert "TopologyBothTiers" in refusal(lambda: stage.group("b", 1, networkTopology=both), 422)
 
 
-def test_what_is_written_in_one_go_passes(stage: Stage, review: Muster) -> None:
+def test_objects_written_one_right_after_the_other_are_accepted(stage: Stage, review: Muster) -> None:
     """A queue, one below it and a group in that, each a moment after the other: the watch lags behind."""
 
     def write(number: int) -> None:
@@ -256,7 +256,7 @@ def test_a_group_gets_the_queue_of_its_namespace(stage: Stage, review: Muster) -
     )
 
 
-def test_jobs_are_judged_by_the_queue_of_their_pods(stage: Stage, review: Muster) -> None:
+def test_jobs_are_reviewed_by_the_queue_of_their_pods(stage: Stage, review: Muster) -> None:
     stage.queue("team")
     stage.queue("parent")
     closed(stage, review, "shut")
@@ -299,7 +299,7 @@ def test_pods_get_their_gate_from_the_webhook(stage: Stage, review: Muster) -> N
     assert not stage.pod(foreign)["spec"].get("schedulingGates")
 
 
-def test_marks_come_with_the_gate_beside_the_clusters_own_scheduler(
+def test_marks_come_with_the_gate_next_to_the_clusters_own_scheduler(
     stage: Stage, muster_user: User, port: Port
 ) -> None:
     with configured(stage.api, port, POD_WEBHOOK):
@@ -381,7 +381,7 @@ def test_each_user_runs_no_more_at_once_than_the_limit_of_the_queue_for_users(
     stage.wait_phase(pods[waiting])
 
 
-def test_a_restricted_queue_is_for_those_who_may_use_it(
+def test_a_restricted_queue_accepts_only_users_who_may_use_it(
     stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     alice, bob = users
@@ -408,7 +408,7 @@ def _passes(client: Client, resource: Resource, thing: Json) -> bool:
     return True
 
 
-def test_pods_of_a_job_that_was_judged_pass(
+def test_pods_of_a_reviewed_job_are_admitted(
     stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     """The Job controller has no right of its own to the queue."""
@@ -421,7 +421,7 @@ def test_pods_of_a_job_that_was_judged_pass(
     wait_for(lambda: stage.api.items(PODS, stage.namespace), what="the Job's pod")
 
 
-def test_what_a_controller_makes_joins_a_group_only_with_the_right(
+def test_pods_of_a_controller_join_a_group_only_with_the_right(
     stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
     """Bob may not use the queue. The pods of his ReplicaSet name Alice's group, which is there."""

@@ -30,7 +30,7 @@ def _idle(muster: Muster, node: str) -> Json:
     return next((each["idle"] for each in muster.debug("/debug/nodes") if each["name"] == node), {})
 
 
-def test_a_pod_too_large_to_count_keeps_nobody_else_waiting(
+def test_a_pod_too_large_to_count_delays_no_other_pod(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Two containers of 9E each: their sum is larger than 64 bits hold."""

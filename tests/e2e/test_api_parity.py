@@ -115,7 +115,7 @@ def _plain(message: str) -> str:
     return _MADE_AT_RANDOM.sub("UID", message)
 
 
-def test_both_refuse_the_same(real: Client, ours: Client) -> None:
+def test_both_servers_refuse_the_same_requests(real: Client, ours: Client) -> None:
     made = [answers(api, BEFORE) for api in (real, ours)]
     assert made[0] == made[1] == dict.fromkeys(made[0], Answer(201, "", ""))
     theirs, found = (answers(api, REFUSED) for api in (real, ours))
@@ -124,7 +124,7 @@ def test_both_refuse_the_same(real: Client, ours: Client) -> None:
     assert found == theirs
 
 
-def test_both_refuse_the_table_of_refusals_for_the_same_fields(real: Client, ours: Client) -> None:
+def test_both_servers_refuse_the_table_of_refusals_for_the_same_fields(real: Client, ours: Client) -> None:
     found = [dict(refused(api)) for api in (real, ours)]
     reported = {each.name: (422 if each.fields else 400, each.fields) for each in refusals()}
     assert found[0] == reported, "the table says what a real server does"
@@ -140,7 +140,7 @@ def refused(api: Client) -> Iterator[tuple[str, tuple[int, frozenset[str]]]]:
         yield each.name, (status, named_in(json.loads(data)))
 
 
-def test_both_refuse_pods_beyond_a_quota_and_count_the_others(real: Client, ours: Client) -> None:
+def test_both_servers_refuse_pods_beyond_a_quota_and_count_the_others(real: Client, ours: Client) -> None:
     """Compare the messages, too; the status of a new quota is written here, as the real controller does."""
     (theirs, their_use), (found, use) = (under_a_quota(api) for api in (real, ours))
     assert found == theirs
@@ -171,7 +171,7 @@ def under_a_quota(api: Client) -> tuple[list[Answer], Json]:
     return found, exchanged(api, Sent("the quota", "GET", f"{QUOTAS}/q"))[1]["status"]["used"]
 
 
-def test_both_keep_the_same_account_of_fields(real: Client, ours: Client) -> None:
+def test_both_servers_have_the_same_managed_fields(real: Client, ours: Client) -> None:
     for number, each in enumerate(COURSE, start=1):
         theirs, found = (reserved(*exchanged(api, each)) for api in (real, ours))
         assert found == theirs, f"{number}: {each.name}"
@@ -201,7 +201,7 @@ def quota_kinds(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.mark.usefixtures("quota_kinds")
 @pytest.mark.parametrize("kind", SHOWN, ids=lambda kind: kind.plural)
-def test_both_show_the_same_columns(real: Client, ours: Client, kind: ResourceKind) -> None:
+def test_both_servers_have_the_same_table_columns(real: Client, ours: Client, kind: ResourceKind) -> None:
     theirs, found = (columns(api, f"{kind.root}/{kind.plural}") for api in (real, ours))
     assert found == theirs
 

@@ -32,7 +32,9 @@ def scheduled(stage: Stage, group: str) -> str:
 
 
 @pytest.mark.usefixtures("job_rights")
-def test_a_suspended_job_that_fits_nowhere_keeps_nobody_out(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_suspended_job_that_fits_nowhere_blocks_no_other_job(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
     """It would fill the window, in which one pod waits for a volume that never comes."""
     stage.nodes(2, cpu="16")
     stage.queue("giants")
@@ -67,7 +69,9 @@ def test_a_node_selector_with_a_typo_is_named(stage: Stage, scheduler: KubeSched
     assert "no node has the label disk=sdd that nodeSelector names" in scheduled(stage, "mistyped")
 
 
-def test_pods_of_others_that_repel_ours_are_known(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_anti_affinity_of_pods_of_other_schedulers_is_respected(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
     """They stand on two of three nodes, and Muster plans on the third from the beginning."""
     stage.nodes(3, cpu="4")
     stage.start_scheduler()

@@ -27,7 +27,7 @@ def test_filter_does_not_believe_a_pod_that_no_watch_has_shown(stage: Stage, mus
         assert (answer["NodeNames"], answer["Error"]) == (expected, "")
 
 
-def test_bind_refuses_what_makes_no_sense_in_words(
+def test_bind_refuses_invalid_calls_with_a_sentence(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(1, cpu="4")
@@ -66,7 +66,7 @@ def test_bind_refuses_pods_of_others_and_nodes_that_do_not_suit(
     assert stage.bound([foreign, ours]) == {}
 
 
-def test_thousands_of_invented_pods_hold_no_room(
+def test_thousands_of_invented_pods_hold_no_capacity(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(2, cpu="4")
@@ -99,7 +99,7 @@ def test_an_answer_that_no_bind_call_follows_is_void(
     stage.wait_phase(["a-0", replaced])
 
 
-def test_bad_requests_are_told_what_is_wrong(stage: Stage, muster: Muster) -> None:
+def test_bad_requests_are_answered_with_their_fault(stage: Stage, muster: Muster) -> None:
     assert _post(muster, "filter", b'{"Pod": {"metadata": 1}}').status == 400
     assert _post(muster, "filter", b"{").status == 400
     assert _post(muster, "juggle", b"{}").status == 404

@@ -52,7 +52,7 @@ def admin(stage: Stage) -> Shell:
 # ---- objects alone
 
 
-def test_check_finds_what_is_there_and_what_is_not(stage: Stage, admin: Shell) -> None:
+def test_check_reports_present_and_missing_parts(stage: Stage, admin: Shell) -> None:
     """Nobody runs pods here, so what needs them is wrong; what the API server holds is ok."""
     with stage.policy("gates/admission-policy.yaml"):
         done = admin("check", "-o", "json")

@@ -47,7 +47,9 @@ def submitter(stage: Stage) -> Shell:
 # ---- the submitter
 
 
-def test_a_submitter_is_told_why(stage: Stage, scheduler: KubeScheduler, submitter: Shell) -> None:
+def test_a_submitter_reads_why_a_group_waits(
+    stage: Stage, scheduler: KubeScheduler, submitter: Shell
+) -> None:
     stage.nodes(1, cpu="4")
     stage.queue("q")
     stage.wait_phase(stage.gang("fit", 3, queue="q", gated=True))
@@ -79,7 +81,7 @@ def test_queues_take_a_binding_for_the_cluster(stage: Stage, submitter: Shell) -
     assert submitter.refuses("queue", "create", "mine").startswith("Error: not allowed: ")
 
 
-def test_who_is_no_administrator_cannot_check(submitter: Shell) -> None:
+def test_only_an_administrator_can_check(submitter: Shell) -> None:
     done = submitter("check", "-o", "json", "-n", "kube-muster")
     assert done.returncode == 3
     states = {each["subject"]: each["state"] for each in json.loads(done.stdout)}
@@ -153,7 +155,7 @@ def test_pods_that_do_not_count_are_named_and_put_right(
     assert "uncounted" not in submitter.json("why", "podgroup/train")
 
 
-def test_a_command_is_offered_to_those_who_may_run_it(
+def test_a_command_is_suggested_only_to_users_who_may_run_it(
     stage: Stage, scheduler: KubeScheduler, submitter: Shell, admin: Shell
 ) -> None:
     stage.gang("a", 2, queue="gone", gated=True)
@@ -183,7 +185,7 @@ def test_a_queue_is_made_changed_and_shown(stage: Stage, admin: Shell) -> None:
     assert re.search(r"^Capability: +cpu 8$", admin.output("queue", "describe", "a"), re.MULTILINE)
 
 
-def test_what_the_schema_refuses_is_told_in_its_words(stage: Stage, admin: Shell) -> None:
+def test_a_refusal_by_the_schema_has_its_message(stage: Stage, admin: Shell) -> None:
     refusal = admin.refuses("queue", "create", "a", "--capability", "cpu=4", "--deserved", "cpu=8")
     assert refusal.startswith("Error: the API server refuses: ")
     assert "must not be above its capability" in refusal
@@ -192,7 +194,7 @@ def test_what_the_schema_refuses_is_told_in_its_words(stage: Stage, admin: Shell
     assert "there are: b" in admin.refuses("queue", "update", "bb", "--weight", "2")
 
 
-def test_only_what_is_closed_is_deleted(stage: Stage, muster: Muster, admin: Shell) -> None:
+def test_only_a_closed_queue_is_deleted(stage: Stage, muster: Muster, admin: Shell) -> None:
     stage.queue("a")
     refusal = admin.refuses("queue", "delete", "a")
     assert "Closed" in refusal

@@ -87,7 +87,7 @@ def test_a_stock_scheduler_accepts_our_configuration(
     wait_for(lambda: stage.api.find(LEASES, lease, "kube-system"), what=f"lease {lease} held")
 
 
-def test_a_dead_muster_stops_nobody_elses_pods(stage: Stage) -> None:
+def test_pods_of_other_schedulers_start_while_muster_is_down(stage: Stage) -> None:
     """Start unmarked pods in the default-scheduler variant, where only marked ones depend on Muster."""
     stage.nodes(1)
     with stage.policy("default-scheduler/admission-policy.yaml"):

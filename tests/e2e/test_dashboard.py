@@ -212,7 +212,7 @@ def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> N
     assert HOLD not in annotations(stage.api, stage.namespace)
 
 
-def test_on_ones_own_machine_all_is_done_with_ones_own_rights(town: Town, audit: Audit) -> None:
+def test_the_local_dashboard_uses_the_rights_of_its_user(town: Town, audit: Audit) -> None:
     name, mark = f"{town.stage.namespace}/train", audit.mark()
     with town.local() as (browser, below):
         wait_for(lambda: browser.groups(below) == {name}, what="its group shown")
@@ -237,7 +237,9 @@ def test_an_administrator_closes_a_queue_as_themselves(town: Town, audit: Audit)
     assert [it.user for it in writes if it.body.get("spec") == {"state": "Closed"}] == ["admin"]
 
 
-def test_what_if_is_answered_to_who_sees_everything_and_written_nowhere(town: Town, audit: Audit) -> None:
+def test_a_what_if_is_answered_to_users_who_see_everything_and_written_nowhere(
+    town: Town, audit: Audit
+) -> None:
     own, others = f"/groups/{town.stage.namespace}/train", f"/groups/{OTHER}/{OTHER}"
     admin, tenant, mark = town.browser(ADMIN.token), town.logged_in(), audit.mark()
     wait_for(lambda: {admin.status(others), tenant.status(own)} == {200}, what="both groups shown")

@@ -45,7 +45,7 @@ def scheduler(stage: Stage, muster: Muster, tls: Path) -> KubeScheduler:
 
 
 @pytest.mark.gates
-def test_marked_gangs_start_whole_beside_pods_of_nobody(
+def test_marked_gangs_start_whole_next_to_pods_without_a_group(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(3, cpu="4")
@@ -93,7 +93,7 @@ def _is_answered(muster: Muster, folder: Path) -> bool:
             return False
 
 
-def test_who_shows_no_certificate_is_not_answered(
+def test_a_caller_without_a_certificate_is_refused(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, tls: Path
 ) -> None:
     """Refuse callers without TLS or with a certificate of another CA; answer the scheduler meanwhile."""
@@ -121,7 +121,7 @@ def test_who_shows_no_certificate_is_not_answered(
         assert caller.sock.selected_alpn_protocol() == "http/1.1"
 
 
-def test_with_muster_dead_only_its_own_pods_wait(
+def test_only_pods_of_muster_wait_while_it_is_down(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Start pods when it is back, whether they wait at their gate or, already admitted, in the scheduler."""

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 NOTED = "kube-muster.io/start-timeouts"
 
 
-def test_a_gang_that_waits_and_runs_is_told_of(
+def test_a_waiting_and_then_running_gang_gets_events(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(2, cpu="2")
@@ -35,7 +35,7 @@ def test_a_gang_that_waits_and_runs_is_told_of(
     assert (event["type"], event["count"]) == ("Normal", 1)
 
 
-def test_a_wait_that_is_told_again_is_the_same_event(
+def test_a_wait_that_is_reported_again_is_the_same_event(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     (node,) = stage.nodes(1, cpu="2")
@@ -48,7 +48,7 @@ def test_a_wait_that_is_told_again_is_the_same_event(
 
 
 @pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
-def test_a_start_that_is_undone_is_told_of(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+def test_a_start_that_is_undone_gets_an_event(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
     stage.nodes(3, cpu="2")
     stage.kubelet.refuse("a-1")
     stage.gang("a", 3, cpu="2", gated=True)
@@ -88,7 +88,7 @@ def _records(stage: Stage, undone: str) -> bool:
 
 @pytest.mark.gang_deadline(120)
 @pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
-def test_a_refused_eviction_is_told_and_told_again_within_limits(
+def test_a_refused_eviction_is_reported_again_within_limits(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """The PodGroup hears of both pods, so it has used up its allowance first."""

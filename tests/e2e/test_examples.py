@@ -103,7 +103,7 @@ def outcomes(stage: Stage, muster: Muster) -> dict[str, set[str]]:
     return {each.namespace: found[each.namespace] or {NOT_ASKED} for each in EXAMPLES}
 
 
-def test_examples_come_to_what_run_and_simulate_say(stage: Stage, muster: Muster) -> None:
+def test_examples_have_the_documented_outcome_in_run_and_simulate(stage: Stage, muster: Muster) -> None:
     assert len(EXAMPLES) >= 50
     expected = {example.namespace: {example.outcome} for example in EXAMPLES}
     with suppress(TimeoutError):

@@ -18,7 +18,9 @@ def events(stage: Stage, group: str) -> list[str]:
     ]
 
 
-def test_all_say_the_same(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+def test_status_command_and_dashboard_give_one_explanation(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
     """`early` holds 3 of 4 cpus; `first` and `second` need 3 each."""
     stage.nodes(1, cpu="4")
     stage.queue("q", preemption=MILD)

@@ -48,7 +48,7 @@ def test_only_the_members_whose_node_was_taken_are_planned_again(
 
 
 @pytest.mark.muster_flags("--bind-deadline", "5s", "--start-backoff", "1s")
-def test_a_start_without_room_left_is_given_up_for_others_and_tried_again(
+def test_a_start_without_free_capacity_is_given_up_for_others_and_retried(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     """Its claims are free at once: a gang that they kept waiting starts, while the first one backs off."""
@@ -185,7 +185,7 @@ def test_a_podgroup_deleted_between_two_bindings(
 
 @pytest.mark.muster_flags("--bind-deadline", "6s", "--start-backoff", "1s")
 @pytest.mark.parametrize("reason", ["GroupNotFound", "Held"])
-def test_what_is_bound_after_its_start_has_ended_is_undone(
+def test_a_pod_bound_after_its_start_has_ended_is_evicted(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy, reason: str
 ) -> None:
     """Two of three are gone before the binding of the third arrives, and the group may not be judged."""
@@ -205,7 +205,7 @@ def test_what_is_bound_after_its_start_has_ended_is_undone(
     wait_for(lambda: muster.metric("muster_evictions_total", outcome="done") == 1, what="one eviction")
 
 
-def test_a_device_that_vanished_under_others_blocks_nobody_who_asks_for_none(
+def test_a_vanished_device_blocks_no_pod_that_requests_none(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(2, cpu="4", **{GPU: "1"})
@@ -237,7 +237,7 @@ def test_a_gang_that_never_stood_whole_is_completed_by_a_replacement(
 
 
 @pytest.mark.muster_flags("--bind-deadline", "4s", "--start-backoff", "1s")
-def test_a_gang_that_never_stood_whole_is_undone_while_one_that_did_loses_nobody(
+def test_a_gang_that_never_ran_fully_is_undone_and_one_that_did_is_not(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """The same happens to both in the same moment: one member is lost and nobody comes for it."""
@@ -273,7 +273,7 @@ def wired(stage: Stage, wire: TcpProxy, muster_user: User) -> Muster:
     return muster
 
 
-def test_what_changes_while_watches_are_cut_is_known_afterwards(
+def test_changes_while_watches_are_cut_are_known_afterwards(
     stage: Stage, wire: TcpProxy, wired: Muster
 ) -> None:
     """A gang goes, a foreign pod comes, a node is new and one is gone: the next gang stands right."""

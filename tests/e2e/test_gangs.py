@@ -25,7 +25,7 @@ def test_a_gang_of_three_starts_whole(stage: Stage, muster: Muster, scheduler: K
 
 
 @BOTH_WAYS
-def test_a_gang_that_does_not_fit_waits_and_starts_when_room_appears(
+def test_a_gang_that_does_not_fit_waits_and_starts_when_capacity_is_free(
     stage: Stage, scheduler: KubeScheduler, gated: bool
 ) -> None:
     stage.nodes(2, cpu="4")
@@ -37,7 +37,7 @@ def test_a_gang_that_does_not_fit_waits_and_starts_when_room_appears(
     _show("room to gang bound", _seconds(lambda: stage.finish(filler), lambda: stage.wait_bound(gang)))
 
 
-def test_of_two_gangs_that_fit_alone_one_starts_and_the_other_follows(
+def test_two_gangs_that_fit_only_alone_start_one_after_the_other(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(2, cpu="4")
@@ -56,9 +56,7 @@ def test_a_gang_of_500_starts_whole(stage: Stage, scheduler: KubeScheduler) -> N
     _show("500 pods created to bound", _seconds(lambda: None, lambda: stage.wait_bound(gang)))
 
 
-def test_of_fifty_gangs_thirty_have_room_and_the_others_follow(
-    stage: Stage, scheduler: KubeScheduler
-) -> None:
+def test_thirty_of_fifty_gangs_fit_and_the_others_follow(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(30, cpu="10")
     gangs = {f"g{number}": stage.gang(f"g{number}", 10, gated=True) for number in range(50)}
     wait_for(lambda: Counter(map(stage.reason, gangs)) == {"Running": 30, "NoRoom": 20}, what="30 of 50 run")
@@ -93,7 +91,7 @@ def test_no_more_members_start_at_once_than_the_window_holds(stage: Stage, muste
 
 
 @pytest.mark.muster_flags("--window", "50")
-def test_a_gang_that_fits_nowhere_keeps_nobody_from_the_window(
+def test_a_gang_that_fits_nowhere_takes_no_places_of_the_window(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     """It would fill the window, in which one pod waits for a volume that never comes."""
@@ -146,7 +144,7 @@ def test_a_lost_member_is_replaced_and_the_rest_stays(
     assert {name for name in gang if before[name] != after[name]} == {gang[0]}
 
 
-def test_a_lost_member_waits_for_room_without_the_rest(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_lost_member_waits_for_capacity_without_the_rest(stage: Stage, scheduler: KubeScheduler) -> None:
     """Somebody else was faster: the gang stands on, and the replacement starts when that one is done."""
     stage.nodes(3, cpu="2")
     gang = stage.gang("a", 3, cpu="2", gated=True)
@@ -166,7 +164,7 @@ def test_a_lost_member_waits_for_room_without_the_rest(stage: Stage, scheduler: 
 
 
 @pytest.mark.view
-def test_room_that_min_resources_asks_for_is_kept_for_later_members(
+def test_capacity_for_min_resources_is_reserved_for_later_members(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     """Keep it for Spark's operator: a driver makes its executors once it runs (spark-operator#883)."""

@@ -157,7 +157,7 @@ def test_a_wire_is_cut_at_any_byte() -> None:
             assert target.recv(1) == b""
 
 
-def test_a_scheduler_tells_what_it_believes(stage: Stage) -> None:
+def test_the_scheduler_dump_has_its_cache(stage: Stage) -> None:
     """Read placed and waiting pods from the dump; a scheduler that misses a pod differs from the API."""
     stage.nodes(2, cpu="2")
     wire = stage.start_wire()
@@ -189,7 +189,9 @@ def test_created_objects_come_back_in_order(stage: Stage) -> None:
     ],
     ids=["version", "go"],
 )
-def test_the_build_says_what_it_needs(arguments: list[str], path: str, message: str, tmp_path: Path) -> None:
+def test_the_build_names_its_requirements(
+    arguments: list[str], path: str, message: str, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "tests.e2e.build", *arguments]
     env = {"PATH": path, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)

@@ -80,7 +80,7 @@ class Watch:
 
 @pytest.mark.alone
 @pytest.mark.timeout(300 * TIMES)
-def test_what_one_tenant_writes_delays_no_gang_of_another(stage: Stage, muster_user: User) -> None:
+def test_objects_of_one_tenant_delay_no_gang_of_another(stage: Stage, muster_user: User) -> None:
     stage.nodes(4, cpu="8")
     webhooks = Port()
     with ExitStack() as stack:

@@ -56,7 +56,7 @@ def kubernetes_job(namespace: str) -> Json:
 @pytest.mark.parametrize(
     ("kind", "made"), [(JOBS, kubernetes_job), (VOLCANO_JOBS, volcano_job)], ids=["job", "vcjob"]
 )
-def test_a_job_that_muster_may_not_change_keeps_no_room(
+def test_a_job_that_muster_may_not_change_holds_no_capacity(
     stage: Stage, jobs: VolcanoJobs, kind: Resource, made: Callable[[str], Json]
 ) -> None:
     """It runs once it may be changed."""
@@ -85,9 +85,7 @@ def test_a_group_whose_annotations_are_full_waits_and_says_so(
     stage.wait_group("full", phase="Completed")
 
 
-def test_pods_that_pod_security_refuses_end_the_start_within_a_moment(
-    stage: Stage, jobs: VolcanoJobs
-) -> None:
+def test_pods_that_pod_security_refuses_end_the_start_within_seconds(stage: Stage, jobs: VolcanoJobs) -> None:
     """Report the API server's message; the job runs once its pods are not refused."""
     label = "pod-security.kubernetes.io/enforce"
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {label: "restricted"}}})
@@ -99,7 +97,7 @@ def test_pods_that_pod_security_refuses_end_the_start_within_a_moment(
 
 
 @pytest.mark.parametrize("end", ["given back", "aborted", "deleted"])
-def test_room_of_a_volcano_job_comes_back_however_long_its_pods_ask_for(
+def test_the_capacity_of_a_volcano_job_is_reclaimed_however_long_its_grace_periods_are(
     stage: Stage, jobs: VolcanoJobs, editor: Client, end: str
 ) -> None:
     """Its queue gives them three seconds. Its phase says what is true until they have gone."""

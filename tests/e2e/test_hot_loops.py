@@ -45,7 +45,7 @@ def test_refused_pods_do_not_come_again_and_again(
     assert stage.phases(standing) == {"Running"}, "a refused pod evicts nobody"
 
 
-def test_a_gang_that_lacks_room_evicts_nobody_and_costs_nothing(
+def test_a_gang_that_lacks_capacity_evicts_no_pod_and_costs_nothing(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Evict no pod of lower priority: no queue is owed anything, and this one does not preempt."""

@@ -51,7 +51,7 @@ def _access(cluster: ControlPlane, user: User, folder: Path) -> Path:
     return folder
 
 
-def test_the_programs_are_there_for_nobody(built: Image) -> None:
+def test_the_image_has_its_programs_and_runs_as_nobody(built: Image) -> None:
     assert built.output("version") == f"muster {__version__}\n"
     assert built.output("version", program="kubectl-muster") == f"muster {__version__}\n"
     assert built.output("-u", program="id") == "65532\n"

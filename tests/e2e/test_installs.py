@@ -124,17 +124,17 @@ def operators(cluster: ControlPlane) -> Iterator[None]:
     manifests.remove(cluster.admin, found)
 
 
-def test_what_kustomize_builds_is_accepted(
+def test_the_kustomized_manifests_are_accepted(
     cluster: ControlPlane, operators: None, kustomized: Objects
 ) -> None:
     assert refusals(cluster.admin, kustomized) == []
 
 
-def test_what_helm_renders_is_accepted(cluster: ControlPlane, operators: None, rendered: Objects) -> None:
+def test_the_rendered_chart_is_accepted(cluster: ControlPlane, operators: None, rendered: Objects) -> None:
     assert refusals(cluster.admin, rendered) == []
 
 
-def test_what_stays_for_a_while_after_muster_is_accepted(cluster: ControlPlane) -> None:
+def test_manifests_that_stay_for_a_while_after_muster_are_accepted(cluster: ControlPlane) -> None:
     """On every release as it is: nobody is there to gate or to judge for."""
     found = installs.kustomized(cluster.binaries / "kubectl", installs.INSTALL / "leaving")
     asking = ("MutatingAdmissionPolicy", "WebhookConfiguration")
@@ -142,7 +142,7 @@ def test_what_stays_for_a_while_after_muster_is_accepted(cluster: ControlPlane) 
     assert refusals(cluster.admin, found) == []
 
 
-def test_both_ways_install_the_same(kustomized: Objects, rendered: Objects) -> None:
+def test_kustomize_and_helm_install_the_same_objects(kustomized: Objects, rendered: Objects) -> None:
     ours = {identity(each): comparable(each) for each in kustomized if each["kind"] != "Namespace"}
     theirs = {identity(each): comparable(each) for each in rendered}
     assert theirs == ours

@@ -52,7 +52,7 @@ def test_a_job_is_held_resumed_stopped_and_queues_again_at_its_old_place(jobs: S
     assert states(shell)["first"] in ("Starting", "Running")
 
 
-def test_why_a_job_that_names_no_queue_is_left_alone(jobs: Stage) -> None:
+def test_a_job_without_a_queue_is_explained_as_left_alone(jobs: Stage) -> None:
     jobs.job("free", suspend=True)
     found = Shell(jobs.cluster, ADMIN, jobs.namespace).json("why", "job/free")
     assert (found["verdict"], "no queue" in found["sentence"]) == ("NoPods", True)

@@ -100,7 +100,7 @@ def test_a_failed_pod_is_made_again_until_the_limit_is_reached(stage: Stage) -> 
     assert counts(stage) == {"ready": 0, "failed": 2}
 
 
-def test_a_pod_that_somebody_deletes_counts_as_failed(stage: Stage) -> None:
+def test_a_deleted_pod_counts_as_failed(stage: Stage) -> None:
     make(stage, parallelism=1, completions=1)
     (first,) = stage.jobs.wait_pods("work", 1, "Running")
     stage.delete_pods([first])

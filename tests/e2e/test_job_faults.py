@@ -67,7 +67,7 @@ def test_absurd_counts_cost_their_own_job_only(jobs: Stage, parallelism: int, re
     [lambda stage: stage.jobs.delete("train"), lambda stage: stage.jobs.change("train", parallelism=5)],
     ids=["deleted", "grown"],
 )
-def test_a_job_that_changes_while_it_is_let_go(
+def test_a_job_that_changes_during_its_admission_frees_its_capacity(
     jobs: Stage, proxy: FaultProxy, change: Callable[[Stage], object]
 ) -> None:
     """Its version is another one by then: the write is refused, and its room is free."""
@@ -79,15 +79,15 @@ def test_a_job_that_changes_while_it_is_let_go(
     assert jobs.jobs.pods("train") == []
 
 
-def test_one_of_which_nothing_that_matters_changes_is_let_go_all_the_same(
-    jobs: Stage, proxy: FaultProxy
-) -> None:
+def test_a_job_with_an_irrelevant_change_is_still_admitted(jobs: Stage, proxy: FaultProxy) -> None:
     proxy.inject(before_request(lambda: jobs.jobs.change("train", backoffLimit=3), *LETS_GO))
     make(jobs, "train", 4)
     jobs.jobs.wait_pods("train", 4, "Running")
 
 
-def test_suspended_by_hand_just_after_it_was_let_go(jobs: Stage, proxy: FaultProxy) -> None:
+def test_a_job_suspended_by_its_user_right_after_its_admission_stays_suspended(
+    jobs: Stage, proxy: FaultProxy
+) -> None:
     released = threading.Event()
     proxy.inject(hold_request(released, "PATCH", r"/podgroups/"))
     make(jobs, "train", 4)

@@ -61,7 +61,7 @@ def account(cluster: ControlPlane, muster_user: User) -> Iterator[Client]:
         yield client
 
 
-def test_what_the_table_reads_and_writes_is_kept(cluster: ControlPlane, account: Client, name: str) -> None:
+def test_fields_of_the_table_of_kinds_are_stored(cluster: ControlPlane, account: Client, name: str) -> None:
     written, *ends = documents(name)
     row, job = row_of(written), _created(cluster, written)
     client = account if row.manageable else cluster.admin

@@ -103,7 +103,9 @@ def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> No
     jobs.jobs.wait_pods("pulls", 2, "Running")
 
 
-def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_taken(jobs: Stage) -> None:
+def test_a_job_whose_pods_a_quota_refuses_frees_its_capacity_and_starts_once_they_are_accepted(
+    jobs: Stage,
+) -> None:
     """Free the capacity long before its start times out, which takes five minutes by default."""
     jobs.limit_pods("2", "Terminating")
     gang = {"more": {"completionMode": "Indexed"}, "suspend": True, "queue": "default"}
@@ -126,7 +128,7 @@ def test_a_job_whose_pods_a_quota_refuses_makes_room_and_starts_once_they_are_ta
     jobs.jobs.wait_pods("cut", 3, "Running")
 
 
-def test_a_job_makes_room_by_being_suspended(jobs: Stage) -> None:
+def test_a_job_is_suspended_to_free_its_capacity(jobs: Stage) -> None:
     jobs.queue("greedy")
     jobs.queue("starved")
     for name in ("old", "young"):
@@ -157,7 +159,7 @@ def test_a_job_that_may_start_with_fewer_pods_takes_the_most_that_fit(jobs: Stag
     assert started_with(jobs, "train") == (6, None)
 
 
-def test_one_larger_than_the_capability_of_its_queue_starts_with_as_many_as_that_allows(jobs: Stage) -> None:
+def test_a_shrinking_job_above_the_capability_starts_with_as_many_pods_as_that_allows(jobs: Stage) -> None:
     jobs.queue("q", capability={"cpu": "3"})
     jobs.job("first", parallelism=1, suspend=True, queue="q", cpu="2")  # one pod: its room is free at once
     jobs.jobs.wait_pods("first", 1, "Running")
@@ -171,7 +173,7 @@ def test_one_larger_than_the_capability_of_its_queue_starts_with_as_many_as_that
     assert started_with(jobs, "train") == (3, "3/6")
 
 
-def test_one_that_runs_with_fewer_pods_is_a_gang_of_these(jobs: Stage) -> None:
+def test_a_job_that_runs_with_fewer_pods_is_a_gang_of_that_size(jobs: Stage) -> None:
     jobs.job("first", parallelism=1, suspend=True, queue="default")
     jobs.jobs.wait_pods("first", 1, "Running")
     fewer = {"kueue.x-k8s.io/job-min-parallelism": "2"}
@@ -188,7 +190,7 @@ def started_with(stage: Stage, job: str) -> tuple[int, str | None]:
     return found["spec"]["parallelism"], found["metadata"]["annotations"].get("kube-muster.io/partial-start")
 
 
-def test_a_job_of_many_completions_keeps_its_room_from_one_pod_to_the_next(jobs: Stage) -> None:
+def test_a_job_of_many_completions_keeps_its_capacity_from_one_pod_to_the_next(jobs: Stage) -> None:
     jobs.job("many", parallelism=4, completions=12, suspend=True, queue="default")
     jobs.jobs.wait_pods("many", 4, "Running")
     jobs.job("next", parallelism=1, suspend=True, queue="default")
@@ -254,7 +256,7 @@ def test_a_job_deleted_while_it_waits_takes_its_unit_with_it(jobs: Stage) -> Non
     jobs.jobs.wait_pods("small", 4, "Running")
 
 
-def test_muster_killed_before_the_first_pod_gives_its_room_to_nobody_else(
+def test_the_capacity_of_a_gang_is_kept_when_muster_is_killed_before_its_first_pod(
     stage: Stage, muster_user: User
 ) -> None:
     """The job controller is down: the job is let go, and no pod comes."""
@@ -273,7 +275,7 @@ def test_muster_killed_before_the_first_pod_gives_its_room_to_nobody_else(
     stage.jobs.wait_pods("train", 4, "Running")
 
 
-def test_all_jobs_of_queues_wait_as_jobs_where_that_is_wanted(stage: Stage, muster_user: User) -> None:
+def test_all_jobs_of_queues_are_suspended_where_the_setting_says_so(stage: Stage, muster_user: User) -> None:
     """A Job that was not created suspended is suspended, and let go in its turn; one that runs is left."""
     stage.start_controller_manager()
     stage.nodes(2, cpu="2")

@@ -36,7 +36,7 @@ def test_pieces_are_counted_from_the_first_binding_on() -> None:
     assert reviewed(*history) == late(11.0, 3)
 
 
-def test_a_gang_that_was_undone_begins_anew() -> None:
+def test_a_gang_that_was_undone_starts_again() -> None:
     undone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), member(3, 14, "a", holds=False)]
     assert reviewed(*undone, member(4, 20, "b"), until=29) == []
 
@@ -46,7 +46,7 @@ def test_a_gang_that_stood_whole_may_lose_members() -> None:
     assert reviewed(*whole, member(4, 3, "b", holds=False), until=1000) == []
 
 
-def test_a_gang_that_is_made_anew_under_its_old_name_is_judged_anew() -> None:
+def test_a_gang_that_is_recreated_under_its_old_name_is_reviewed_again() -> None:
     old = [
         GangSeen(1, 0, "x/g", 1),
         member(2, 1, "a"),
@@ -64,14 +64,14 @@ def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
     assert reviewed(capacity, member(2, 0, "a"), came, gone) == []
 
 
-def test_what_a_gang_needs_outlives_its_record() -> None:
+def test_the_need_of_a_gang_outlives_its_record() -> None:
     gone = [GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)]
     assert reviewed(*gone, until=16) == late(11.0)
     assert reviewed(*gone, member(4, 8, "a", holds=False), member(5, 9, "b"), until=100) == []
 
 
 @pytest.mark.parametrize(("restart", "is_reviewed"), [(5.5, True), (8, False), (20, True)])
-def test_what_a_gang_needs_is_lost_if_muster_starts_anew_after_its_record_went(
+def test_the_need_of_a_gang_is_unknown_if_muster_restarts_after_its_record_was_deleted(
     restart: float, is_reviewed: bool
 ) -> None:
     """Review the gang only if the process had time to undo it; earlier pieces are held against it."""
@@ -81,7 +81,7 @@ def test_what_a_gang_needs_is_lost_if_muster_starts_anew_after_its_record_went(
     assert bool(review.in_pieces()) is is_reviewed
 
 
-def test_it_tells_which_gangs_stand_in_pieces() -> None:
+def test_the_review_names_gangs_that_stand_in_pieces() -> None:
     review = Review(DEADLINE)
     review.replay([GangSeen(1, 0, "x/g", 2), member(2, 5, "a"), GangSeen(3, 6, "x/g", None)], 7)
     assert review.in_pieces() == ["gang x/g stands with 1 of 2, and its PodGroup is gone"]
@@ -104,7 +104,7 @@ def test_a_deadline_counts_calm_seconds_only() -> None:
     assert frozen.found[0].at == 28
 
 
-def test_only_what_a_newcomer_asks_for_is_its_fault() -> None:
+def test_a_violation_is_of_resources_that_the_new_pod_requests() -> None:
     small = NodeSeen(3, 2, "n0", Counter({"cpu": 2, "gpu": 0}))
     capacity = NodeSeen(1, 0, "n0", Counter({"cpu": 2, "gpu": 1}))
     gpu = PodSeen(2, 1, "x/gpu", "gpu", "n0", None, holds=True, requests=Counter({"cpu": 1, "gpu": 1}))
@@ -112,7 +112,7 @@ def test_only_what_a_newcomer_asks_for_is_its_fault() -> None:
     assert reviewed(capacity, gpu, small, member(4, 3, "a", cpu=2)) != []
 
 
-def test_what_nobody_could_see_yet_is_held_against_nobody() -> None:
+def test_a_violation_that_no_watch_had_shown_counts_against_no_scheduler() -> None:
     capacity, shrunk = (NodeSeen(1, 0, "n0", Counter({"cpu": 2})), NodeSeen(3, 5, "n0", Counter({"cpu": 1})))
     before = [capacity, member(2, 1, "a"), shrunk]
     foreign = PodSeen(3, 5, "x/f", "f", "n0", None, holds=True, requests=Counter({"cpu": 1}), foreign=True)

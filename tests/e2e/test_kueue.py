@@ -70,7 +70,9 @@ def events(stage: Stage) -> list[tuple[str, list[str]]]:
     return [(state, re.findall(rf"{stage.namespace}/([\w/]+)", message)) for state, message in about]
 
 
-def test_its_jobs_are_left_alone_and_check_names_them(stage: Stage, kueue: None, muster_user: User) -> None:
+def test_jobs_of_kueue_are_left_alone_and_check_names_them(
+    stage: Stage, kueue: None, muster_user: User
+) -> None:
     stage.nodes(1, cpu="4")
     stage.start_controller_manager()
     stage.start_sidecar(stage.start_muster(user=muster_user), user=muster_user)

@@ -25,7 +25,7 @@ def follower(stage: Stage, proxy: FaultProxy, muster_user: User) -> Muster:
     return stage.start_muster(user=muster_user, server=proxy.server, leader_elect="follow")
 
 
-def test_only_beside_the_scheduler_that_holds_the_lease_something_is_written(
+def test_muster_writes_only_next_to_the_scheduler_that_holds_the_lease(
     stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """First another host's scheduler has it, then the neighbour, then the other host again."""
@@ -65,7 +65,7 @@ def test_a_gang_at_the_barrier_is_bound_without_the_lease(
     assert stage.pod_group("a")["status"]["phase"] != "Running"
 
 
-def test_a_lease_that_nobody_renews_leads_nobody(
+def test_an_expired_lease_makes_no_replica_the_leader(
     stage: Stage, follower: Muster, proxy: FaultProxy, muster_user: User
 ) -> None:
     """The scheduler hangs: its Lease still bears its name, but somebody else may have taken over."""
@@ -100,7 +100,7 @@ def test_a_start_without_an_api_server_waits_for_it(stage: Stage, muster_user: U
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--health-listen", "--debug-listen"])
-def test_a_port_in_use_is_told_with_its_flag(stage: Stage, muster_user: User, flag: str) -> None:
+def test_the_error_for_a_port_in_use_names_its_flag(stage: Stage, muster_user: User, flag: str) -> None:
     running = stage.start_muster(user=muster_user)
     refusal = _refused_to_serve(stage.cluster.kubeconfig(muster_user), flag, running.address)
     assert f"{flag}: invalid value '{running.address}': " in refusal
@@ -115,7 +115,7 @@ def test_a_port_in_use_is_told_with_its_flag(stage: Stage, muster_user: User, fl
     ],
     ids=["not-yaml", "empty", "missing"],
 )
-def test_an_invalid_kubeconfig_is_told(tmp_path: Path, content: str | None, why: str) -> None:
+def test_an_invalid_kubeconfig_is_reported(tmp_path: Path, content: str | None, why: str) -> None:
     path = tmp_path / "kubeconfig"
     if content is not None:
         path.write_text(content)

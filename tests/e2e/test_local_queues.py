@@ -141,7 +141,9 @@ def test_a_queue_takes_the_namespaces_that_it_selects(stage: Stage, scheduler: K
     assert stage.phases(pods) == {"Running"}
 
 
-def test_what_may_not_enter_is_refused_where_webhooks_are_installed(stage: Stage, review: Muster) -> None:
+def test_a_group_that_may_not_enter_is_refused_where_webhooks_are_installed(
+    stage: Stage, review: Muster
+) -> None:
     stage.queue("q", namespaceSelector={"matchLabels": AI})
     local_queue(stage, "door", "q")
     for named in ({"queue": "q"}, {"labels": {OURS: "door"}}):
@@ -161,7 +163,7 @@ def test_what_may_not_enter_is_refused_where_webhooks_are_installed(stage: Stage
         ({"queue": "q", "stopPolicy": "Maybe"}, "spec.stopPolicy"),
     ],
 )
-def test_the_api_server_refuses_what_makes_no_sense(stage: Stage, spec: Json, message: str) -> None:
+def test_the_api_server_refuses_an_invalid_local_queue(stage: Stage, spec: Json, message: str) -> None:
     made = objects.local_queue("bad", namespace=stage.namespace, queue="q")
     with pytest.raises(ApiError, match=message):
         stage.api.create(LOCAL_QUEUES, {**made, "spec": spec})

@@ -109,7 +109,7 @@ def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
 
 
-def test_members_beyond_those_that_it_needs_come_when_there_is_room(stage: Stage, muster: Muster) -> None:
+def test_members_above_the_minimum_start_when_capacity_is_free(stage: Stage, muster: Muster) -> None:
     create(stage, "a", {"gang": {"minCount": 2}})
     stage.nodes(1, cpu="3")
     gang = members(stage, muster, "a", 4)

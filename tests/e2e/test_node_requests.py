@@ -33,7 +33,7 @@ def wait_said(stage: Stage, pods: int) -> None:
 
 
 @pytest.mark.parametrize("by", ["capability", "limits", "parent"])
-def test_groups_ask_for_what_their_queue_may_use(
+def test_groups_request_nodes_within_the_limits_of_their_queue(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, by: str
 ) -> None:
     """Case 4710 of Volcano."""
@@ -50,7 +50,7 @@ def test_groups_ask_for_what_their_queue_may_use(
     assert autoscalers_see(stage) == {"g0-0", "g1-0"}
 
 
-def test_pods_of_a_deployment_ask_for_what_their_queue_may_use(
+def test_pods_of_a_deployment_request_nodes_within_the_limits_of_their_queue(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.queue("team", capability={"cpu": "4"})
@@ -71,7 +71,7 @@ def test_pods_of_a_deployment_ask_for_what_their_queue_may_use(
     assert len(autoscalers_see(stage)) == 2
 
 
-def test_executors_of_a_running_application_ask_for_what_its_queue_may_use(
+def test_executors_of_a_running_application_request_what_its_queue_may_use(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Case 4710 of Volcano: the pool of the executors grows from zero."""

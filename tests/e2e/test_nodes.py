@@ -34,7 +34,7 @@ def test_a_drained_member_is_replaced_elsewhere(stage: Stage, scheduler: KubeSch
     assert {name: after[name] for name in ("a-1", "a-2")} == {name: nodes[name] for name in ("a-1", "a-2")}
 
 
-def test_a_replacement_has_the_first_claim_on_room(
+def test_a_replacement_has_the_first_claim_on_capacity(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Others have waited for longer, and are smaller."""
@@ -93,7 +93,7 @@ def test_a_lost_node_takes_its_member_and_no_other(stage: Stage, scheduler: Kube
     assert after["a-3"] not in nodes.values()
 
 
-def test_pods_that_cannot_end_on_a_lost_node_leave_room_below_the_ceiling(
+def test_pods_that_cannot_end_on_a_lost_node_free_capacity_below_the_ceiling(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Their grace period is over, and nobody can delete them for good (kueue#6757)."""
@@ -114,7 +114,7 @@ def test_pods_that_cannot_end_on_a_lost_node_leave_room_below_the_ceiling(
 @pytest.mark.parametrize(
     "spec", [{"unschedulable": True}, {"taints": UNREACHABLE}], ids=["cordoned", "unreachable"]
 )
-def test_nothing_is_planned_onto_a_node_that_takes_nobody(
+def test_no_pod_is_planned_onto_a_node_that_accepts_none(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, spec: dict[str, Any]
 ) -> None:
     *_, away = stage.nodes(3, cpu="2")
@@ -127,7 +127,7 @@ def test_nothing_is_planned_onto_a_node_that_takes_nobody(
 
 
 @pytest.mark.parametrize("whose", ["a-0", "a-2"], ids=["of-a-held-member", "of-a-member-on-its-way"])
-def test_a_start_whose_node_goes_is_planned_anew(
+def test_a_start_whose_node_is_deleted_is_planned_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy, whose: str
 ) -> None:
     stage.nodes(4, cpu="2")

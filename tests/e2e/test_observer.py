@@ -49,7 +49,7 @@ def outwait(stage: Stage) -> None:
     wait_for(lambda: time.monotonic() > end)
 
 
-def test_what_was_wrong_before_is_seen_when_nobody_is_at_work_any_more(seeded: Stage) -> None:
+def test_an_earlier_fault_is_found_when_all_clients_have_stopped(seeded: Stage) -> None:
     seeded.nodes(1, cpu="2")
     bind(seeded, seeded.pods("over", 2, cpu="1500m"))
     with pytest.raises(AssertionError, match="cpu 3 of 2"):
@@ -66,7 +66,7 @@ def test_what_was_wrong_before_is_seen_when_nobody_is_at_work_any_more(seeded: S
     ],
     ids=["cpu", "memory", "pods", "extended"],
 )
-def test_it_sees_a_node_over_its_allocatable(
+def test_the_observer_sees_a_node_over_its_allocatable(
     seeded: Stage, capacity: dict[str, Any], asked: dict[str, Any], violation: str
 ) -> None:
     seeded.nodes(1, **capacity)
@@ -75,7 +75,7 @@ def test_it_sees_a_node_over_its_allocatable(
         seeded.observer.assert_clean()
 
 
-def test_it_sees_a_gang_in_pieces(seeded: Stage) -> None:
+def test_the_observer_sees_a_gang_in_pieces(seeded: Stage) -> None:
     seeded.nodes(1)
     bind(seeded, seeded.gang("torn", 3)[:2])
     outwait(seeded)
@@ -83,7 +83,7 @@ def test_it_sees_a_gang_in_pieces(seeded: Stage) -> None:
         seeded.observer.assert_clean()
 
 
-def test_it_remembers_pieces_that_were_made_whole_too_late(seeded: Stage) -> None:
+def test_the_observer_remembers_pieces_that_were_completed_too_late(seeded: Stage) -> None:
     seeded.nodes(1)
     first, *rest = seeded.gang("late", 3)
     bind(seeded, [first])
@@ -93,7 +93,7 @@ def test_it_remembers_pieces_that_were_made_whole_too_late(seeded: Stage) -> Non
         seeded.observer.assert_clean()
 
 
-def test_it_remembers_a_node_that_was_over_for_a_moment(seeded: Stage) -> None:
+def test_the_observer_remembers_a_node_that_was_overcommitted_for_a_short_time(seeded: Stage) -> None:
     seeded.nodes(1, cpu="1")
     pods = seeded.pods("moment", 2)
     bind(seeded, pods)
@@ -103,7 +103,7 @@ def test_it_remembers_a_node_that_was_over_for_a_moment(seeded: Stage) -> None:
         seeded.observer.assert_clean()
 
 
-def test_it_finds_nothing_in_a_clean_run(stage: Stage) -> None:
+def test_the_observer_finds_nothing_in_a_clean_run(stage: Stage) -> None:
     """Watch a full node, capacity used twice, a whole gang that shrinks, and one undone in time."""
     stage.nodes(1, cpu="3")
     whole = stage.gang("whole", 3)
@@ -118,7 +118,7 @@ def test_it_finds_nothing_in_a_clean_run(stage: Stage) -> None:
     stage.observer.assert_clean()
 
 
-def test_it_resumes_where_a_cut_watch_ended(seeded: Stage) -> None:
+def test_the_observer_resumes_where_a_cut_watch_ended(seeded: Stage) -> None:
     """Check events that it missed as well, and lose none."""
     wire = seeded.start_wire()
     far = Client(seeded.cluster.access(ADMIN, wire.server))
@@ -134,7 +134,7 @@ def test_it_resumes_where_a_cut_watch_ended(seeded: Stage) -> None:
         assert observer.gaps() == []
 
 
-def test_it_tells_what_a_new_api_server_no_longer_knows(seeded: Stage) -> None:
+def test_the_observer_reports_objects_that_a_restored_api_server_lost(seeded: Stage) -> None:
     seeded.nodes(1)
     seeded.cluster.restart_apiserver()
     wait_for(seeded.observer.gaps, what="the gap is told")

@@ -24,7 +24,7 @@ def muster(request: pytest.FixtureRequest, stage: Stage, muster_user: User) -> I
         yield stage.start_muster(user=muster_user)
 
 
-def test_a_ray_cluster_starts_whole_and_its_autoscaled_worker_gets_room_of_its_own(
+def test_a_ray_cluster_starts_whole_and_its_autoscaled_worker_gets_capacity_of_its_own(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(2, cpu="1")
@@ -47,7 +47,7 @@ def test_a_ray_cluster_starts_whole_and_its_autoscaled_worker_gets_room_of_its_o
     assert stage.phases(needed) == {"Running"}
 
 
-def test_a_ray_cluster_is_deleted_by_its_owner_and_leaves_its_room(
+def test_a_ray_cluster_is_deleted_by_its_owner_and_frees_its_capacity(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(3, cpu="1")

@@ -53,7 +53,7 @@ def folder(own: ControlPlane, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_the_page_says_can_be_typed(page: Path, own: ControlPlane, folder: Path) -> None:
+def test_the_commands_of_each_page_work(page: Path, own: ControlPlane, folder: Path) -> None:
     """Type the commands from top to end.
 
     The cluster has the CRDs, Muster's namespace and the objects of the first example.

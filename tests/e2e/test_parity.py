@@ -226,7 +226,7 @@ def _events(play: Play, pod: str) -> set[str]:
     ],
     ids=lambda scenario: scenario.__name__,
 )
-def test_both_loops_ask_the_same(
+def test_both_scheduling_loops_send_the_same_calls(
     stage: Stage, embedded: EmbeddedStage, muster_user: User, scenario: Scenario
 ) -> None:
     real, ours = course(stage, muster_user, scenario), course(embedded, muster_user, scenario)

@@ -33,7 +33,7 @@ def wait_queue(stage: Stage, name: str, **status: Any) -> None:
     wait_for(says, what=f"queue {name} says {status}")
 
 
-def test_hundreds_that_start_at_once_get_none_and_are_counted(
+def test_hundreds_of_plain_pods_that_start_at_once_get_no_podgroup_and_are_counted(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(10, cpu="32")
@@ -47,7 +47,9 @@ def test_hundreds_that_start_at_once_get_none_and_are_counted(
     assert stage.api.get(QUEUES, "team")["status"]["allocated"]["cpu"] == str(MANY)
 
 
-def test_one_that_waits_gets_one_with_its_reason_and_keeps_it(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_pending_plain_pod_gets_a_podgroup_with_its_reason_and_keeps_it(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
     stage.nodes(1, cpu="1")
     filler, (late,) = stage.pods("filler", 1, cpu="1"), ("late-0",)
     stage.wait_phase(filler)
@@ -101,7 +103,7 @@ def test_a_restart_in_the_middle_changes_no_number_and_ends_nothing(
 
 @pytest.mark.view
 @pytest.mark.muster_flags(SETTING, "never")
-def test_with_never_the_pod_itself_says_why_it_waits(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_with_never_the_condition_of_the_pod_has_the_reason(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1, cpu="1")
     stage.queue("team")
     filler, shell = stage.pods("filler", 1, cpu="1"), Shell(stage.cluster, ADMIN, stage.namespace)
@@ -114,7 +116,7 @@ def test_with_never_the_pod_itself_says_why_it_waits(stage: Stage, scheduler: Ku
     stage.wait_phase([late])
 
 
-def test_another_setting_after_a_restart(
+def test_a_changed_setting_makes_podgroups_after_a_restart(
     stage: Stage, scheduler: KubeScheduler, muster: Muster, muster_user: User
 ) -> None:
     """Make PodGroups for running pods with `always`."""

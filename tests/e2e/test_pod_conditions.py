@@ -71,7 +71,7 @@ def autoscalers_see(stage: Stage) -> set[str]:
 
 
 @pytest.mark.gates
-def test_gated_pods_that_lack_room_bring_nodes_and_those_that_wait_for_their_turn_do_not(
+def test_gated_pods_that_lack_capacity_request_nodes_and_those_that_wait_for_their_turn_do_not(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.queue("small", capability={"cpu": "2"})
@@ -99,7 +99,7 @@ def test_gated_pods_that_lack_room_bring_nodes_and_those_that_wait_for_their_tur
 
 
 @pytest.mark.gates
-def test_a_gated_pod_asks_for_no_more_nodes_once_its_queue_is_in_the_way(
+def test_a_gated_pod_requests_no_more_nodes_once_its_queue_blocks_it(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.queue("team")

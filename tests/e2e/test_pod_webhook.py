@@ -55,7 +55,7 @@ def test_a_gang_is_born_gated_and_starts_whole(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("muster")
-def test_whom_it_leaves_alone(stage: Stage) -> None:
+def test_the_pod_webhook_leaves_other_pods_alone(stage: Stage) -> None:
     """Pods of other schedulers, pods that have a node, and the namespaces of Muster and of the cluster."""
     stage.nodes(1)
     assert _born(stage, stage.namespace) == [objects.GATE]

@@ -84,7 +84,7 @@ def test_a_group_that_lost_a_member_is_unknown_until_it_is_replaced(
     stage.wait_group("a", phase="Running", running=2)
 
 
-def test_a_group_that_needs_nobody_runs_with_its_first_member(
+def test_a_group_that_needs_no_members_runs_with_its_first_member(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(1)
@@ -257,7 +257,7 @@ def test_a_suspended_job_aborts_its_group(
 
 
 @pytest.mark.muster_flags("--podgroups-for-plain-pods", "always")
-def test_a_group_that_somebody_deletes_is_made_again(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_deleted_group_is_created_again(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1)
     (pod,) = stage.pods("p", 1)
     name = stage.own_group(pod)

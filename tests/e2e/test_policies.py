@@ -47,7 +47,7 @@ def test_fifo_against_traverse(stage: Stage, scheduler: KubeScheduler, strategy:
     stage.wait_phase(large)
 
 
-def test_rotation_gives_the_turn_to_who_has_not_had_one(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_rotation_gives_the_turn_to_groups_that_had_none(stage: Stage, scheduler: KubeScheduler) -> None:
     """Give the turn to `second`, after `first` has passed `large`, when all is free and both do not fit.
 
     Names decide where two were created within a second.

@@ -72,7 +72,7 @@ def test_a_member_that_its_gang_can_spare_gives_way(
     assert sorted(map(str, (stage.phases([name]) for name in gang))).count("{'Running'}") == 2
 
 
-def test_of_two_urgent_pods_at_once_only_as_many_are_served_as_the_gang_can_spare(
+def test_two_urgent_pods_evict_no_more_members_than_a_gang_can_spare(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, urgent: Json
 ) -> None:
     """The second one is judged before anything shows that the first one's victim is going."""
@@ -87,7 +87,7 @@ def test_of_two_urgent_pods_at_once_only_as_many_are_served_as_the_gang_can_spar
     assert len(stage.bound(pods)) == 2
 
 
-def test_an_urgent_member_evicts_nobody(stage: Stage, scheduler: KubeScheduler, urgent: Json) -> None:
+def test_an_urgent_member_evicts_no_pod(stage: Stage, scheduler: KubeScheduler, urgent: Json) -> None:
     """Leave victims of our groups to Muster, whatever their priority.
 
     Their queue takes nothing from foreign pods.

@@ -22,7 +22,7 @@ def why(stage: Stage, name: str) -> str:
     return " ".join(each["message"] for each in conditions if each["type"] == "Scheduled")
 
 
-def test_of_two_gangs_that_goes_which_saves_its_work(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_the_gang_with_a_checkpoint_is_evicted_of_two(stage: Stage, scheduler: KubeScheduler) -> None:
     """Evict it although it has run for longer; after 12 s, the other one has work to lose."""
     stage.nodes(4, cpu="2")
     stage.queue("rich")

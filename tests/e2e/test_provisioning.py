@@ -92,7 +92,7 @@ def provide(stage: Stage, request: Json) -> None:
 
 
 @pytest.mark.usefixtures("component")
-def test_a_gang_without_room_gets_its_nodes_by_one_request(
+def test_a_gang_that_lacks_capacity_gets_its_nodes_by_one_request(
     stage: Stage, proxy: FaultProxy, far_muster: Muster, far_scheduler: KubeScheduler
 ) -> None:
     stage.start_controller_manager()
@@ -115,7 +115,7 @@ def test_a_gang_without_room_gets_its_nodes_by_one_request(
 
 
 @pytest.mark.usefixtures("component")
-def test_what_the_autoscaler_gives_up_is_said_by_the_group(
+def test_a_failure_of_the_autoscaler_is_in_the_condition_of_the_group(
     stage: Stage, far_muster: Muster, far_scheduler: KubeScheduler
 ) -> None:
     full(stage)
@@ -149,7 +149,7 @@ def templates_are_its_own(stage: Stage) -> bool:
 
 
 @pytest.mark.usefixtures("component")
-def test_a_restart_asks_for_nothing_twice_and_what_is_not_needed_any_more_is_withdrawn(
+def test_a_restart_requests_nothing_twice_and_withdraws_what_is_not_needed(
     stage: Stage, proxy: FaultProxy, far_muster: Muster, far_scheduler: KubeScheduler
 ) -> None:
     full(stage)

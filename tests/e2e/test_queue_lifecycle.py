@@ -116,7 +116,7 @@ def _messages(stage: Stage, queue: str) -> set[str]:
     return {event["reason"] for event in events if event["involvedObject"].get("uid") == uid}
 
 
-def test_a_queue_without_spec_state_keeps_what_its_status_says(stage: Stage, muster: Muster) -> None:
+def test_a_queue_without_spec_state_keeps_the_state_of_its_status(stage: Stage, muster: Muster) -> None:
     """Tools that close a queue in its status alone, as Volcano's do, are heard; nobody writes a spec."""
     stage.queue("q")
     wait_state(stage, "Open", "q")

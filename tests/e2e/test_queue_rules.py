@@ -58,7 +58,7 @@ def test_a_queue_borrows_no_more_than_its_borrowing_limit_though_nodes_are_idle(
     starts(stage, "q", 3, of=4)
 
 
-def test_what_a_queue_does_not_lend_is_there_for_it_without_an_eviction(
+def test_capacity_that_a_queue_does_not_lend_is_free_for_it_without_an_eviction(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Lend 2 of the 6 of 8 cpus that the queue deserves."""
@@ -71,7 +71,9 @@ def test_what_a_queue_does_not_lend_is_there_for_it_without_an_eviction(
     assert evicted(muster) == 0
 
 
-def test_a_queue_borrows_what_the_nearest_queue_above_it_has(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_queue_borrows_from_the_nearest_ancestor_with_free_shares(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
     """H100 of its team before A100, which nobody is given by name, though it names A100 first."""
     for kind in ("a100", "h100"):
         stage.nodes(1, prefix=kind, cpu="64", labels={KIND: kind}, **{GPU: "8"})
@@ -192,7 +194,7 @@ def test_two_queues_do_not_take_turns_over_a_gang_larger_than_either_share(
     assert evicted(muster) == 4
 
 
-def test_short_claimants_beside_a_service_do_not_evict_a_gang_again_and_again(
+def test_short_claimants_next_to_a_service_do_not_evict_a_gang_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Evict for the first claimant, after 12 s.

@@ -17,7 +17,7 @@ PODGROUP_CRD = "podgroups.scheduling.volcano.sh"
 LEAST_MEMBER = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/minMember/minimum"
 
 
-def test_a_queue_over_its_share_waits_while_another_could_use_the_room(
+def test_a_queue_above_its_share_waits_while_another_could_use_the_capacity(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     """Greedy holds 6 of 8 cpus. Modest wants 4: until they are free, greedy borrows none of the last 2."""
@@ -38,7 +38,7 @@ def test_a_queue_over_its_share_waits_while_another_could_use_the_room(
     stage.wait_phase(late)
 
 
-def test_a_queue_goes_on_over_its_share_when_nobody_else_wants_the_room(
+def test_a_queue_stays_above_its_share_while_no_other_queue_wants_the_capacity(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(4, cpu="2")
@@ -72,7 +72,7 @@ def test_two_gangs_above_the_shares_of_their_queues_do_not_leave_the_cluster_idl
     stage.wait_phase(gangs[second])
 
 
-def test_who_comes_to_a_closed_queue_waits_until_it_opens(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_group_in_a_closed_queue_waits_until_it_opens(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(1, cpu="4")
     stage.queue("q")
     early = stage.gang("early", 2, queue="q", gated=True)
@@ -88,7 +88,9 @@ def test_who_comes_to_a_closed_queue_waits_until_it_opens(stage: Stage, schedule
     stage.wait_phase([*gated, *ungated])
 
 
-def test_who_came_before_its_queue_was_closed_still_starts(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_group_from_before_its_queue_was_closed_still_starts(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
     stage.nodes(1, cpu="4")
     stage.queue("q")
     early = stage.gang("early", 4, queue="q", gated=True)
@@ -157,7 +159,7 @@ def test_a_group_that_comes_before_its_pods_loses_no_time(
 
 
 @pytest.mark.gaps_allowed  # the API server ends all watches of a kind whose schema changes
-def test_numbers_that_make_no_sense_are_refused_or_told(
+def test_numbers_out_of_range_are_refused_or_reported(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Our schema refuses them. Volcano's, which may be installed instead, does not."""
@@ -205,7 +207,7 @@ def _assert_no_start_failed(muster: Muster) -> None:
     assert "BackingOff" not in {each.get("reason") for each in muster.debug("/debug/decisions?limit=1000")}
 
 
-def test_a_pod_that_names_its_node_brings_nobody_past_the_ceiling(
+def test_a_pod_that_names_its_node_takes_no_other_pod_past_the_ceiling(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     """Let the pod run, as it needs no admission; the missing members of its group wait all the same."""
@@ -220,7 +222,7 @@ def test_a_pod_that_names_its_node_brings_nobody_past_the_ceiling(
     stage.delete_pods([*seed, *others])
 
 
-def test_thousands_of_queues_that_are_absent_hold_up_nobody(
+def test_thousands_of_missing_queues_delay_no_gang(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Start a gang beside 3,000 groups that name as many missing queues, and one after their report.

@@ -136,9 +136,7 @@ def test_the_tree_of_the_article_makes_the_queues_and_its_namespace_enters_the_l
     stage.delete_pods([*first, second])
 
 
-def test_check_says_what_comes_of_quotas(
-    stage: Stage, muster: Muster, request: pytest.FixtureRequest
-) -> None:
+def test_check_reports_faults_of_quotas(stage: Stage, muster: Muster, request: pytest.FixtureRequest) -> None:
     """Report that without the component quotas have no effect."""
 
     def finding() -> str:
@@ -192,7 +190,9 @@ def test_the_policy_refuses_edits_around_the_quota_and_names_it(stage: Stage, mu
 
 
 @pytest.mark.usefixtures("rights")
-def test_beside_the_webhooks_a_whole_tree_grows_shrinks_and_goes(stage: Stage, muster_user: User) -> None:
+def test_a_whole_tree_grows_shrinks_and_goes_while_webhooks_review_it(
+    stage: Stage, muster_user: User
+) -> None:
     """Accept the changes under webhooks that judge each queue by those around it.
 
     A new group gets the queue of its namespace's quota.

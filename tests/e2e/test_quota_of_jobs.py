@@ -56,7 +56,7 @@ def tree(stage: Stage, job_rights: None, muster_user: User, tls: Path) -> Iterat
         manifests.remove(stage.api, written)
 
 
-def test_one_job_runs_and_the_other_waits_its_turn(stage: Stage, tree: None) -> None:
+def test_jobs_of_a_quota_queue_run_one_after_the_other(stage: Stage, tree: None) -> None:
     stage.nodes(1, cpu="4")
     wait_for(lambda: stage.api.find(QUEUES, "child-1"), what="the queue of the namespace")
     jobs = StagedJobs(stage.api, DEFAULT, stage.kubelet)

@@ -78,7 +78,7 @@ def test_machines_with_gpus_are_given_back_however_short_memory_is(
     assert sorted(alive(stage, gangs[:4])) == [0, 0, 4, 4]
 
 
-def test_what_comes_back_starts_as_a_gang(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_recreated_members_of_an_evicted_gang_start_as_a_gang(stage: Stage, scheduler: KubeScheduler) -> None:
     """The controller of a gang makes its members again: none of them starts before there is room for all."""
     gangs = borrowed(stage, [2, 2])
     poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
@@ -107,7 +107,9 @@ def test_surplus_members_go_before_whole_gangs(stage: Stage, scheduler: KubeSche
     assert alive(stage, [elastic, whole]) == [1, 1]
 
 
-def test_a_queue_that_is_not_reclaimable_keeps_what_it_holds(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_no_group_of_a_queue_that_is_not_reclaimable_is_reclaimed(
+    stage: Stage, scheduler: KubeScheduler
+) -> None:
     gangs = borrowed(stage, [2, 2])
     stage.api.patch(QUEUES, "rich", {"spec": {"reclaimable": False}})
     stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
@@ -135,7 +137,7 @@ def test_a_higher_priority_inside_a_queue(stage: Stage, scheduler: KubeScheduler
     wait_for(lambda: "Preempted" in messages(stage, "low"), what="told")
 
 
-def test_nobody_goes_where_the_queue_forbids_it(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_no_group_is_evicted_where_the_queue_forbids_it(stage: Stage, scheduler: KubeScheduler) -> None:
     high = stage.priority("high", 1000)
     stage.nodes(2, cpu="2")
     stage.queue("q", preemption={"withinQueue": "Never"})

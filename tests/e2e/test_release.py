@@ -54,7 +54,7 @@ def dist(own: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("manifest", release.MANIFESTS, ids=lambda each: each.name)
-def test_a_file_is_what_the_overlay_gives(
+def test_a_generated_file_equals_the_rendered_overlay(
     own: ControlPlane, dist: Path, tmp_path: Path, manifest: release.Manifest
 ) -> None:
     scheduler = manifest.scheduler or release.SCHEDULER
@@ -82,7 +82,7 @@ def test_helm_installs_the_packed_chart(dist: Path) -> None:
     assert workload["spec"]["template"]["spec"]["initContainers"][0]["image"] == IMAGE
 
 
-def test_the_python_package_has_its_scripts_and_what_they_need(tmp_path: Path) -> None:
+def test_the_python_package_has_its_scripts_and_their_dependencies(tmp_path: Path) -> None:
     """Install it as pipx and uvx do: links are files there."""
     uv = str(Path(sys.executable).with_name("uv"))
     command = [uv, "build", "--quiet", "--wheel", f"--out-dir={tmp_path}"]
@@ -100,7 +100,9 @@ def test_the_python_package_has_its_scripts_and_what_they_need(tmp_path: Path) -
 @pytest.mark.parametrize(
     "name", [*(each.name for each in SERVED), *(name for name in release.JOBS if "all" not in name)]
 )
-def test_one_apply_installs_it(own: ControlPlane, dist: Path, tmp_path: Path, name: str) -> None:
+def test_one_apply_installs_each_release_file(
+    own: ControlPlane, dist: Path, tmp_path: Path, name: str
+) -> None:
     """Apply both installs, one after the other, and the rights for further kinds of jobs.
 
     The second finds the common objects as they should be.

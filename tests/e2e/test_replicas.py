@@ -46,7 +46,7 @@ def test_the_leading_pair_is_lost_while_gangs_start(stage: Stage, pair: Pair, ha
 
 
 @pytest.mark.gang_deadline(60)
-def test_who_was_cut_off_comes_back_as_a_follower(stage: Stage, pair: Pair) -> None:
+def test_a_replica_that_was_cut_off_comes_back_as_a_follower(stage: Stage, pair: Pair) -> None:
     """Drop its pending writes: the new leader has made them, once."""
     first, second = pair
     stage.nodes(4, cpu="4")
@@ -117,7 +117,7 @@ def test_while_a_lease_lapses_only_one_writes(stage: Stage, pair: Pair) -> None:
     assert first.scheduler.process.exit_code() != 0
 
 
-def test_a_follower_is_ready_and_says_who_it_is(pair: Pair) -> None:
+def test_a_follower_is_ready_and_says_that_it_does_not_lead(pair: Pair) -> None:
     first, second = pair
     wait_for(second.muster.ready, what="the second ready")
     assert "leads" in _leadership(first)
@@ -125,7 +125,7 @@ def test_a_follower_is_ready_and_says_who_it_is(pair: Pair) -> None:
     assert second.muster.debug("/debug/leadership")["holder"].startswith("first_")
 
 
-def test_it_ends_in_time_although_the_api_server_is_out_of_reach(pair: Pair) -> None:
+def test_a_replica_stops_in_time_although_the_api_server_is_unreachable(pair: Pair) -> None:
     for replica in pair:
         replica.wire.refuse()
         assert replica.muster.stop() == 0

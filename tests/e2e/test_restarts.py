@@ -28,7 +28,7 @@ def muster(far_muster: Muster) -> Muster:
 
 
 @pytest.mark.gates
-def test_muster_told_to_stop_answers_what_it_holds(
+def test_a_stopping_muster_answers_the_calls_that_it_holds(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     stage.nodes(3, cpu="2")
@@ -41,7 +41,7 @@ def test_muster_told_to_stop_answers_what_it_holds(
     stage.wait_phase(gang.pods, "Running")
 
 
-def test_muster_told_to_stop_while_a_binding_hangs(
+def test_a_stopping_muster_waits_for_a_hanging_binding(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     """It ends all the same, and what it left is completed by its successor."""
@@ -98,7 +98,7 @@ def test_muster_killed_between_two_bindings_undoes_a_gang_that_cannot_be_complet
     stage.wait_phase([waiting, *others], "Running")
 
 
-def test_muster_killed_between_two_bindings_binds_nobody_after_the_podgroup_went(
+def test_no_member_is_bound_after_a_restart_between_two_bindings_if_the_podgroup_is_gone(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     """Let bound pods run until there is a PodGroup: the group's minimum is in no object any more."""
@@ -158,7 +158,7 @@ def test_a_scheduler_killed_between_two_bindings(
 
 
 @pytest.mark.gates
-def test_a_binding_on_its_way_stays_the_only_one(
+def test_a_pending_binding_stays_the_only_one(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     """The scheduler's successor would take another node for the pod; it gets none before that is settled."""
@@ -177,7 +177,7 @@ def test_a_binding_on_its_way_stays_the_only_one(
 
 @pytest.mark.gates
 @pytest.mark.muster_flags("--bind-deadline", "2s")
-def test_a_binding_of_which_nothing_is_heard_gives_its_room_back(
+def test_a_binding_without_news_releases_its_capacity(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     """It may have been done: its room is kept until the pod can be read again."""
@@ -228,7 +228,7 @@ def test_an_api_server_killed_between_two_bindings(
 
 
 @pytest.mark.muster_flags("--bind-deadline", "10s", "--start-backoff", "1s")
-def test_everything_dies_again_and_again(
+def test_gangs_run_while_each_process_is_killed_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
     """Twelve gangs with room for four at a time; whenever one has done its work, something is killed."""

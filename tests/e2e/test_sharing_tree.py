@@ -91,7 +91,7 @@ def test_a_guarantee_is_kept_from_all_other_queues_together(stage: Stage, schedu
     wait_for(lambda: running(stage, pods) == 4, what="four of eight run, whatever b gave back to c")
 
 
-def test_a_guarantee_above_what_there_is_is_told_on_its_queue_alone(
+def test_a_guarantee_above_capacity_is_reported_on_its_queue_alone(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     """Give greedy and kept 4 of 8 cpus each, as both have a guarantee of 1,000.
@@ -122,7 +122,7 @@ def test_a_guarantee_above_what_there_is_is_told_on_its_queue_alone(
 
 
 @pytest.mark.muster_flags("--usage-half-life", "20s")
-def test_who_has_held_least_lately_goes_first_also_after_a_restart(
+def test_the_queue_with_the_least_recent_usage_goes_first_also_after_a_restart(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(1, cpu="4")
@@ -145,7 +145,7 @@ def test_who_has_held_least_lately_goes_first_also_after_a_restart(
 
 
 @pytest.mark.muster_flags("--usage-half-life", "20s")
-def test_a_gang_a_quarter_beyond_its_share_starts_beside_a_backlog(
+def test_a_gang_a_quarter_above_its_share_starts_next_to_a_backlog(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Its queue deserves 4 of 8 cpus; others have held more than they are due meanwhile."""

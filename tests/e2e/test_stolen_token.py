@@ -72,7 +72,7 @@ def evict(client: Client, namespace: str, name: str) -> None:
     client.request("POST", PODS.path(namespace, name, "eviction"), body)
 
 
-def test_of_pods_it_changes_gates_conditions_and_its_annotations(stage: Stage, thief: Client) -> None:
+def test_the_token_changes_only_gates_conditions_and_annotations_of_pods(stage: Stage, thief: Client) -> None:
     stage.pods("gated", 1, gated=True, schedulingGates=[{"name": objects.GATE}, {"name": OTHER_GATE}])
 
     def patch(body: Json, sub: str = "", content: str = STRATEGIC, name: str = "gated-0") -> str:
@@ -111,7 +111,7 @@ def test_of_pods_it_changes_gates_conditions_and_its_annotations(stage: Stage, t
     assert patch({"status": {"nominatedNodeName": "n"}}, "status") == ""
 
 
-def test_with_a_binding_it_notes_only_the_queue_of_a_pod(stage: Stage, thief: Client) -> None:
+def test_a_binding_by_muster_records_only_the_queue_of_a_pod(stage: Stage, thief: Client) -> None:
     """Labels and annotations of a binding end up on the pod."""
     (node,) = stage.nodes(1, cpu="4")
     (name,) = stage.pods("waits", 1)
@@ -135,7 +135,7 @@ def test_with_a_binding_it_notes_only_the_queue_of_a_pod(stage: Stage, thief: Cl
     assert stage.pod(name)["spec"]["nodeName"] == node
 
 
-def test_it_deletes_no_pods_and_evicts_none_of_kube_system(stage: Stage, thief: Client) -> None:
+def test_the_token_deletes_no_pods_and_evicts_none_of_kube_system(stage: Stage, thief: Client) -> None:
     stage.pods("tenants", 1)
     stage.api.create(PODS, objects.pod("systems", namespace=SYSTEM))
     stage.started.callback(stage.api.delete, PODS, "systems", SYSTEM, 0)
@@ -146,7 +146,7 @@ def test_it_deletes_no_pods_and_evicts_none_of_kube_system(stage: Stage, thief: 
     wait_for(lambda: stage.api.find(PODS, "tenants-0", stage.namespace) is None, what="it is evicted")
 
 
-def test_with_the_component_for_volcano_jobs_it_creates_and_deletes_their_pods_alone(
+def test_the_token_with_the_volcano_component_creates_and_deletes_only_pods_of_volcano_jobs(
     stage: Stage, thief: Client
 ) -> None:
     owner = {
@@ -180,7 +180,7 @@ def test_with_the_component_for_volcano_jobs_it_creates_and_deletes_their_pods_a
         assert refusal(partial(thief.delete, PODS, "first", stage.namespace)) == ""
 
 
-def test_what_it_makes_belongs_to_a_volcano_job_and_is_no_more_than_that_needs(
+def test_objects_that_muster_creates_belong_to_a_volcano_job_and_have_no_more_than_it_needs(
     stage: Stage, thief: Client
 ) -> None:
     owner = {
@@ -255,7 +255,7 @@ def test_what_it_makes_belongs_to_a_volcano_job_and_is_no_more_than_that_needs(
             assert not_owned in refusal(patch), change
 
 
-def test_it_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Client) -> None:
+def test_the_token_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Client) -> None:
     def lease(name: str, namespace: str = SYSTEM) -> Json:
         kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
         return {
@@ -274,7 +274,7 @@ def test_it_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Cl
     assert refusal(partial(thief.replace, LEASES, own)) == ""
 
 
-def test_it_writes_the_authority_of_its_webhooks_and_nothing_else(stage: Stage, thief: Client) -> None:
+def test_the_token_writes_the_ca_of_its_webhooks_and_nothing_else(stage: Stage, thief: Client) -> None:
     own = stage.cluster.certificate.read_bytes()
     with manifests.applied(stage.api, "webhooks/validating.yaml", "webhooks/mutating.yaml"):
         for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
@@ -301,7 +301,7 @@ def _only_the_authority(thief: Client, resource: Resource, authority: str) -> No
 
 
 @pytest.mark.usefixtures("job_rights")
-def test_of_jobs_it_changes_when_they_run_and_not_what(stage: Stage, thief: Client) -> None:
+def test_muster_changes_when_jobs_run_and_not_their_pods(stage: Stage, thief: Client) -> None:
     stage.job("held", suspend=True, parallelism=2)
 
     def patch(body: Json) -> str:

@@ -92,7 +92,7 @@ def wait_let_go(stage: Stage) -> Json:
 
 
 @pytest.mark.parametrize("release", RETENTION, indirect=True)
-def test_a_train_job_waits_for_its_runtime_and_then_for_room(
+def test_a_train_job_waits_for_its_runtime_and_then_for_capacity(
     stage: Stage, release: str, muster_user: User
 ) -> None:
     stage.nodes(2, cpu="2")

@@ -57,7 +57,7 @@ def stood_whole(group: Json, message: str = "") -> Json:
 # ---- marks
 
 
-def test_what_muster_notes_on_groups_is_kept_to_muster(
+def test_only_muster_writes_its_records_on_groups(
     stage: Stage, scheduler: KubeScheduler, tenant: Client
 ) -> None:
     stage.nodes(1, cpu="4")
@@ -90,7 +90,7 @@ def test_what_muster_notes_on_groups_is_kept_to_muster(
     assert refusal(lambda: tenant.create(POD_GROUPS, copy)) == ""
 
 
-def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None:
+def test_the_author_of_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None:
     """Accept only the true author when a group is created, and no change afterwards."""
 
     def made(name: str, user: str) -> Json:
@@ -110,7 +110,7 @@ def test_who_made_a_group_cannot_be_forged(stage: Stage, tenant: Client) -> None
     assert stage.pod_group("own")["metadata"]["annotations"][SUBMITTER] == "mallory"
 
 
-def test_who_made_a_pod_or_a_job_cannot_be_forged(stage: Stage, tenant: Client) -> None:
+def test_the_author_of_a_pod_or_a_job_cannot_be_forged(stage: Stage, tenant: Client) -> None:
     def made(author: str) -> Json:
         return objects.pod("p", namespace=stage.namespace, scheduler="none", annotations={AUTHOR: author})
 
@@ -133,7 +133,7 @@ def test_who_made_a_pod_or_a_job_cannot_be_forged(stage: Stage, tenant: Client) 
     assert refusal(lambda: tenant.create(JOBS, job)) == ""
 
 
-def test_who_made_a_deployment_cannot_be_forged(stage: Stage, tenant: Client) -> None:
+def test_the_author_of_a_deployment_cannot_be_forged(stage: Stage, tenant: Client) -> None:
     """A user may also be noted later, if none was when it was made, and then for good."""
     meta: Json = {"name": "d", "namespace": stage.namespace, "annotations": {AUTHOR: "Deployment/alice"}}
     template = {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
@@ -160,7 +160,7 @@ def test_who_made_a_deployment_cannot_be_forged(stage: Stage, tenant: Client) ->
     assert words in patch(None)
 
 
-def test_a_binding_that_a_tenant_makes_notes_no_queue(stage: Stage, tenant: Client) -> None:
+def test_a_binding_by_a_tenant_records_no_queue(stage: Stage, tenant: Client) -> None:
     """Ignore annotations of a tenant's binding, which would count the pod in another tenant's queue.
 
     The roles that users usually have bind no pods.
@@ -194,7 +194,7 @@ def _is_noted(stage: Stage, name: str) -> bool:
     return recorded and conditions.get(STOOD_WHOLE, {}).get("status") == "True"
 
 
-def test_without_the_policy_a_forged_note_deletes_nothing(
+def test_a_forged_record_deletes_nothing_without_the_policy(
     stage: Stage, muster_user: User, tenant: Client
 ) -> None:
     """A queue that Muster saw itself takes its groups along; one that a note merely names does not."""
@@ -336,7 +336,7 @@ def lent(stage: Stage, scheduler: KubeScheduler, tenant: Client) -> Iterator[lis
             stage.api.patch(PODS, name, {"metadata": {"finalizers": None}}, stage.namespace)
 
 
-def test_lent_room_comes_back_whatever_its_holders_write(
+def test_borrowed_capacity_is_reclaimed_whatever_its_holders_write(
     stage: Stage, muster: Muster, lent: list[str], tenant: Client
 ) -> None:
     """A disruption budget, the word of the pods, a finalizer, and two billion seconds of grace."""
@@ -354,7 +354,7 @@ def test_lent_room_comes_back_whatever_its_holders_write(
     assert muster.metric("muster_evictions_total", outcome="done", cause="Reclaim") == 2
 
 
-def test_lent_room_is_kept_no_longer_by_those_who_delete_their_pods_slowly(
+def test_borrowed_capacity_is_reclaimed_in_time_although_its_pods_are_deleted_slowly(
     stage: Stage, muster: Muster, lent: list[str], tenant: Client
 ) -> None:
     stage.kubelet.off()
@@ -371,7 +371,7 @@ def test_lent_room_is_kept_no_longer_by_those_who_delete_their_pods_slowly(
     stage.wait_phase(poor)
 
 
-def test_who_comes_only_to_evict_is_soon_given_nothing(
+def test_groups_that_are_deleted_after_evictions_are_soon_given_nothing(
     stage: Stage, muster: Muster, lent: list[str], tenant: Client
 ) -> None:
     """Reclaim capacity four times for groups that are deleted before they have it; then no more.
@@ -436,7 +436,7 @@ def _is_going(stage: Stage, pod: str) -> bool:
 # ---- priorities
 
 
-def test_a_group_that_names_a_system_class_overtakes_nobody(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_group_with_a_system_class_overtakes_no_group(stage: Stage, scheduler: KubeScheduler) -> None:
     first = stage.gang("first", 1, gated=True)
     stage.group("second", 1, priorityClassName="system-node-critical")
     second = stage.pods("second", 1, group="second", gated=True)

@@ -67,7 +67,7 @@ INSTALL = {
 
 @pytest.mark.parametrize("gates", [False, True], ids=["view", "gates"])
 @pytest.mark.parametrize("way", INSTALL)
-def test_uninstalling_leaves_nothing_and_nobody_waiting(
+def test_uninstalling_leaves_no_objects_and_no_blocked_pods(
     cluster: ControlPlane, administrator: Administrator, muster_user: User, way: str, gates: bool
 ) -> None:
     assert HELM_UNINSTALL in PAGE.read_text()

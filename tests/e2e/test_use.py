@@ -134,7 +134,7 @@ def _running(stage: Stage, name: str) -> Json:
     return job(name, namespace=stage.namespace, annotations={QUEUE_NAME: "vip"})
 
 
-def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
+def test_an_object_without_a_review_waits_until_a_user_with_the_right_updates_it(
     stage: Stage, unreviewed: Muster, tenants: Tenants
 ) -> None:
     alice, bob = tenants
@@ -171,7 +171,7 @@ def test_what_was_never_reviewed_waits_until_somebody_who_may_vouches_for_it(
         assert stage.reason(name) == "QueueNotAllowed"
 
 
-def test_reviews_note_who_may(stage: Stage, review: Muster, port: Port, tenants: Tenants) -> None:
+def test_reviews_record_the_users_rights(stage: Stage, review: Muster, port: Port, tenants: Tenants) -> None:
     alice, bob = tenants
 
     def group(name: str) -> Json:
@@ -224,7 +224,7 @@ def jobsets(stage: Stage, jobset_rights: None) -> None:
 
 
 @pytest.mark.jobset
-def test_jobs_of_operators_are_judged_by_who_wrote_them(
+def test_jobs_of_operators_are_reviewed_by_their_author(
     stage: Stage, jobsets: None, review: Muster, tenants: Tenants
 ) -> None:
     alice, bob = tenants

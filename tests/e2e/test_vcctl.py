@@ -82,7 +82,7 @@ def test_queues_are_listed_with_the_counts_of_their_groups(
     ],
     ids=["no-name", "unknown", "unknown-to-close", "no-action"],
 )
-def test_what_makes_no_sense_is_refused(
+def test_an_invalid_argument_is_refused(
     muster: Muster, vcctl: Vcctl, arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:

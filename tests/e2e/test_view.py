@@ -142,7 +142,7 @@ def test_a_gang_that_was_given_up_starts_when_the_rule_lets_it(
     scheduler.wait_agrees()
 
 
-def test_a_gate_of_somebody_else_stays_and_keeps_its_gang_waiting(
+def test_the_gate_of_another_controller_stays_and_keeps_its_gang_pending(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(3, cpu="4")
@@ -218,7 +218,7 @@ def test_bound_pods_and_strangers_are_seen(stage: Stage, muster: Muster, schedul
     scheduler.wait_agrees()
 
 
-def test_a_group_of_one_beside_claims_that_the_scheduler_cannot_see_asks(
+def test_a_group_of_one_is_checked_by_muster_next_to_claims_that_are_hidden_from_the_scheduler(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Ask Muster, as only some members of a large gang on one node are shown to the scheduler at a time.
@@ -241,7 +241,9 @@ def test_a_group_of_one_beside_claims_that_the_scheduler_cannot_see_asks(
 # ---- who reads
 
 
-def test_muster_says_who_reads_pods_through_it(stage: Stage, muster: Muster, muster_user: User) -> None:
+def test_muster_reports_the_readers_of_the_scheduler_proxy(
+    stage: Stage, muster: Muster, muster_user: User
+) -> None:
     assert "[+]view ok: nobody reads" in muster.readyz()
     stage.start_sidecar(muster, user=muster_user)
     stage.nodes(1, cpu="4")
@@ -258,7 +260,7 @@ def test_muster_says_who_reads_pods_through_it(stage: Stage, muster: Muster, mus
     assert muster.metric("muster_view_pod_watches") == 1
 
 
-def test_a_scheduler_that_reads_its_pods_elsewhere_is_told_of(
+def test_a_scheduler_that_reads_its_pods_elsewhere_is_reported(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
     """It has the configuration without the view."""
@@ -277,7 +279,7 @@ def _reader(muster: Muster) -> Json:
 # ---- who else asks
 
 
-def test_nothing_is_bound_or_deleted_through_the_view(
+def test_no_pod_is_bound_or_deleted_through_the_scheduler_proxy(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Allow a caller with its kubeconfig no more than a scheduler that leaves binding to Muster."""

@@ -191,7 +191,7 @@ def test_the_api_server_killed_between_two_bindings(
 # ---- wires are cut
 
 
-def test_what_is_released_while_the_scheduler_has_no_watch_is_shown_afterwards(
+def test_pods_released_while_the_scheduler_has_no_watch_are_shown_afterwards(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
     """Keep running pods known: versions do not go back, or the scheduler would end."""
@@ -207,7 +207,7 @@ def test_what_is_released_while_the_scheduler_has_no_watch_is_shown_afterwards(
     scheduler.wait_agrees()
 
 
-def test_what_is_given_up_while_the_scheduler_has_no_watch_is_taken_back(
+def test_a_start_given_up_while_the_scheduler_has_no_watch_is_hidden_again(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
     wire, scheduler = _on_a_wire(stage, muster, muster_user)

@@ -153,7 +153,7 @@ def test_a_scheduler_goes_on_when_the_api_server_restarts(
     assert (scheduler.process.pid, scheduler.process.alive()) == (process, True)
 
 
-def test_what_the_roles_of_a_scheduler_let_it_do_is_allowed(stage: Stage) -> None:
+def test_requests_allowed_to_schedulers_pass_the_proxy(stage: Stage) -> None:
     """Allow the roles of this Kubernetes, whose scheduler may do more than that of the one before."""
     rights = {right for role in ("kube-scheduler", "volume-scheduler") for right in granted(stage, role)}
     assert {right for right in rights if not is_allowed(*asked(*right))} == BEHIND_THE_BARRIER & rights

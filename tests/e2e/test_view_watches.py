@@ -46,7 +46,7 @@ def muster(far_muster: Muster) -> Muster:
 
 @BOTH
 @pytest.mark.parametrize("too_old", [begins_too_early, is_refused_as_too_old], ids=["an-event", "a-status"])
-def test_what_changed_before_a_watch_expired_is_known_afterwards(
+def test_changes_before_a_watch_expired_are_known_afterwards(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy, whose: str, too_old: TooOld
 ) -> None:
     """A gang has ended and one has come while there was no watch; then all pods are read anew."""
@@ -128,7 +128,7 @@ def test_a_gang_given_up_before_the_schedulers_watch_had_its_pods_is_never_shown
 
 
 @pytest.mark.muster_flags("--start-backoff", "1s")
-def test_room_of_which_the_schedulers_watch_hears_later_is_not_taken_again(
+def test_capacity_is_not_taken_twice_when_the_schedulers_watch_lags(
     stage: Stage, muster: Muster, the_schedulers: Watch, scheduler: KubeScheduler
 ) -> None:
     """The gang may start, and another pod takes its room before anybody has been told."""
@@ -159,7 +159,7 @@ def test_a_gang_that_only_the_schedulers_watch_knows_is_hidden(
 
 
 @pytest.mark.muster_flags("--start-backoff", "1s")
-def test_room_that_only_the_schedulers_watch_knows_to_be_taken_is_not_taken_again(
+def test_capacity_that_only_the_scheduler_knows_to_be_taken_is_not_taken_twice(
     stage: Stage, musters: Watch, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     """Muster plans with a node that is full, and hears of it by the scheduler, which refuses a member."""

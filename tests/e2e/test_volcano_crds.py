@@ -49,7 +49,7 @@ def test_a_gang_starts_and_its_group_says_so(stage: Stage, scheduler: KubeSchedu
     assert conditions == {"Scheduled": "True", "StoodWhole": "True"}
 
 
-def test_what_is_dropped_is_not_written_again_and_again(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_dropped_fields_are_not_written_again_and_again(stage: Stage, scheduler: KubeScheduler) -> None:
     """Each further gang is a reason to look at every queue and group once more."""
     stage.nodes(8, cpu="1")
     stage.queue("q")
@@ -108,7 +108,7 @@ def test_muster_closes_and_opens_queues_by_commands(stage: Stage, muster: Muster
     assert stage.api.items(COMMANDS, "default") == []
 
 
-def test_without_commands_muster_says_what_to_do(stage: Stage, muster: Muster) -> None:
+def test_muster_names_a_remedy_if_the_command_api_is_missing(stage: Stage, muster: Muster) -> None:
     stage.queue("q")
     (crd,) = volcano.crds("commands")
     manifests.remove(stage.api, [crd])

@@ -31,7 +31,7 @@ def note_of(jobs: VolcanoJobs, name: str) -> str | None:
     return None if "kube-muster.io/started" not in notes else str(notes["kube-muster.io/started"])
 
 
-def test_one_gives_way_whole_to_another_queue_and_runs_again_later(stage: Stage, jobs: VolcanoJobs) -> None:
+def test_a_volcano_job_is_reclaimed_whole_and_runs_again_later(stage: Stage, jobs: VolcanoJobs) -> None:
     stage.queue("greedy")
     stage.queue("starved")
     for name in ("old", "young"):
@@ -47,7 +47,7 @@ def test_one_gives_way_whole_to_another_queue_and_runs_again_later(stage: Stage,
     assert jobs.status(out).get("retryCount", 0) == 0, "to give way is no failure"
 
 
-def test_one_that_runs_longer_than_its_queue_allows_is_stopped_until_it_is_resumed(
+def test_a_volcano_job_beyond_the_run_time_limit_is_stopped_until_it_is_resumed(
     stage: Stage, jobs: VolcanoJobs
 ) -> None:
     stage.queue("q", maxRunTime="3s")
@@ -63,7 +63,7 @@ def test_one_that_runs_longer_than_its_queue_allows_is_stopped_until_it_is_resum
     jobs.wait_pods("long", 2, "Running")
 
 
-def test_one_whose_claim_is_missing_leaves_its_room_to_others_until_there_is_one(
+def test_a_volcano_job_whose_claim_is_missing_leaves_its_capacity_to_others_until_there_is_one(
     stage: Stage, jobs: VolcanoJobs
 ) -> None:
     def given_up() -> str:
@@ -80,7 +80,7 @@ def test_one_whose_claim_is_missing_leaves_its_room_to_others_until_there_is_one
     jobs.wait_pods("first", 4)
 
 
-def test_it_is_held_explained_stopped_and_resumed_by_commands(stage: Stage, jobs: VolcanoJobs) -> None:
+def test_commands_hold_explain_stop_and_resume_a_volcano_job(stage: Stage, jobs: VolcanoJobs) -> None:
     shell = Shell(stage.cluster, ADMIN, stage.namespace)
 
     def states() -> dict[str, str]:

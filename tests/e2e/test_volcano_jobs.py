@@ -109,7 +109,9 @@ def test_the_restart_of_a_part_leaves_the_others_running(
     assert jobs.wait_phase("job", "Running").get("version", 0) == 0
 
 
-def test_it_starts_with_whole_parts_and_grows_by_them(stage: Stage, jobs: VolcanoJobs) -> None:
+def test_a_partitioned_volcano_job_starts_and_grows_by_whole_partitions(
+    stage: Stage, jobs: VolcanoJobs
+) -> None:
     parts = {"totalPartitions": 6, "partitionSize": 2, "minPartitions": 2}
     restarts = policy("PodFailed", "RestartPartition")
     jobs.create("job", task("work", 12, partitionPolicy=parts, policies=[restarts]))
@@ -211,7 +213,7 @@ def test_an_ended_job_is_deleted_after_its_time(stage: Stage, jobs: VolcanoJobs)
     wait_for(lambda: stage.api.find(VOLCANO_JOBS, "job", stage.namespace) is None, what="the job is gone")
 
 
-def test_another_pod_of_a_wanted_name_is_left_alone(stage: Stage, jobs: VolcanoJobs) -> None:
+def test_a_foreign_pod_with_the_name_of_a_task_pod_is_left_alone(stage: Stage, jobs: VolcanoJobs) -> None:
     (taken,) = stage.pods("job-work", 1, cpu="1")
     stage.wait_phase([taken])
     uid = stage.pod(taken)["metadata"]["uid"]
@@ -271,7 +273,7 @@ def test_a_job_goes_on_where_a_killed_muster_left_it(stage: Stage, jobs: Volcano
     assert jobs.wait_status("job", running=2)["retryCount"] == 2
 
 
-def test_what_plugins_and_volumes_need_is_made_with_the_rights_of_the_components(
+def test_objects_for_plugins_and_volumes_are_created_with_the_rights_of_the_components(
     stage: Stage, proxy: FaultProxy, far_muster: Muster, muster_user: User
 ) -> None:
     stage.start_sidecar(far_muster, user=muster_user)

@@ -235,7 +235,7 @@ def test_a_cron_job_makes_a_job_that_runs_and_the_oldest_goes(stage: Stage, jobs
     assert wait_for(reported, what="its success is told")["lastScheduleTime"] > last
 
 
-def test_a_schedule_that_nobody_can_read_is_refused_or_told(stage: Stage, jobs: VolcanoJobs) -> None:
+def test_an_unreadable_schedule_is_refused_or_reported(stage: Stage, jobs: VolcanoJobs) -> None:
     def create(name: str, **spec: Any) -> None:
         meta = {"name": name, "namespace": stage.namespace}
         whole = {"jobTemplate": {}, **spec}

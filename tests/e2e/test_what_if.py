@@ -25,7 +25,7 @@ def admin(stage: Stage) -> Shell:
     return Shell(stage.cluster, ADMIN, stage.namespace)
 
 
-def test_what_is_supposed_comes_true(
+def test_a_what_if_answer_comes_true(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, admin: Shell
 ) -> None:
     """`early` holds 3 of 4 cpus; `first` and `second` need 3 each."""
@@ -61,7 +61,7 @@ def test_what_is_supposed_comes_true(
     stage.wait_reason("second", "NoRoom")
 
 
-def test_what_is_planned_comes_true(
+def test_a_planned_start_comes_true(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, admin: Shell, tmp_path: Path
 ) -> None:
     stage.nodes(1, cpu="4")
@@ -108,7 +108,7 @@ def _job(name: str, cpu: str, pods: int) -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": whole}
 
 
-def test_who_may_not_read_the_cluster_sees_nothing_of_it(
+def test_a_user_who_may_not_read_the_cluster_sees_nothing_of_it(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, tmp_path: Path
 ) -> None:
     stage.nodes(1, cpu="4")

@@ -123,7 +123,7 @@ def test_an_indexed_job_waits_and_then_runs_whole(gpus: Stage, suspend: bool) ->
     gpus.jobs.wait_pods("ranks", 8, "Running")
 
 
-def test_another_job_starts_one_by_one_unless_it_says_otherwise(gpus: Stage) -> None:
+def test_a_plain_job_starts_pod_by_pod_unless_it_asks_for_a_gang(gpus: Stage) -> None:
     gpus.job("plain", parallelism=8, completions=8, limits=GPUS)
     gpus.jobs.wait_pods("plain", 4, "Running")
     gpus.jobs.delete("plain")

@@ -38,7 +38,9 @@ def test_no_entry_is_left_over(entry: Entry) -> None:
 
 
 @pytest.mark.parametrize("command", [command for command in ALL if way_of(command) is Way.ALONE], ids=str)
-def test_it_runs_alone(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_needs_no_cluster_runs(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Run it with the files of its page, 200 pods where it has very many, and pods that run fast."""
     monkeypatch.chdir(with_files_of_its_page(tmp_path, command))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -56,7 +58,7 @@ def test_it_runs_alone(command: Command, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("command", [command for command in ALL if way_of(command) is Way.SIMULATED], ids=str)
-def test_all_that_it_runs_starts(command: Command, tmp_path: Path) -> None:
+def test_all_objects_of_a_run_command_start(command: Command, tmp_path: Path) -> None:
     folder = with_files_of_its_page(tmp_path, command)
     given = run.make_context("run", shlex.split(command.text)[2:]).params
     options = {name: given[name] for name in SAME_FLAGS}
@@ -88,7 +90,7 @@ def town(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.mark.parametrize("page", IN_TOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_it_runs_in_the_town(page: Path, town: Desk) -> None:
+def test_commands_of_a_page_run_on_the_test_cluster(page: Path, town: Desk) -> None:
     """Run the commands from the top of the page to its end."""
     for command in commands(page):
         if way_of(command) is Way.TOWN:

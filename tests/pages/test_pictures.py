@@ -10,7 +10,7 @@ def test_it_is_drawn_as_kept(name: str) -> None:
     assert PICTURES[name]() == (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
 
 
-def test_no_other_pictures_are_kept() -> None:
+def test_all_stored_pictures_are_drawn_by_a_test() -> None:
     """Ignore pictures of the dashboard, which tests/browser makes."""
     assert {path.stem for path in FOLDER.glob("*.svg")} == set(PICTURES)
     others = {path.name for path in FOLDER.iterdir() if path.suffix != ".svg"}

@@ -52,7 +52,7 @@ RUN = [text for text in texts() if why_not(text.text) is None]
 
 
 @each_of(*RUN)
-def test_what_pages_and_examples_show_can_be_created(given: Text, *, tmp_path: Path) -> None:
+def test_manifests_of_pages_and_examples_can_be_created(given: Text, *, tmp_path: Path) -> None:
     """Check that each object with pods starts or waits with a reason."""
     file = tmp_path / "shown.yaml"
     file.write_text(given.text)
@@ -66,7 +66,7 @@ def test_what_pages_and_examples_show_can_be_created(given: Text, *, tmp_path: P
     assert all(each["reason"] for each in report["neverStarted"])
 
 
-def test_nothing_is_left_out_without_need() -> None:
+def test_each_exception_matches_a_manifest() -> None:
     for pattern in NOT_RUN:
         assert any(re.match(pattern, text.text) for text in texts()), pattern
 

@@ -39,12 +39,12 @@ def test_an_object_is_made_and_its_fields_are_its_managers(connection: Connectio
     assert get(connection, f"{QUEUES}/q") == made
 
 
-def test_the_same_again_leaves_no_trace(connection: Connection) -> None:
+def test_applying_the_same_object_again_changes_nothing(connection: Connection) -> None:
     made = apply(connection, f"{QUEUES}/q", queue(weight=2))
     assert apply(connection, f"{QUEUES}/q", queue(weight=2)) == made
 
 
-def test_what_is_no_longer_applied_goes(connection: Connection) -> None:
+def test_a_field_that_is_no_longer_applied_is_removed(connection: Connection) -> None:
     apply(connection, f"{QUEUES}/q", queue(labels={"a": "1"}, weight=2, capability={"cpu": "4"}))
     apply(connection, f"{QUEUES}/q", queue(labels={"b": "2"}), manager="other")
     left = apply(connection, f"{QUEUES}/q", queue(weight=2))
@@ -52,7 +52,7 @@ def test_what_is_no_longer_applied_goes(connection: Connection) -> None:
     assert left["metadata"]["labels"] == {"b": "2"}
 
 
-def test_what_two_apply_stays_until_neither_does(connection: Connection) -> None:
+def test_a_field_that_two_managers_apply_stays_until_neither_does(connection: Connection) -> None:
     for manager in ("me", "other"):
         apply(connection, f"{QUEUES}/q", queue(weight=2, parent="root"), manager=manager)
     assert apply(connection, f"{QUEUES}/q", queue(weight=2))["spec"]["parent"] == "root"
@@ -152,7 +152,7 @@ def test_muster_writes_the_state_of_a_queue(connection: Connection, cluster: Api
         cluster.set_queue_status_state("q", made["metadata"]["uid"], "Closed", version="1")
 
 
-def test_what_apply_asks_for_is_asked_for(connection: Connection) -> None:
+def test_apply_demands_a_field_manager(connection: Connection) -> None:
     with pytest.raises(Invalid) as refusal:
         apply(connection, f"{QUEUES}/q", queue(), manager="")
     assert refusal.value.message == (

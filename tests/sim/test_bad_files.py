@@ -126,7 +126,9 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
     (f"{QUEUE}spec:\n  l0: &l0 [x]\n{LAUGHS}", "1: more than 1000000 val"),
     ("[" * 5000, " not YAML: it is nested too deep"),
 )
-def test_what_cannot_run_is_named_by_line(content: str | bytes, message: str, *, tmp_path: Path) -> None:
+def test_a_manifest_that_cannot_run_is_named_by_line(
+    content: str | bytes, message: str, *, tmp_path: Path
+) -> None:
     """Nothing runs as long as something is to be corrected."""
     outcome = handed_over(tmp_path / "given.yaml", content)
     assert (outcome.status, outcome.report) == (2, "")
@@ -159,7 +161,7 @@ def test_what_cannot_run_is_named_by_line(content: str | bytes, message: str, *,
         "1: Pod \"r\": annotation kube-muster.io/min-member: invalid value 'most': must be all, or a whole",
     ),  # min-member
 )
-def test_what_the_webhooks_would_warn_of_is_noted(content: str, record: str, *, tmp_path: Path) -> None:
+def test_warnings_of_the_webhooks_are_printed(content: str, record: str, *, tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "f.yaml", f"{content}---\n{POD}", "--run-seconds", "1")
     assert outcome.faults[0].startswith(record)
 
@@ -180,7 +182,7 @@ def test_files_of_any_editor_run(content: str | bytes, *, tmp_path: Path) -> Non
     assert outcome.report.startswith("1 pod,")
 
 
-def test_what_is_left_out_is_named_and_the_rest_runs(tmp_path: Path) -> None:
+def test_unsupported_kinds_are_named_and_the_rest_runs(tmp_path: Path) -> None:
     others = ("Service", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim")
     left_out = "".join(f"---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: x}}\n" for kind in others)
     none = job("  parallelism: 0\n")
@@ -194,7 +196,7 @@ def test_what_is_left_out_is_named_and_the_rest_runs(tmp_path: Path) -> None:
     assert outcome.faults[-1].startswith('26: Job "j": ')
 
 
-def test_what_waits_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_a_pending_group_is_named_with_its_reason(tmp_path: Path) -> None:
     outcome = handed_over(tmp_path / "given.yaml", POD.replace("cpu: 1", "cpu: 64"))
     assert outcome.status == 3
     assert "NeverFits" in outcome.report

@@ -36,7 +36,7 @@ def test_muster_opens_its_gate_nominates_and_nudges(connection: Connection, clus
     assert now["metadata"]["annotations"]["kube-muster.io/nudge"] == "token"
 
 
-def test_what_was_meant_for_another_uid_is_a_conflict(connection: Connection, cluster: ApiClient) -> None:
+def test_a_request_for_another_uid_is_a_conflict(connection: Connection, cluster: ApiClient) -> None:
     create(connection, PODS, pod(scheduler="muster"))
     create(connection, POD_GROUPS, objects.pod_group("g", namespace="default", min_member=1))
     other = "00000000-0000-4000-8000-000000000000"

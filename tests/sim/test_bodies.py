@@ -27,7 +27,7 @@ def test_a_namespace_in_protobuf(connection: Connection) -> None:
     assert get(connection, f"{NAMESPACES}/foo")["metadata"]["name"] == "foo"
 
 
-def test_what_is_embedded_in_a_message_stands_in_the_object_around_it() -> None:
+def test_fields_of_an_embedded_message_are_decoded_into_the_object_around_it() -> None:
     """JSON has no name for the source of a volume."""
     source = _field(2, _field(1, b"Memory"))  # emptyDir, and its medium
     volume = _field(1, b"data") + _field(2, source)

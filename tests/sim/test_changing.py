@@ -93,7 +93,7 @@ def test_a_podgroup_has_no_status_subresource(connection: Connection) -> None:
         patch(connection, f"{POD_GROUPS}/g/status", {"status": {"phase": "Running"}})
 
 
-def test_gates_are_only_taken_away_and_what_a_pod_is_stays(connection: Connection) -> None:
+def test_gates_can_only_be_removed_and_fields_of_a_pod_are_immutable(connection: Connection) -> None:
     create(connection, PODS, pod(schedulingGates=[{"name": "one"}]))
     for change in ({"schedulingGates": [{"name": "two"}]}, {"schedulerName": "other"}, {"nodeName": "n0"}):
         with pytest.raises(Invalid):
@@ -143,13 +143,15 @@ def test_a_json_patch_that_tests_identity_and_version(connection: Connection) ->
         ({"completionMode": "Indexed"}, "spec.completionMode"),
     ],
 )
-def test_what_may_not_change_of_a_job_that_runs(connection: Connection, spec: Json, field: str) -> None:
+def test_immutable_fields_of_a_running_job_are_refused(
+    connection: Connection, spec: Json, field: str
+) -> None:
     create(connection, JOBS, job("j"))
     with pytest.raises(Invalid, match=rf"{field}: .*field is immutable"):
         patch(connection, f"{JOBS}/j", {"spec": spec})
 
 
-def test_what_may_change_of_pods_while_their_job_is_suspended(connection: Connection) -> None:
+def test_pod_templates_may_change_while_their_job_is_suspended(connection: Connection) -> None:
     create(connection, JOBS, job("j", suspend=True))
     template = {"metadata": {"annotations": {"a": "1"}}, "spec": {"nodeSelector": {"a": "b"}}}
     changed = patch(connection, f"{JOBS}/j", {"spec": {"suspend": False, "template": template}})

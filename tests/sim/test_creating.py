@@ -137,7 +137,7 @@ def test_fields_that_the_embedded_cluster_does_not_play_are_refused(
     assert f"spec.{next(iter(spec))}: Forbidden: the embedded cluster does not play" in str(refusal.value)
 
 
-def test_what_is_only_a_wish_or_needs_no_storage_is_accepted(connection: Connection) -> None:
+def test_soft_constraints_and_volumes_without_storage_are_accepted(connection: Connection) -> None:
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
     volumes = [{"name": "scratch", "emptyDir": {}}, {"name": "settings", "configMap": {"name": "c"}}]
     create(connection, PODS, pod(topologySpreadConstraints=[spread], volumes=volumes))

@@ -49,7 +49,7 @@ def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
     assert {pod["status"]["phase"] for pod in cluster.store.all(PODS)} == {"Succeeded", "Running"}
 
 
-def test_it_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
+def test_a_cluster_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
     cluster.service.create(QUEUES, "", objects.queue("q"))
     gang(cluster, "too-large", 7, queue="q")
     wait_for(cluster.settled)
@@ -57,7 +57,7 @@ def test_it_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:
     assert nodes_of(cluster, "too-large") == []
 
 
-def test_suspended_jobs_are_resumed_when_they_have_room(cluster: Embedded) -> None:
+def test_suspended_jobs_are_resumed_when_they_fit(cluster: Embedded) -> None:
     """A Job, then a JobSet, each with room for itself alone."""
     options: Json = {"namespace": "default", "parallelism": 4, "cpu": "2", "suspend": True}
     in_queue = {objects.QUEUE_NAME: "default", RUN_SECONDS: "20"}
@@ -79,7 +79,7 @@ def ended(job: Json, as_: str) -> bool:
     return find_stored_condition(job, as_).get("status") == "True"
 
 
-def test_what_was_there_before_it_started_starts_and_what_it_started_ends_with_it() -> None:
+def test_existing_gangs_start_and_the_cluster_ends_with_its_processes() -> None:
     with Embedded() as cluster:
         cluster.make_nodes(1, "4", "16Gi")
         gang(cluster, "first", 2)
@@ -90,7 +90,7 @@ def test_what_was_there_before_it_started_starts_and_what_it_started_ends_with_i
     assert not cluster.kubeconfig.exists()
 
 
-def test_who_watched_a_cluster_lists_anew_of_one_that_is_run_at_its_address_later() -> None:
+def test_a_watch_of_an_earlier_cluster_at_the_same_address_has_to_list_again() -> None:
     """List anew, as an open dashboard does beside a second `muster run --listen ADDRESS`."""
     with Embedded() as first:
         first.make_nodes(9, "4", "16Gi")

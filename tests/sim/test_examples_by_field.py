@@ -26,7 +26,7 @@ def written(folder: Path, found: list[Example]) -> Path:
     return path
 
 
-def test_there_are_many() -> None:
+def test_the_table_has_many_examples() -> None:
     assert len(EXAMPLES) >= 120
 
 

@@ -50,7 +50,7 @@ def company(kind: str, key: str = "zone") -> Json:
     return {kind: {NEAR: [term]}}
 
 
-def test_room_is_what_bound_and_assumed_pods_leave(nodes: Nodes) -> None:
+def test_free_capacity_is_what_bound_and_assumed_pods_leave(nodes: Nodes) -> None:
     nodes.place(pod("a", cpu="3"), "n0")
     assert fit(nodes, pod("b", cpu="2")) == ["n1", "n2"]
     assert rejections(nodes, pod("b", cpu="2")) == {"Insufficient cpu"}
@@ -105,7 +105,7 @@ def test_anti_affinity_counts_both_ways(nodes: Nodes) -> None:
     assert rejections(nodes, pod("x", labels={"app": "x"})) == {*REPELLED.reasons}
 
 
-def test_a_nominated_pod_has_its_room_before_its_equals(nodes: Nodes) -> None:
+def test_a_nominated_pod_has_its_capacity_before_pods_of_equal_priority(nodes: Nodes) -> None:
     planned = pod("planned", cpu="4", priority=5)
     planned["status"]["nominatedNodeName"] = "n0"
     nodes.nominate(planned)
@@ -116,7 +116,7 @@ def test_a_nominated_pod_has_its_room_before_its_equals(nodes: Nodes) -> None:
     assert fit(nodes, pod("equal", priority=5)) == ["n0", "n2"]
 
 
-def test_what_is_left_to_others_does_not_disturb(nodes: Nodes) -> None:
+def test_rules_of_other_components_are_ignored(nodes: Nodes) -> None:
     spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
     wanted = pod("a", topologySpreadConstraints=spread, volumes=[volume])

@@ -16,12 +16,12 @@ def test_it_is_drawn_as_kept(drawing: Drawing) -> None:
     assert drawn(drawing) == drawing.path.read_text(encoding="utf-8")
 
 
-def test_no_other_texts_are_kept() -> None:
+def test_all_stored_frames_have_a_drawing() -> None:
     assert {*FOLDER.iterdir()} == {drawing.path for drawing in DRAWINGS}
 
 
 @each_of(*DRAWINGS)
-def test_what_is_kept_fits(drawing: Drawing) -> None:
+def test_stored_frames_fit_their_width(drawing: Drawing) -> None:
     lines = [ESCAPES.sub("", line) for line in drawing.path.read_text(encoding="utf-8").splitlines()]
     assert max(map(len, lines)) <= drawing.width
     assert drawing.form == "piped" or len(lines) < WIDTHS[drawing.width]

@@ -132,7 +132,7 @@ def test_a_failed_pod_is_made_again_up_to_the_limit(jobs: Jobs) -> None:
     assert jobs.wait_active(0) == []
 
 
-def test_a_pod_that_somebody_deletes_counts_as_failed(jobs: Jobs, service: Service) -> None:
+def test_a_deleted_pod_counts_as_failed(jobs: Jobs, service: Service) -> None:
     (pod,) = jobs.create(completions=1)
     service.delete(PODS, "default", pod["metadata"]["name"], {})
     (another,) = jobs.wait_active(1)

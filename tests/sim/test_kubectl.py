@@ -121,7 +121,7 @@ def test_a_row_has_as_much_of_its_object_as_is_asked_for(
 
 
 @needs_kubectl
-def test_it_is_applied_by_the_server(kubectl: Kubectl) -> None:
+def test_server_side_apply_keeps_fields_of_other_managers(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", str(EXAMPLE)).count("serverside-applied") == 14
     kubectl("label", "queue", "research", "team=a")
     kubectl("patch", "queue", "research", "--type=merge", "-p", '{"spec":{"weight":5}}')
@@ -134,7 +134,7 @@ def test_it_is_applied_by_the_server(kubectl: Kubectl) -> None:
 
 
 @needs_kubectl
-def test_what_kubectl_sends_in_protobuf_is_read(kubectl: Kubectl) -> None:
+def test_protobuf_bodies_of_kubectl_are_read(kubectl: Kubectl) -> None:
     assert kubectl("create", "namespace", "team-a") == "namespace/team-a created\n"
     assert kubectl("get", "namespace", "team-a").split()[:5] == ["NAME", "STATUS", "AGE", "team-a", "Active"]
     assert "-5" in kubectl("create", "priorityclass", "low", "--value=-5", "-o", "jsonpath={.value}")

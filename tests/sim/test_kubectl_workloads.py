@@ -99,7 +99,7 @@ def test_jobs_and_cron_jobs_make_their_pods(kubectl: Kubectl, service: Service) 
 
 
 @needs_kubectl
-def test_what_a_deployment_in_protobuf_says_is_all_kept(kubectl: Kubectl) -> None:
+def test_all_fields_of_a_deployment_in_protobuf_are_kept(kubectl: Kubectl) -> None:
     """Keep each field, as if kubectl had written it in JSON."""
     command = ("create", "deployment", "web", "--image=x", "--image=y", "--replicas=0")
     names = ("-o", "jsonpath={.spec.replicas} {.spec.selector} {.spec.template.spec} {.metadata.labels}")
@@ -137,7 +137,7 @@ def test_kinds_that_are_not_served_are_not_found(kubectl: Kubectl, command: str)
 
 
 @needs_kubectl
-def test_what_has_no_scale_is_not_scaled(kubectl: Kubectl) -> None:
+def test_kinds_without_a_scale_are_not_scaled(kubectl: Kubectl) -> None:
     kubectl("create", "job", "once", "--image=x")
     assert NOT_SERVED in kubectl.refused("scale", "job/once", "--replicas=3")
     kubectl("create", "deployment", "web", "--image=x")

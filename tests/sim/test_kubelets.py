@@ -53,7 +53,7 @@ def test_a_pod_without_a_node_has_no_kubelet(service: Service, kubelets: Kubelet
 
 
 @pytest.mark.parametrize(("annotations", "end"), [({}, "Succeeded"), ({FAIL: "true"}, "Failed")])
-def test_it_ends_when_its_time_is_over(
+def test_a_pod_ends_when_its_run_time_is_over(
     service: Service, kubelets: Kubelets, clock: Clock, annotations: dict[str, str], end: str
 ) -> None:
     place(service, **{RUN_SECONDS: "50", **annotations})
@@ -83,7 +83,7 @@ def test_a_deletion_is_confirmed(service: Service, kubelets: Kubelets) -> None:
     wait_for(lambda: found(service) is None)
 
 
-def test_what_is_deleted_has_no_end_to_wait_for(service: Service, kubelets: Kubelets) -> None:
+def test_a_deleted_pod_has_no_end_to_wait_for(service: Service, kubelets: Kubelets) -> None:
     place(service, **{RUN_SECONDS: "5000"})
     wait_for(lambda: in_phase(service, "Running"))
     service.delete(PODS, "default", "a", {})

@@ -19,7 +19,7 @@ from tests.sim.requests import (
 # ---- lists
 
 
-def test_a_list_comes_in_pages_that_show_one_moment(connection: Connection) -> None:
+def test_all_pages_of_a_list_show_one_version(connection: Connection) -> None:
     for number in range(5):
         create(connection, PODS, pod(f"p{number}"))
     first = get(connection, PODS, limit=2)
@@ -33,7 +33,7 @@ def test_a_list_comes_in_pages_that_show_one_moment(connection: Connection) -> N
     assert names(get(connection, PODS)) == ["p0", "p1", "p2", "p2x", "p4"]
 
 
-def test_a_page_of_a_forgotten_moment_is_gone(connection: Connection, service: Service) -> None:
+def test_a_page_of_an_expired_version_is_gone(connection: Connection, service: Service) -> None:
     for number in range(3):
         create(connection, PODS, pod(f"p{number}"))
     first = get(connection, PODS, limit=2)
@@ -75,12 +75,12 @@ def test_fields_select(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/secrets", "/apis/batch/v2/jobs", "/nowhere", f"{PODS}/a/log"])
-def test_what_is_not_served_is_not_found(connection: Connection, path: str) -> None:
+def test_a_kind_that_is_not_served_is_not_found(connection: Connection, path: str) -> None:
     with pytest.raises(NotFound):
         get(connection, path)
 
 
-def test_kubectl_learns_what_is_served(connection: Connection) -> None:
+def test_kubectl_discovers_the_served_kinds(connection: Connection) -> None:
     assert get(connection, "/version")["major"] == "1"
     groups = {group["name"] for group in get(connection, "/apis")["groups"]}
     ours = {"batch.volcano.sh", "bus.volcano.sh", "kube-muster.io", "scheduling.volcano.sh"}

@@ -90,7 +90,7 @@ def test_times_stay_texts_and_anchors_work(file: Path) -> None:
     ("a: b\nc: [\n", "3: not YAML: "),
     ("a: b\nc: !odd x\n", "2: not YAML: "),
 )
-def test_an_error_names_the_line_and_what_is_allowed(text: str, fault: str, *, file: Path) -> None:
+def test_an_error_names_the_line_and_the_allowed_values(text: str, fault: str, *, file: Path) -> None:
     (message,) = rejections(file, text)
     assert message.startswith(fault)
 
@@ -143,12 +143,12 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
         "4: spec.replica: unknown field: did you mean replicas?",
     ),
 )
-def test_a_field_is_judged_by_its_schema(text: str, fault: str, *, file: Path) -> None:
+def test_a_field_is_validated_by_its_schema(text: str, fault: str, *, file: Path) -> None:
     (message,) = rejections(file, text)
     assert message.startswith(fault)
 
 
-def test_what_no_schema_describes_may_have_any_fields(file: Path) -> None:
+def test_an_object_part_without_a_schema_may_have_any_fields(file: Path) -> None:
     file.write_text(GROUP + "spec: {networkTopology: {mode: hard}}\nstatus: {anything: 1}\n")
     (found,) = load([file]).objects
     assert found.object["spec"]["networkTopology"] == {"mode": "hard"}

@@ -57,7 +57,7 @@ def found_at(value: Any, path: Path, schema: FieldSchema) -> bool:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
-def test_applying_creates_and_owns_what_is_there(steps: list[tuple[str, Json]]) -> None:
+def test_applying_creates_an_object_or_takes_over_its_fields(steps: list[tuple[str, Json]]) -> None:
     service, schema = Service(Store()), schema_of(QUEUES)
     for name, wish in steps:
         if name == "editor" and service.store.get(QUEUES, "", "q"):

@@ -63,7 +63,7 @@ def chosen(known: Nodes, wanted: Json) -> tuple[str | None, list[str], str]:
     return outcome.node, [victim.uid for victim in outcome.victims], outcome.message
 
 
-def test_only_as_many_go_as_have_to_and_the_least_important_first() -> None:
+def test_the_fewest_and_least_important_pods_are_preempted() -> None:
     known = cluster(n0=[placed("low", "1", 1), placed("mid", "2", 2), placed("high", "1", 9)])
     assert chosen(known, placed("new", "1", 5))[:2] == ("n0", ["low"])
     assert chosen(known, placed("new", "3", 5))[:2] == ("n0", ["mid", "low"])
@@ -174,7 +174,7 @@ def test_without_a_candidate_node_the_extender_is_not_called(
     assert extender.calls == []
 
 
-def test_what_happens_to_a_pod_is_recorded_as_events(
+def test_scheduling_and_preemption_of_a_pod_are_recorded_as_events(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     ours(service, "a", cpu="2")

@@ -20,7 +20,9 @@ def service() -> Service:
 
 
 @each_of(*refusals())
-def test_what_a_real_server_refuses_is_refused_and_named(refusal: Refusal, *, service: Service) -> None:
+def test_an_object_that_a_real_server_refuses_is_refused_with_its_fields(
+    refusal: Refusal, *, service: Service
+) -> None:
     with pytest.raises(StatusError) as refused:
         service.create(refusal.kind, "", refusal.body)
     assert refused.value.code == (422 if refusal.fields else 400)

@@ -56,7 +56,7 @@ OBJECT = {"count/pods": 1, "pods": 1}
         {**OBJECT, "cpu": "3", "requests.cpu": "3"},
     ),
 )
-def test_what_a_pod_counts_for(given: Json, expected: Json) -> None:
+def test_a_pod_uses_its_amounts_of_a_quota(given: Json, expected: Json) -> None:
     assert usage(typed(given, Pod)) == expected
 
 
@@ -154,7 +154,7 @@ def status(service: Service) -> Any:
     ("hard", "word"),
     [({"cpus": "1"}, "must be a standard resource for quota"), ({"pods": "-1"}, "greater than or equal")],
 )
-def test_a_quota_of_what_nobody_counts_is_refused(service: Service, hard: Json, word: str) -> None:
+def test_a_quota_of_uncounted_objects_is_refused(service: Service, hard: Json, word: str) -> None:
     with pytest.raises(StatusError, match=word):
         service.create(RESOURCE_QUOTAS, "", quota(hard=hard))
 
@@ -212,9 +212,7 @@ def test_a_job_has_its_pods_when_the_quota_grows_or_goes(
     wait_for(lambda: there(service) == ["large"] * 4 and not controllers.refused)
 
 
-def test_of_what_is_made_of_jobs_all_pods_are_counted(
-    controllers: WorkloadControllers, service: Service
-) -> None:
+def test_all_pods_of_made_jobs_are_counted(controllers: WorkloadControllers, service: Service) -> None:
     service.create(RESOURCE_QUOTAS, "", quota(hard={"pods": "2"}))
     spec = job("a", namespace="default", parallelism=1, completions=1, cpu="1")["spec"]
     replicated = [{"name": "workers", "replicas": 4, "template": {"spec": spec}}]

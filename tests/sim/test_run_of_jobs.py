@@ -175,7 +175,9 @@ def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embe
     assert not gang.pods
 
 
-def test_a_job_whose_pods_a_quota_refuses_makes_room_and_the_cluster_comes_to_rest(cluster: Embedded) -> None:
+def test_a_job_whose_pods_a_quota_refuses_frees_its_capacity_and_the_cluster_comes_to_rest(
+    cluster: Embedded,
+) -> None:
     """It is refused again and again, until the quota or what counts for it changes."""
     quota = {"metadata": {"name": "two", "namespace": "default"}, "spec": {"hard": {"pods": "2"}}}
     cluster.service.create(RESOURCE_QUOTAS, "", quota)

@@ -144,7 +144,7 @@ def test_the_nominated_node_first_and_alone(
     assert extender.calls == [("filter", "a", ["n2"]), ("bind", "a", "n2")]
 
 
-def test_if_that_is_refused_all_nodes_follow_and_the_nomination_is_taken_back(
+def test_a_refused_nominated_node_is_followed_by_all_nodes_and_the_nomination_is_removed(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     nodes(service, 2)
@@ -171,7 +171,7 @@ def test_a_refused_pod_is_asked_about_once_more_and_then_rests(
     )
 
 
-def test_what_happens_to_assigned_pods_and_nodes_wakes_the_refused(
+def test_changes_of_assigned_pods_and_nodes_requeue_refused_pods(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     nodes(service, 1)
@@ -216,7 +216,7 @@ def test_without_a_fitting_node_the_extender_is_not_called(
     )
 
 
-def test_held_pods_keep_their_room_and_the_loop_goes_on(
+def test_held_pods_keep_their_capacity_and_the_loop_goes_on(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     release = threading.Event()
@@ -236,7 +236,7 @@ def test_held_pods_keep_their_room_and_the_loop_goes_on(
     assert not node_of(service, "c")
 
 
-def test_a_failed_bind_frees_the_room_and_is_tried_again(
+def test_a_failed_bind_frees_the_capacity_and_is_retried(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     failures = iter([True])
@@ -282,7 +282,7 @@ def test_pods_of_the_default_scheduler_pass_the_extender_by(
     assert not node_of(service, "theirs", "default")
 
 
-def test_a_nomination_keeps_room_from_equals_but_not_from_betters(
+def test_a_nomination_reserves_capacity_against_equal_but_not_higher_priorities(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     nodes(service, 1, cpu="2")

@@ -53,7 +53,7 @@ def test_a_refused_pod_is_parked_until_an_event_concerns_it(queue: SchedulingQue
     assert popped(queue) is item
 
 
-def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
+def test_an_event_during_an_attempt_requeues_its_pod(queue: SchedulingQueue) -> None:
     queue.see(named("a"))
     item = popped(queue)
     queue.requeue()
@@ -61,7 +61,7 @@ def test_an_event_during_a_try_counts_for_it(queue: SchedulingQueue) -> None:
     assert popped(queue) is item
 
 
-def test_an_event_during_a_try_counts_for_the_pods_that_it_would_wake(queue: SchedulingQueue) -> None:
+def test_an_event_during_an_attempt_requeues_only_pods_that_it_concerns(queue: SchedulingQueue) -> None:
     """Count the event for all of them: the plugin that refuses a pod is known only when its try is over."""
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
@@ -121,7 +121,7 @@ def test_errors_are_forgotten_with_the_first_refusal(queue: SchedulingQueue, clo
     assert (item.errors, item.refusals) == (0, 1)
 
 
-def test_what_is_gone_is_not_tried(queue: SchedulingQueue) -> None:
+def test_a_deleted_pod_is_not_tried(queue: SchedulingQueue) -> None:
     queue.see(named("a"))
     queue.see(named("b"))
     queue.forget("a")

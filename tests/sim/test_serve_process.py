@@ -12,7 +12,7 @@ from extender.sim.embedded import ServeFailed, ServeProcess
 from tests.cli.desk import kubeconfig
 
 
-def test_of_one_that_is_never_ready_it_says_how_long_it_waited_and_what_to_do(
+def test_the_error_of_a_server_that_is_never_ready_names_the_wait_and_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look at the clock is 20 seconds after the last."""

@@ -149,7 +149,7 @@ def test_many_gangs_are_counted(service: Service) -> None:
 @pytest.mark.parametrize(
     ("width", "reason"), [(99, "NoRoom"), (100, "NoRoom"), (120, "NoRoom: cpu: 8 needed")]
 )
-def test_names_are_whole_where_the_codes_of_reasons_leave_room(
+def test_names_are_whole_where_the_codes_of_reasons_leave_space(
     service: Service, width: int, reason: str
 ) -> None:
     for number in range(40):
@@ -179,7 +179,7 @@ def test_commands_are_never_folded(width: int) -> None:
     assert max(line.cell_len for line in drawn) <= width
 
 
-def test_an_outcome_that_gangs_share_is_told_once(service: Service) -> None:
+def test_an_outcome_that_gangs_share_is_printed_once(service: Service) -> None:
     for name in ("a", "b", "c"):
         gang(service, name, 2, "Pending", ("NotEnoughMembers", "2 of 3 members exist"))
     gang(service, "d", 1, "Running", RUNS, on="n0")
@@ -220,7 +220,7 @@ def test_a_gang_with_a_fault_of_its_own_has_no_gang_ahead(service: Service) -> N
     assert transition.text.endswith("than the group needs to start (1 of 2 pods exist).")
 
 
-def test_only_those_are_ahead_whose_status_says_so(service: Service) -> None:
+def test_only_groups_with_capacity_are_shown_as_ahead(service: Service) -> None:
     """A group that came earlier and waits as well is not in the way."""
     gang(service, "earlier", 1, "Pending", ("NoRoom", ""))
     gang(service, "later", 1, "Pending", ("NoRoom", ""))
@@ -294,7 +294,7 @@ def test_pods_of_another_scheduler_are_no_members(service: Service) -> None:
     assert "Did you mean muster?" in text
 
 
-def test_where_no_queue_is_there_none_is_headed(service: Service) -> None:
+def test_a_summary_without_queues_has_no_heading_for_them(service: Service) -> None:
     alone = objects.pod("p", namespace="default", scheduler="default-scheduler")
     service.create(PODS, "", alone)
     text = summary(seen(service))
@@ -321,7 +321,7 @@ def test_members_that_a_running_gang_does_without(service: Service) -> None:
     assert not state.everything_started
 
 
-def test_pods_that_need_not_start_together_are_told_so(service: Service) -> None:
+def test_pods_that_need_not_start_together_say_so(service: Service) -> None:
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "plain", "uid": "u", "controller": True}
     gang(service, "podgroup-u", 2, "Running", WAITS, on="n0", min_member=1)
     owned = {"ownerReferences": [reference]}
@@ -414,7 +414,7 @@ def test_a_pipe_gets_plain_lines(state: ClusterState) -> None:
     assert text.count("train runs") == 1
 
 
-def test_a_screen_rewrites_what_changed_and_gives_the_cursor_back(state: ClusterState) -> None:
+def test_a_screen_rewrites_changed_lines_and_restores_the_cursor(state: ClusterState) -> None:
     stream = Terminal()
     screen = LiveView(stream)
     screen.begin(["head"])

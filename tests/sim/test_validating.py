@@ -66,13 +66,15 @@ VOLCANO_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
     (POD_GROUPS, group(minMember=-1), "spec.minMember in body should be greater than or equal to 0"),
     (POD_GROUPS, group(minMember="3"), 'spec.minMember in body must be of type integer: "string"'),
 )
-def test_what_is_not_allowed_is_named(path: str, body: Json, message: str, *, connection: Connection) -> None:
+def test_a_value_that_is_not_allowed_is_named(
+    path: str, body: Json, message: str, *, connection: Connection
+) -> None:
     with pytest.raises(Invalid) as refusal:
         create(connection, path, body)
     assert message in refusal.value.message
 
 
-def test_a_volcano_job_gets_its_defaults_and_keeps_what_it_was_made_with(connection: Connection) -> None:
+def test_a_volcano_job_gets_its_defaults_and_keeps_its_own_fields(connection: Connection) -> None:
     made = create(connection, VOLCANO_JOBS, volcano_job(plugins={"mpi": []}))["spec"]
     assert (made["tasks"], made["minAvailable"]) == ([{"name": "default0", "replicas": 2}], 2)
     assert {"schedulerName": "volcano", "maxRetry": 3}.items() <= made.items()
@@ -85,7 +87,7 @@ def test_a_volcano_job_gets_its_defaults_and_keeps_what_it_was_made_with(connect
         create(connection, VOLCANO_JOBS, {"metadata": {"name": "none"}})
 
 
-def test_all_that_is_wrong_is_said_at_once(connection: Connection) -> None:
+def test_all_faults_of_an_object_are_reported_at_once(connection: Connection) -> None:
     with pytest.raises(Invalid) as refusal:
         create(connection, PODS, pod("X", containers=[{}]))
     assert refusal.value.fields == (
@@ -95,7 +97,7 @@ def test_all_that_is_wrong_is_said_at_once(connection: Connection) -> None:
     )
 
 
-def test_what_cannot_be_read_is_a_bad_request(connection: Connection) -> None:
+def test_an_unreadable_body_is_a_bad_request(connection: Connection) -> None:
     for body, message in (
         (pod(containers="main"), "cannot unmarshal string into Go struct field PodSpec.spec.containers"),
         (pod(cpu="2x"), "quantities must match the regular expression"),
@@ -127,7 +129,7 @@ def test_unknown_fields_are_dropped_or_refused_strictly(connection: Connection) 
     }
 
 
-def test_changes_are_judged_too(connection: Connection) -> None:
+def test_changes_are_reviewed_too(connection: Connection) -> None:
     create(connection, QUEUES, objects.queue("q"))
     for path, change in (
         (f"{QUEUES}/q", {"spec": {"weight": 0}}),
@@ -139,12 +141,12 @@ def test_changes_are_judged_too(connection: Connection) -> None:
     assert get(connection, f"{QUEUES}/q")["spec"]["weight"] == 1
 
 
-def test_objects_from_files_are_judged_too(service: Service) -> None:
+def test_objects_from_files_are_reviewed_too(service: Service) -> None:
     with pytest.raises(StatusError, match="a lowercase RFC 1123 subdomain"):
         service.create(PODS_KIND, "", pod("x_y"))
 
 
-def test_labels_of_any_name_are_judged_by_one_schema() -> None:
+def test_labels_of_any_name_are_validated_by_one_schema() -> None:
     """It would keep one for each label that it has ever seen."""
     labels = schema_of(PODS_KIND).field("metadata").field("labels")
     assert labels.field("a") is labels.field("b")

@@ -65,13 +65,13 @@ def test_a_watch_goes_on_from_a_version(connection: Connection) -> None:
     assert seen == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
 
 
-def test_without_a_version_it_begins_with_what_is_there(connection: Connection) -> None:
+def test_a_watch_without_a_version_begins_with_existing_objects(connection: Connection) -> None:
     for name in ("a", "b"):
         create(connection, PODS, pod(name))
     assert events(connection, "0", 2) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-def test_what_begins_or_ceases_to_match_comes_or_goes(connection: Connection) -> None:
+def test_objects_that_begin_or_cease_to_match_are_added_or_deleted(connection: Connection) -> None:
     version = get(connection, PODS)["metadata"]["resourceVersion"]
     create(connection, PODS, pod("a"))
     for value in ("yes", "no"):
@@ -115,7 +115,7 @@ def test_a_reflector_keeps_in_step(connection: Connection) -> None:
         assert reflector.relists == 0
 
 
-def test_a_reflector_sees_only_what_it_selects(connection: Connection) -> None:
+def test_a_reflector_reads_only_objects_that_match_its_selector(connection: Connection) -> None:
     with reflecting(connection, label_selector="mine") as (reflector, sink):
         wait_for(lambda: reflector.synced)
         create(connection, PODS, pod("theirs"))
@@ -135,7 +135,7 @@ def test_a_reflector_lists_again_when_its_version_is_gone(connection: Connection
 
 
 @pytest.mark.parametrize("path", [PODS, "/api/v1/pods"])
-def test_namespaces_bound_what_is_seen(connection: Connection, path: str) -> None:
+def test_the_namespaces_of_a_viewer_bound_its_page(connection: Connection, path: str) -> None:
     create(connection, "/api/v1/namespaces", {"metadata": {"name": "other"}})
     create(connection, PODS, pod("here"))
     create(connection, "/api/v1/namespaces/other/pods", {**pod(), "metadata": {"name": "there"}})

@@ -88,7 +88,7 @@ JOB, OWNER_KINDS = "batch/v1 Job", {
 
 
 @each_of(*OWNER_KINDS)
-def test_pods_are_owned_by_what_makes_them(name: str) -> None:
+def test_pods_are_owned_by_their_controllers(name: str) -> None:
     owners = [owner_of(pod) for pod in pods_of(created(FOLDER / f"{name}.yaml")[0])]
     assert {f"{owner['apiVersion']} {owner['kind']}" for owner in owners} == OWNER_KINDS[name]
     assert all(owner["uid"] for owner in owners)
@@ -231,7 +231,7 @@ def test_how_long_pods_run_may_stand_on_the_workload(tmp_path: Path) -> None:
     assert pod["metadata"]["annotations"] == {"sim.kube-muster.io/run-seconds": "5"}
 
 
-def test_kinds_that_make_pods_say_of_what() -> None:
+def test_kinds_that_make_pods_name_them() -> None:
     """Each row leads to pods, over kinds that are in the table, too."""
     for kind in WORKLOADS.values():
         made: list[Any] = [offspring.made for offspring in kind.offspring]

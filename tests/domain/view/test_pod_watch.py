@@ -62,7 +62,7 @@ def pair() -> Pair:
     return Pair()
 
 
-def test_a_watch_that_was_superseded_says_nothing_of_what_the_client_has(pair: Pair) -> None:
+def test_a_superseded_watch_changes_nothing_about_what_the_client_has(pair: Pair) -> None:
     dead, alive = pair.watch_list(), pair.watch_list()
     pair.read(alive)
     pair.muster.ledger.release(pair.uid, N1)
@@ -73,7 +73,7 @@ def test_a_watch_that_was_superseded_says_nothing_of_what_the_client_has(pair: P
     assert pair.events(pair.muster.watch(version, version)) == [("ADDED", "n1")]
 
 
-def test_a_list_that_was_superseded_says_nothing_of_what_the_client_has(pair: Pair) -> None:
+def test_a_superseded_list_changes_nothing_about_what_the_client_has(pair: Pair) -> None:
     dead = PodList(pair.muster.waiting, pair.muster.ledger, 0)
     pod = pair.api.alive["a"]
     assert dead.appearance(ListedPod(pod.facts, json.encode(pod))) is None
@@ -89,7 +89,7 @@ def test_a_list_that_was_superseded_says_nothing_of_what_the_client_has(pair: Pa
     assert pair.events(pair.muster.watch(version, version)) == [("DELETED", "")]
 
 
-def test_what_is_repeated_brings_no_bound_pod_back(pair: Pair) -> None:
+def test_a_repeated_event_does_not_show_a_bound_pod_as_pending(pair: Pair) -> None:
     """The ledger is behind, and takes the pod for one that waits."""
     first = pair.watch_list()
     pair.read(first)
@@ -122,7 +122,7 @@ def test_a_list_leaves_no_pod_out_that_the_scheduler_is_binding(pair: Pair) -> N
     assert [frame.nominated for frame in pair.muster.list(2, 2)] == ["n2"]
 
 
-def test_the_ledger_hears_when_the_scheduler_is_told_that_a_bound_pod_has_left(pair: Pair) -> None:
+def test_the_ledger_is_notified_when_the_scheduler_sees_a_bound_pod_leave(pair: Pair) -> None:
     """It has ended, or it is gone. What is there from the beginning says nothing of that."""
     pair.api.change("a", node="n3")
     watch = pair.watch_list()

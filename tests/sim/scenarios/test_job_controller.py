@@ -2,8 +2,8 @@
 
 from tests.e2e.test_job_controller import (
     _cluster,
+    test_a_deleted_pod_counts_as_failed,
     test_a_failed_pod_is_made_again_until_the_limit_is_reached,
-    test_a_pod_that_somebody_deletes_counts_as_failed,
     test_a_suspended_job_has_no_pods_and_one_that_is_resumed_makes_them,
     test_changed_parallelism_is_followed,
     test_each_index_succeeds_once,
@@ -13,8 +13,8 @@ from tests.e2e.test_job_controller import (
 
 __all__ = [
     "_cluster",
+    "test_a_deleted_pod_counts_as_failed",
     "test_a_failed_pod_is_made_again_until_the_limit_is_reached",
-    "test_a_pod_that_somebody_deletes_counts_as_failed",
     "test_a_suspended_job_has_no_pods_and_one_that_is_resumed_makes_them",
     "test_changed_parallelism_is_followed",
     "test_each_index_succeeds_once",
