@@ -1,4 +1,4 @@
-"""The command line, `muster`, also a plugin of kubectl. What is heavy is imported when a command needs it."""
+"""The command line, `muster`, also a plugin of kubectl. Commands import slow modules when they run."""
 
 from itertools import chain
 

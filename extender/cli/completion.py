@@ -46,7 +46,7 @@ def for_kubectl() -> None:
 
 
 def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[str]:
-    """`research`, or `create<TAB>Create a queue.`, then the directive."""
+    """Yield `research` or `create<TAB>Create a queue.`, then the directive."""
     from click.shell_completion import ShellComplete
 
     *complete, incomplete = arguments or [""]
@@ -81,7 +81,7 @@ def complete_group(context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def complete_job(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """NAME, or KIND/NAME, of a job that has a PodGroup."""
+    """Complete NAME or KIND/NAME of a job that has a PodGroup."""
     from extender.cli.kinds import job_of
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
@@ -92,7 +92,7 @@ def complete_job(context: click.Context, _: click.Parameter, incomplete: str) ->
 
 
 def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """NAME of a pod or job, podgroup/NAME, queue/NAME, or a workload of Kubernetes itself."""
+    """Complete NAME of a pod or job, podgroup/NAME, queue/NAME, or a workload of Kubernetes."""
     from click.shell_completion import CompletionItem
 
     from extender.cli.kinds import owner_kind
@@ -115,7 +115,7 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
 def complete_supposition(
     context: click.Context, _: click.Parameter, incomplete: str
 ) -> list["CompletionItem"]:
-    """Complete the field of a term, and behind it a queue, a node or a group."""
+    """Complete the field of a term, then its queue, node or group."""
     from extender.domain.explain.what_if import ALLOWED
     from extender.kube.resources import NODES, POD_GROUPS, QUEUES
 

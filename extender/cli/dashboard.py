@@ -64,7 +64,7 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
 
 @contextmanager
 def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], None]) -> Iterator[str]:
-    """Yield the address that lets one browser in; `renewed` gets the next one once it was used."""
+    """Yield the address that logs one browser in. `renewed` is called with the next address after that."""
     from extender.cli.live import LiveCluster
     from extender.cli.overview import ObservedSource
     from extender.dashboard.app import create_dashboard_app

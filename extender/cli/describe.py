@@ -205,7 +205,7 @@ def _selector(written: Json) -> str:
 
 
 def _usage(queue: ObservedQueue) -> Iterator[str]:
-    """Yield the usage of its own groups, and of the users and namespaces that have made them."""
+    """Yield the usage of the queue's own groups, and of the users and namespaces that created them."""
     if usage := queue.status.usage:
         yield f"the queue: {percent(usage.share)}"
         for kind, parts in (("user", usage.users or []), ("namespace", usage.namespaces or [])):
@@ -214,7 +214,7 @@ def _usage(queue: ObservedQueue) -> Iterator[str]:
 
 
 def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
-    """Yield the LocalQueues that lead into it."""
+    """Yield the LocalQueues of a queue."""
     keys = sorted(
         key for key, local_queue in evidence.local_queues.items() if local_queue.spec.queue == queue
     )
@@ -227,7 +227,7 @@ def _local_queues(evidence: Evidence, queue: str) -> Iterator[str]:
 
 
 def _groups(evidence: Evidence, queue: str) -> Iterator[str]:
-    """Yield a paragraph for each verdict that occurs."""
+    """Yield a paragraph for each verdict of the queue's groups."""
     found = evidence.groups_in(queue)
     for verdict, heading in _HEADINGS.items():
         own, lines = [group for group in found if group.verdict is verdict], []

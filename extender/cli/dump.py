@@ -1,7 +1,4 @@
-"""`muster dump` and `muster replay`: the state of a running Muster, read at its debug port.
-
-Decisions on it.
-"""
+"""`muster dump` and `muster replay`: the state of a running Muster, and decisions on it."""
 
 import gzip
 import http.client
@@ -97,7 +94,7 @@ def _fetched(address: Address) -> bytes:
 
 
 def _renamed(raw: bytes) -> bytes:
-    """Return the dump with new names, by a key that is then forgotten."""
+    """Return the dump with pseudonyms, made with a key that is not kept."""
     from secrets import token_bytes
 
     from extender import __version__
@@ -154,7 +151,7 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
 
 @contextmanager
 def _deciding_on(file: Path) -> Iterator[None]:
-    """Turn errors of a decision into a message: a dump that was edited may contradict itself."""
+    """Turn errors of a decision into a message: an edited dump may contradict itself."""
     try:
         yield
     except click.ClickException:

@@ -28,7 +28,7 @@ class Installation:
         self.minor = 0  # of Kubernetes 1.x
 
     def ours(self, resource: Resource, namespace: str = "") -> list[Json]:
-        """Return all objects of a kind that the manifests made; none if the cluster does not serve it."""
+        """Return the objects of a kind that the manifests made; none if the cluster does not serve it."""
         return self.all_of(resource, Json, OURS, namespace)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
@@ -60,7 +60,7 @@ class Installation:
         return bool(self.place.editor.review(ACCESS_REVIEWS.path(), review)["status"].get("allowed"))
 
     def versions_of(self, resource: Resource) -> list[str]:
-        """Return the versions, as apiVersion says them, in which the cluster serves a kind."""
+        """Return the values of apiVersion under which the cluster serves a kind."""
         try:
             group = msgspec.json.decode(self.raw(f"/apis/{resource.group}"))
         except NotFound:
@@ -75,7 +75,7 @@ class Installation:
 
     @cached_property
     def workloads(self) -> list["Serving"]:
-        """Deployments, and DaemonSets next to the cluster's own scheduler. Lists do not say the kind."""
+        """Return Deployments, and DaemonSets next to the cluster's scheduler. Lists omit the kind."""
         found = [
             Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
@@ -94,7 +94,7 @@ class Installation:
 
     @property
     def first(self) -> "Serving":
-        """The first workload; one that sets nothing where there is none."""
+        """Return the first workload; if there is none, a workload without settings."""
         return self.workloads[0] if self.workloads else Serving({}, {})
 
 
@@ -110,12 +110,12 @@ class Serving(NamedTuple):
 
     @property
     def container(self) -> Json:
-        """The container that runs `muster serve`; empty where there is none."""
+        """Return the container that runs `muster serve`; empty if there is none."""
         every = [*self.spec.get("initContainers", ()), *self.spec.get("containers", ())]
         return next((container for container in every if container["name"] == "muster"), {})
 
     def setting(self, field: str) -> str:
-        """Return a setting of `muster serve` as the container has it: by flag, by variable, or by default."""
+        """Return a setting of the container's `muster serve`: its flag, its variable, or the default."""
         return self.settings(field)[0]
 
     def settings(self, field: str) -> list[str]:
@@ -129,11 +129,11 @@ class Serving(NamedTuple):
         return given or (default if isinstance(default, list) else [default])
 
     def secret_at(self, folder: str) -> str:
-        """Return the name of the Secret that Muster has in this folder; empty where there is none."""
+        """Return the name of the Secret that Muster mounts at this folder; empty if there is none."""
         return at(self.volume_at(self.container, folder), "secret", "secretName") or ""
 
     def volume_at(self, container: Json, folder: str) -> Json:
-        """Return the volume that a container has in this folder; empty where there is none."""
+        """Return the volume that a container mounts at this folder; empty if there is none."""
         mounts = container.get("volumeMounts", ())
         volumes = {mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == folder.rstrip("/")}
         return next((volume for volume in self.spec.get("volumes", ()) if volume["name"] in volumes), {})
@@ -144,7 +144,7 @@ def name_of(obj: Json) -> str:
 
 
 def at(obj: Any, *steps: str) -> Any:
-    """Return the value at a path of an object, None where there is none."""
+    """Return the value at a path of an object; None if there is none."""
     for step in steps:
         obj = obj.get(step) if isinstance(obj, dict) else None
     return obj

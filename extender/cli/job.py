@@ -1,4 +1,4 @@
-"""`muster job`: which jobs wait, start and run, all about one of them, and what keeps one back.
+"""`muster job`: lists and descriptions of jobs, and commands that hold, resume, stop and delete them.
 
 waits ──hold──► held ──resume──► waits           by annotations of its PodGroup
 runs ──stop──► suspended ──resume──► waits       by the job's own field for that, and our note on it, or by
@@ -119,8 +119,8 @@ def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
 def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
     """Return the document of a job.
 
-    `position` is null for a job that is not in line. `reason` is that of a job or of further pods that
-    wait. `letGo` is the time of its admission, null if it is pending.
+    `position` is null unless the job is pending. `reason` is that of the pending job or of its further pods.
+    `letGo` is the time of its admission, null if it is pending.
     """
     podgroup, refusal = job.podgroup, job.refusal
     queue = evidence.queue_of(podgroup) if podgroup else refusal.queue if refusal else ""

@@ -48,14 +48,14 @@ _FURTHER = "extender.cli.kinds.further"  # where a command keeps the kinds of it
 
 
 def table() -> Kinds:
-    """All kinds that the command that runs knows."""
+    """Return all kinds that the current command knows."""
     context = click.get_current_context(silent=True)
     further: tuple[WorkloadRow, ...] = context.meta.get(_FURTHER, ()) if context else ()
     return {**WORKLOADS, **{row.key: row for row in further}}
 
 
 def owner_kinds() -> tuple[OwnerKind, ...]:
-    """Each of an API group once, whatever its versions. `job/x` is the first of that name."""
+    """Return each kind of an API group once, for all versions. `job/x` is the first kind of that name."""
     return (*dict.fromkeys(_kind(row) for row in table().values() if row.group), *_OF_CLUSTERS)
 
 
@@ -68,7 +68,7 @@ def _kind(row: WorkloadRow) -> OwnerKind:
 
 
 def job_row(api_version: str, kind: str) -> WorkloadRow | None:
-    """Return the row of a job kind, of another version if need be; None for other kinds."""
+    """Return the row of a job kind, of another version if necessary; None for other kinds."""
     known, group = table(), api_version.rpartition("/")[0]
     similar = (row for row in known.values() if (row.group, row.kind) == (group, kind))
     row = known.get((api_version, kind)) or next(similar, None)
@@ -76,7 +76,7 @@ def job_row(api_version: str, kind: str) -> WorkloadRow | None:
 
 
 def job_of(controller: OwnerReference | None) -> OwnerReference | None:
-    """Return the owner that a group stands for if it is a job."""
+    """Return the owner of a group if it is a job."""
     return controller if controller and job_row(controller.api_version, controller.kind) else None
 
 
@@ -115,7 +115,7 @@ def own_kind(name: str) -> str:
 
 
 def config_option() -> click.Option:
-    """Read before the arguments, which may name such a kind."""
+    """Return the option of the configuration file. It is read before arguments, which may name its kinds."""
     return click.Option(
         ["--config"],
         type=click.Path(path_type=Path),

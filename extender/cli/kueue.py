@@ -22,14 +22,14 @@ Amounts = dict[str, str]
 
 
 class Migrated(NamedTuple):
-    """An object of Muster's, if there is one, and what is lost or different, a line each."""
+    """Object of Muster, if there is a counterpart, and a line for each lost or different field."""
 
     comments: list[str]
     object: Json | None = None
 
 
 def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
-    """Yield the new objects: flavors first, and each queue after those above it.
+    """Yield the new objects: flavors first, and each queue after its parent.
 
     Objects that are not Kueue's are skipped.
     """
@@ -107,7 +107,7 @@ class _QuotaTree:
         self._cohorts = {**named, **found["Cohort"]}  # one that only its children name has no object
 
     def provisioning(self, check: str) -> Json:
-        """Return how a queue with this admission check asks for nodes; empty for another check."""
+        """Return the provisioning of a queue with this admission check; empty for another check."""
         spec = (self._found["AdmissionCheck"].get(check) or {}).get("spec") or {}
         config = self._found["ProvisioningRequestConfig"].get(str(at(spec, ("parameters", "name"))))
         given = (config or {}).get("spec") or {}
@@ -155,7 +155,7 @@ class _QuotaTree:
             yield from self._specs_below(name, seen | {cohort})
 
     def _together(self, cohort: str) -> Json:
-        """Its own limits of flavors, and the quotas of all below it."""
+        """Return the limits of flavors of a cohort, and the quotas of all below it."""
         quotas: dict[str, list[Amounts]] = {}
         for spec in self._specs_below(cohort, frozenset()):
             for flavor in _flavors_of(spec):
@@ -247,7 +247,7 @@ def _parent(obj: Json) -> str:
 
 
 def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
-    """Kueue's default is to take nothing back, Muster's is to take back what is deserved."""
+    """Return the rules of preemption. By default, Kueue reclaims nothing, Muster the deserved share."""
     given = spec.get("preemption") or {}
     within = given.get("withinClusterQueue", "Never")
     comments = []
@@ -307,7 +307,7 @@ def _nominal(obj: Json, pods: bool = False) -> Amounts:
 
 
 def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
-    """In the unit that all amounts of a resource have, if there is one."""
+    """Return the sum by resource, in the unit of the amounts if they have the same one."""
     lists: defaultdict[str, list[str]] = defaultdict(list)
     for part in amounts:
         for name, amount in part.items():

@@ -1,4 +1,4 @@
-"""Live cluster as decisions see it, by objects of the API server alone, read with their reader's rights.
+"""Snapshot of the live cluster, made of objects of the API server, with the rights of the command's user.
 
 It decides as a Muster would that has just read them; on a clock that is put forward, also what comes once
 running pods end. Nothing is written. The memory of a running Muster is missing: the run times of ended
@@ -66,7 +66,7 @@ class Played(NamedTuple):
 
 
 class LiveCluster:
-    """`notes`: what could not be read, and what that may change. `begun`: when, in seconds since 1970."""
+    """`notes`: unreadable parts, and their effect. `begun`: time of the snapshot, in seconds since 1970."""
 
     def __init__(self, place: ClusterAccess) -> None:
         self._place, self.notes = place, list[str]()
@@ -93,7 +93,7 @@ class LiveCluster:
     # ---- forward in time
 
     def play(self, wanted: Set[GroupKey]) -> Played:
-        """Put the clock forward until all `wanted` groups have started, or nothing changes by itself."""
+        """Advance the clock until all `wanted` groups have started, or no pending event is left."""
         snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
         future = Future(snapshot, RunTimes(snapshot).after)
         for _ in range(_MOST_CYCLES):
@@ -124,7 +124,7 @@ class LiveCluster:
             return Configuration()
 
     def _read(self) -> None:
-        """Pods last: whether they are ours, and in which queue, depends on all the rest."""
+        """Read pods last: their scheduler and their queue depend on all other objects."""
         intake = self.ledger.intake
         with suppress(Forbidden):
             api = ApiClient(self._place.connection)

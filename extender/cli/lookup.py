@@ -1,4 +1,4 @@
-"""Fetching what a command was asked for, in the order of names, and the names of rights."""
+"""Fetching the objects that a command names, in that order, and names of missing rights."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -62,7 +62,7 @@ def group_named(reader: Reader, namespace: str, name: str) -> ObservedGroup:
 
 
 def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> str:
-    """`; there are: batch, default`, the likeliest first; nothing where they cannot be listed."""
+    """Return `; there are: batch, default`, the most similar first; empty if they cannot be listed."""
     try:
         found = reader.list(resource, namespace, ListedObject)
     except ApiError:
@@ -77,7 +77,7 @@ def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> s
 
 @contextmanager
 def _rights(resource: Resource, namespace: str) -> Iterator[None]:
-    """Says which right is missing where that is not one of a namespace."""
+    """Name a missing right in an error if it is not the right of a namespace."""
     try:
         yield
     except Forbidden as fault:

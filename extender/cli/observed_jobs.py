@@ -50,7 +50,7 @@ class ObservedJob(NamedTuple):
 
     Attributes:
         obj: The job; None where it may not be read.
-        refusal: Why pods that wait have no PodGroup.
+        refusal: The reason why pending pods have no PodGroup.
     """
 
     row: WorkloadRow
@@ -84,22 +84,22 @@ class ObservedJob(NamedTuple):
 
     @property
     def was_let_go(self) -> str:
-        """The time when Muster unsuspended it; empty if it has not."""
+        """Return the time when Muster unsuspended the job; empty if it has not."""
         return (self.meta.annotations or {}).get(STARTED, "")
 
     @property
     def partial_start(self) -> PartialStart | None:
-        """The numbers of pods of a job that started with fewer than it asks for."""
+        """Return the numbers of pods of a partial start."""
         return partial_start(self.row, self.obj) if self.obj is not None else None
 
     @property
     def start_timeouts(self) -> str:
-        """The number of its start timeouts in a row; empty for none."""
+        """Return the number of consecutive start timeouts; empty for none."""
         return ((self.podgroup and self.podgroup.metadata.annotations) or {}).get(START_TIMEOUTS, "")
 
     @property
     def state(self) -> str:
-        """A verdict, Held or Suspended."""
+        """Return a verdict, Held or Suspended."""
         verdict = self.podgroup.verdict if self.podgroup else Verdict.UNKNOWN
         if self.obj is None:
             return verdict if verdict in (Verdict.ENDED, Verdict.RUNNING) else self._place_in_line
@@ -140,7 +140,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The reason why it waits; empty if it does not."""
+        """Return the reason why the job waits; empty if it does not."""
         return about.reason if (about := self.podgroup or self.refusal) else ""
 
     @property
@@ -149,12 +149,12 @@ class ObservedJob(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Return the place in line, from 1; 0 for a job that is not in line."""
+        """Return the position in the queue, from 1; 0 for a job that is not pending."""
         return self.podgroup.waiting.position if self.podgroup and self.state == Verdict.WAITING else 0
 
     @property
     def pods(self) -> int:
-        """The number of pods that it makes at once."""
+        """Return the number of pods that the job makes at once."""
         needed = self.podgroup.spec.min_member if self.podgroup else 0
         if self.obj is None or not is_whole(self.row, self.obj):
             return needed
@@ -169,7 +169,7 @@ class ObservedJob(NamedTuple):
         return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
 
     def suspending(self, value: bool) -> Json:
-        """Return the patch that suspends or unsuspends it, where it has a field for that."""
+        """Return the patch that suspends or unsuspends the job, if it has a field for that."""
         patch: Any = value
         for name in reversed(self.row.suspend):
             patch = {name: patch}
@@ -226,7 +226,7 @@ def _podgroups(
 
 
 def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
-    """Return why the queue of a job's pods takes nothing in, if that keeps them waiting."""
+    """Return why the queue of a job's pods accepts no groups, if that is why they wait."""
     record = job.record()
     if record is None or record.suspended or not record.ours or not record.pods or record.named_group:
         return None
@@ -275,7 +275,7 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
 
 
 def find_job(evidence: Evidence, target: Target) -> ObservedJob:
-    """Return the job of the kind that is named, or of any. No such job, or several, ends the command."""
+    """Return the job of the named kind, or of any kind. No such job, or several, end the command."""
     kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
     found = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(found) > 1:

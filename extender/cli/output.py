@@ -55,7 +55,7 @@ def output_flag(formats: Sequence[str], default: str) -> Callable[[F], F]:
 
 
 def checked(kind: Kind) -> Callable[..., Any]:
-    """Return the callback of a flag that reads its text by `kind`; an absent flag stays absent."""
+    """Return the callback of a flag that parses its text by `kind`; an absent flag stays absent."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
         try:
@@ -67,7 +67,7 @@ def checked(kind: Kind) -> Callable[..., Any]:
 
 
 class WholeNumber(click.IntRange):
-    """Says of what it refuses what is allowed, as `checked` does."""
+    """Whole number of a flag, with errors as those of `checked`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -78,7 +78,7 @@ class WholeNumber(click.IntRange):
 
 
 def echo(text: str) -> None:
-    """Without what a terminal would obey, but for colours: names and messages are written by others."""
+    """Print a text without control characters, except for colours: other users write names and messages."""
     click.echo(_CONTROL.sub("", text), color=False if os.environ.get("NO_COLOR") else None)
 
 
@@ -113,7 +113,7 @@ def show_document(document: Any, form: str) -> None:
 def table(
     kind: str, namespace: str, head: Sequence[str], rows: Sequence[Sequence[object]], shown: int
 ) -> list[str]:
-    """Return the lines of a table of the first `shown` columns; none, and a word on stderr, without rows.
+    """Return the lines of a table of the first `shown` columns. Without rows, print a message on stderr.
 
     A column NAMESPACE, the first, is left out where all rows are of one `namespace`.
     """
@@ -158,14 +158,14 @@ def show_done(name: str, done: str, dry_run: str = "none", kind: str = "queue.sc
 
 
 def fields(rows: Iterable[tuple[str, object]]) -> str:
-    """`Weight:  2`, the values below each other."""
+    """Return lines such as `Weight:  2`, with aligned values."""
     written = [(f"{title}:", on_one_line(value)) for title, value in rows]
     widest = max(len(title) for title, _ in written)
     return "\n".join(f"{title:<{widest}}  {value}" for title, value in written)
 
 
 def section(heading: str, lines: Sequence[str], indent: str = "  ") -> str:
-    """Lines under a heading; nothing where there are no lines."""
+    """Return lines under a heading; empty without lines."""
     return (
         "\n".join([click.style(heading, dim=True), *(f"{indent}{line}" for line in lines)]) if lines else ""
     )
@@ -178,7 +178,7 @@ def width() -> int:
 
 
 def folded(text: str, indent: str = "", hanging: str = "") -> str:
-    """`text` in lines that fit; those after the first stand further in by `hanging`."""
+    """Return `text` in lines that fit. Lines after the first are indented by `hanging`."""
     return textwrap.fill(
         text,
         width(),
@@ -195,7 +195,7 @@ NOTHING = "-"
 
 
 def number(name: str, quantity: Quantity | None) -> int:
-    """Return the number behind a quantity; 0 for an invalid one."""
+    """Return the number of a quantity; 0 for an invalid one."""
     try:
         return offered({name: quantity or 0}).get(name, 0)
     except BadQuantity:
@@ -208,7 +208,7 @@ def amount(name: str, quantity: Quantity | None) -> str:
 
 
 def amounts(quantities: Mapping[str, Quantity] | None) -> str:
-    """`cpu 4, memory 8Gi`, without what is 0; every pod is one of `pods`, which says little."""
+    """Return `cpu 4, memory 8Gi`, without zeros and without the resource `pods`."""
     known = sorted((name, quantity) for name, quantity in (quantities or {}).items() if name != PODS)
     shown = [f"{name} {amount(name, quantity)}" for name, quantity in known if number(name, quantity)]
     return ", ".join(shown) or NOTHING
@@ -238,7 +238,7 @@ def outlook(estimate: Estimate | None) -> str:
 
 
 def interval(estimate: Estimate | None) -> str:
-    """From now: `12m-20m`, or `unknown`; `-` where nothing is worked out."""
+    """Return the interval from now: `12m-20m`, or `unknown`; `-` without an estimate."""
     if estimate is None:
         return NOTHING
     instants = estimate.at_p50, estimate.at_p90

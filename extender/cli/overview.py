@@ -276,7 +276,7 @@ class ObservedSource:
         )
 
     def _silence(self, now: float) -> str:
-        """Return the last renewal of Muster's Lease; empty while it is renewed, or may not be read."""
+        """Return the last renewal of Muster's Lease if it is late; empty if it is not, or may not be read."""
         site = Installation(self._place._replace(namespace=""))
         with suppress(ApiError):
             for serving in site.workloads:
@@ -314,7 +314,7 @@ class ObservedSource:
         )
 
     def _shortfall(self, group: GroupSummary) -> Sequence[ShortfallSummary]:
-        """Return its requests and the free capacity of all schedulable nodes; only Muster knows which fit."""
+        """Return the requests of a group and the free capacity of all schedulable nodes, suitable or not."""
         free: defaultdict[str, float] = defaultdict(float)
         nodes = [node for node in self.overview().nodes if node.taken]
         for node in nodes:

@@ -1,4 +1,4 @@
-"""`muster podgroup`: the groups, and all about one of them. `muster hold` and `resume` keep groups back."""
+"""`muster podgroup`: lists and descriptions of groups. `muster hold` and `muster resume` change them."""
 
 import copy
 from typing import TYPE_CHECKING, Any

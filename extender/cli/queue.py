@@ -1,6 +1,6 @@
 """`muster queue`: the queues, their allocations and shares, and changes of them.
 
-vcctl's long flags (--name, --weight, --state, --action) work beside kubectl's conventions.
+vcctl's long flags (--name, --weight, --state, --action) work as well as kubectl's conventions.
 """
 
 import copy
@@ -104,7 +104,7 @@ def _row(queue: "ObservedQueue") -> tuple[object, ...]:
 
 
 def _borrowed(status: QueueStatus) -> str:
-    """In all, and of each flavor: `cpu 4; h100: nvidia.com/gpu 8`."""
+    """Return the borrowed amounts, also by flavor: `cpu 4; h100: nvidia.com/gpu 8`."""
     flavors = [f"{each.name}: {out.amounts(each.borrowed)}" for each in status.flavors or () if each.borrowed]
     return "; ".join([*([out.amounts(status.borrowed)] if status.borrowed else []), *flavors]) or out.NOTHING
 
@@ -162,7 +162,7 @@ def _change_states(
 
 
 def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
-    """Return `closing`, with what is left in the queue, until its status says Closed."""
+    """Return `closing`, with the remaining groups, until the status of the queue is Closed."""
     from extender.cli.lookup import fetch
     from extender.cli.queue_removal import in_it
     from extender.domain.explain.observed import ObservedQueue

@@ -1,4 +1,4 @@
-"""Waiting until a queue is as it was asked to be, and the steps of taking one away; progress is on stderr."""
+"""Waiting for the state of a queue, and the steps of deleting one. Progress is printed on stderr."""
 
 import time
 from collections.abc import Callable
@@ -34,7 +34,7 @@ pause: Callable[[float], Any] = time.sleep
 
 
 def until(look: Callable[[], T | None], timeout: Timeout, left: Callable[[], str]) -> T:
-    """Return the first result of `look`; at the timeout, end the command with what is `left`."""
+    """Return the first result of `look`. At the timeout, end the command and name what is `left`."""
     deadline = clock() + timeout.seconds
     with working("waiting"):
         while (found := look()) is None:
@@ -45,7 +45,7 @@ def until(look: Callable[[], T | None], timeout: Timeout, left: Callable[[], str
 
 
 class WatchedQueue:
-    """One queue, looked at again and again; each change of what is left in it is a line."""
+    """Queue that is read again and again. Each change of its contents is a line on stderr."""
 
     def __init__(self, place: ClusterAccess, name: str) -> None:
         self._place = place
@@ -70,7 +70,7 @@ class WatchedQueue:
         return until(lambda: self.state(*wanted), timeout, self.left)
 
     def left(self) -> str:
-        """Return the contents of the queue, by name where that may be read."""
+        """Return the contents of the queue, with names if they may be read."""
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{group.key}" for group in Evidence(self._place, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
@@ -95,7 +95,7 @@ def in_it(queue: ObservedQueue) -> str:
 
 
 def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
-    """Return the waiting pods that name a queue and are in no PodGroup; nothing else counts them there."""
+    """Return the pending pods that name a queue and are in no PodGroup. The status does not count them."""
     evidence = Evidence(place, "")
     groups = {group.key for group in evidence.groups}
     return [
@@ -108,7 +108,7 @@ def pods_outside(place: ClusterAccess, queue: str) -> list[str]:
 
 
 class RemovedObject(NamedTuple):
-    """Object that goes with a queue; its `kind` is written as by kubectl."""
+    """Object that is deleted with a queue. `kind`: as kubectl writes it."""
 
     resource: Resource
     kind: str

@@ -1,6 +1,6 @@
 """`muster queue create` and `update`: the flags of a queue, and the spec that they make.
 
-Only faults that one value shows alone are found here; the rest is for the API server and Muster's admission.
+Only faults of single values are found here. The API server and Muster's admission find others.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def several_names(required: bool = True) -> Callable[[F], F]:
 
 
 def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[..., Any]:
-    """`cpu=8,memory=16Gi` as a mapping; `cpu-` takes cpu away."""
+    """Return the callback that reads `cpu=8,memory=16Gi` as a mapping; `cpu-` removes cpu."""
     return checked(Kind(f"{allowed}; NAME- takes one away", lambda text: dict(map(read, text.split(",")))))
 
 
@@ -122,7 +122,7 @@ def _listed_from(allowed: Sequence[str]) -> Kind:
 
 
 def _kind_of(schema: Json) -> Json:
-    """Return what click.option needs for a field, by its schema in the CRD."""
+    """Return the arguments of click.option for a field, by its schema in the CRD."""
     match schema:
         case {"enum": allowed}:
             return {"type": click.Choice([value for value in allowed if value])}
@@ -168,7 +168,7 @@ class _Flag(NamedTuple):
 
 
 def _preemption(name: str, help: str, field: str = "") -> _Flag:
-    """For a field of spec.preemption."""
+    """Return the flag of a field of spec.preemption."""
     flag = _Flag(f"--preemption-{name}", help)
     return flag._replace(place=f"preemption.{field or _Flag(f'--{name}', help).path[0]}")
 
@@ -229,7 +229,7 @@ _FLAGS = (
 
 
 class SpecCommand(click.Command):
-    """A command with the flags of a queue's spec; what each takes is read of the CRD when it is needed."""
+    """Command with the flags of a queue's spec. Their types are read from the CRD when needed."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         *own, help_option = super().get_params(ctx)
@@ -250,7 +250,7 @@ def _spec_schema() -> Json:
 
 
 def taken(options: Json) -> Json:
-    """Take the flags of a spec out of `options`, and return the spec. A null takes a field away.
+    """Remove the flags of a spec from `options`, and return the spec. A null removes a field.
 
     Amounts and counts join those of flags for the same field.
     """
@@ -267,7 +267,7 @@ def taken(options: Json) -> Json:
 
 
 class Timeout(NamedTuple):
-    """In seconds, 0 for no limit, and as it was written."""
+    """Timeout in seconds, 0 for no limit, and its text."""
 
     seconds: float
     written: str
@@ -355,7 +355,7 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
 
 
 def _see_to_parent(place: ClusterAccess, spec: Json) -> None:
-    """Warns of one that is not there. The queue is written already: what cannot be read is no error."""
+    """Warn of a missing parent. The queue is written already, so an unreadable parent is no error."""
     from extender.cli.lookup import fetch
     from extender.kube.errors import ApiError, NotFound
     from extender.kube.resources import QUEUES

@@ -1,4 +1,4 @@
-"""`muster report`: who waited how long, what was held, and what evictions cost."""
+"""`muster report`: waits, usage, and lost work of evictions."""
 
 import csv
 import io
@@ -114,7 +114,7 @@ def _table(found: "Report", wide: bool) -> str:
 
 
 def _cells(row: "ReportRow", is_of_queues: bool, wide: bool) -> dict[str, object]:
-    """Return the cells of a row, by the heads of their columns."""
+    """Return the cells of a row, by column."""
     waits = {"MEDIAN": row.wait_median, "P90": row.wait90, "LONGEST": row.wait_longest}
     of_queues = {"DESERVED": _hours(row.deserved_gpu_hours), "SHARE": percent(row.share)}
     cells = {
@@ -136,7 +136,7 @@ def _hours(hours: float | None) -> str:
 
 
 def _csv(found: "Report") -> str:
-    """One line for each name, with a head; durations in seconds, all numbers in full."""
+    """Return a heading, and a line for each name; durations in seconds, numbers unrounded."""
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
     lines.writerow([found.by, *_COLUMNS, "since", "until"])

@@ -177,7 +177,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
 def _present(
     cluster: "Embedded", found: list[Any], rerun: "Rerun", output: str | None, stays: bool, pace: str
 ) -> int:
-    """`pace`: a sentence on how fast pods run."""
+    """Show the run. `pace`: a sentence on how fast pods run."""
     views = import_module("extender.sim.show.frames")
     view = views.View() if output else views.view_for(sys.stdout)
     session = import_module("extender.sim.embedded").Session(cluster, view, stays)
@@ -218,7 +218,7 @@ def _present(
 
 @contextmanager
 def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
-    """Its address, which lets one browser in, is a line of the head; after that, another."""
+    """Serve the dashboard. The head shows the address that logs one browser in, then the next one."""
     access, served = import_module("extender.cli.access"), import_module("extender.cli.dashboard").served
     listener = import_module("extender.web.listen").listen("--listen", Address("127.0.0.1", 0))
 
@@ -233,7 +233,7 @@ def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Each signal that ends us does so once, as Ctrl-C does; during the clean-up further ones do nothing."""
+    """Treat the first terminating signal as Ctrl-C, and ignore further ones during the clean-up."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         for number in _ENDING:

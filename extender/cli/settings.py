@@ -31,7 +31,7 @@ _HEAD = {"apiVersion": API_VERSION, "kind": KIND}
 
 
 class GivenSetting(NamedTuple):
-    """A value as it was written, and where."""
+    """Text of a value, and its source."""
 
     where: str
     value: Any
@@ -125,8 +125,7 @@ def _serve(config: Path | None, **flags: Any) -> None:
 def loaded(module: str) -> ModuleType:
     """Load a module without garbage collection.
 
-    Modules make no garbage; looking for it would take an eighth of the loading time, and as much again
-    later.
+    Modules make no garbage; collections would take an eighth of the loading time, and as much again later.
     """
     gc.disable()
     made = import_module(module)

@@ -1,4 +1,4 @@
-"""`muster simulate`, policy in virtual time in a cluster of files; `muster plan`, starts in the real one."""
+"""`muster simulate`: policy in virtual time, on objects of files. `muster plan`: starts in the cluster."""
 
 import shutil
 import sys

@@ -101,7 +101,7 @@ def _group_of(live: LiveCluster, target: Target, found: Sequence[Explanation]) -
 
 
 def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
-    """Return the key of the group of an answer; empty for other objects, and for pods in no group."""
+    """Return the key of the group of an answer; empty for other objects and for pods without a group."""
     if answer.kind == "PodGroup" or answer.group:
         return GroupKey(f"{answer.namespace}/{answer.group or answer.name}")
     pod = live.ledger.pods.find(answer.namespace, answer.name) if answer.kind == "Pod" else None
@@ -124,7 +124,7 @@ def paragraphs(found: WhatIf) -> Iterator[str]:
 
 
 def _said(outlook: Outlook) -> Iterator[str]:
-    """Yield the outlook of a group that would wait, and the numbers."""
+    """Yield the expected start and the numbers of a group that would wait."""
     if outlook.verdict is Verdict.WAITING:
         yield folded(sentence(outlook.reason), _INDENT)
         yield folded(outlook.message, _INDENT)
@@ -142,7 +142,7 @@ class PlannedStart(Wire, frozen=True):
     Attributes:
         after: Seconds until the start.
         method: A Method.
-        paid_by: Pods and groups that give up capacity for it, as people name them.
+        paid_by: Evicted groups and pods, by the names that users know.
     """
 
     name: str
@@ -172,7 +172,7 @@ _Name = tuple[ResourceKind | None, str, str]  # kind, namespace, name
 
 
 def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
-    """Return whether each of them would start at some time, as far as is known."""
+    """Show the plan. Return whether all objects would start at some time, as far as is known."""
     try:
         manifests = load(files, create_namespaces=True)
         with opened(flags) as place:
@@ -202,7 +202,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
 def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
     """Return the manifests with the objects in the cluster that they refer to. Raises InvalidManifests.
 
-    Those are namespaces, priority classes, and all that leads into queues.
+    Those are namespaces, priority classes, queues, LocalQueues and quotas.
     """
     there = [
         Manifest(kind, _outline(obj, kind), "the cluster")
@@ -245,7 +245,7 @@ def _outline(obj: Json, kind: ResourceKind) -> Json:
 
 
 def _placed(manifest: Manifest, namespace: str) -> Json:
-    """In the namespace of the command, where it names none and is of a kind that has one."""
+    """Return the object in the namespace of the command, if it needs a namespace and names none."""
     obj, meta = manifest.object, manifest.object["metadata"]
     if meta.get("namespace") or (manifest.kind is not None and not manifest.kind.namespaced):
         return obj
@@ -253,7 +253,7 @@ def _placed(manifest: Manifest, namespace: str) -> Json:
 
 
 def _startable(place: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWorkload, list[PlannedStart]]:
-    """Without suspended jobs of kinds that Muster's account may not change, as far as that may be asked."""
+    """Return the workload, and the suspended jobs that Muster's account has no right to change."""
     evidence, refused = Evidence(place, place.namespace), list[PlannedStart]()
     rows = {kind: WORKLOADS[kind] for kind in dict.fromkeys(job.kind for job in made.jobs)}
     barred = {
@@ -272,7 +272,7 @@ def _startable(place: ClusterAccess, made: VirtualWorkload) -> tuple[VirtualWork
 
 
 def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict[GroupKey, str]:
-    """Return the new groups that are Muster's to start, each with its name for people.
+    """Return the new groups that Muster would start, each with the name that users know.
 
     Args:
         live: The cluster.
@@ -311,7 +311,7 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
 
 
 def _surround(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> None:
-    """All that is no group and no pod."""
+    """Add all new objects except groups and pods."""
     intake = live.ledger.intake
     for node in made.nodes:
         intake.set_node(node)

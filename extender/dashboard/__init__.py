@@ -1,1 +1,1 @@
-"""The dashboard: what people see of queues, groups and nodes in a browser."""
+"""The dashboard: queues, groups and nodes in a browser."""

@@ -1,4 +1,4 @@
-"""Actions of a viewer by a click: offered with the right, asked twice, and done with their own credentials.
+"""Actions of a viewer: offered with the right, confirmed, and executed with the viewer's own credentials.
 
 Groups are held, resumed and given a priority, queues opened, closed, held and resumed.
 """
@@ -65,7 +65,7 @@ def actions(source: Source) -> Blueprint:
 
 
 def _check_right(chosen: Chosen, viewer: Viewer) -> None:
-    """Check the viewer's right; the API server has the last word, and this saves the question.
+    """Check the viewer's right, before they are asked to confirm. The API server checks it again.
 
     Raises:
         HTTPException: The right is missing.
@@ -116,7 +116,7 @@ def _asked_twice(
 
 
 class Button(NamedTuple):
-    """`field`: the parameter that has to be typed, or nothing; `title` says what."""
+    """Button of an action. `field`: the parameter to type, if any; `title`: its label."""
 
     label: str
     url: str

@@ -1,6 +1,6 @@
 """Answers: made once for all viewers with the same rights, and again when their content has changed.
 
-A browser that has the answer already learns so by its ETag, which costs no making.
+A browser that has the current answer gets 304 by its ETag; the page is not made for that.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Screen:
-    """Screen of a page. `make` returns the content for the template; `state` is equal while its source is."""
+    """Content of a page. `make` returns the values for the template; `state` is equal while the source is."""
 
     title: str
     template: str
@@ -64,10 +64,10 @@ class Pace(Protocol):
     """Pace of a source: its version."""
 
     def is_current(self, version: str) -> bool:
-        """Return whether nothing newer exists, without making it."""
+        """Return whether the version is current, without making a newer one."""
 
     def again(self) -> float:
-        """Seconds until it is worth asking again."""
+        """Return the seconds until the next possible change."""
 
 
 class OpenPages:
@@ -148,7 +148,7 @@ class _Model(NamedTuple):
 
 
 class Answers:
-    """For all threads of the port."""
+    """Maker of pages and JSON, for all threads of the port."""
 
     def __init__(self, eyes: Eyes, clock: Callable[[], float], open_pages: OpenPages | None = None) -> None:
         self.eyes = eyes
@@ -247,7 +247,7 @@ def _model(screen: Screen) -> _Model:
 
 
 def _no_content(value: object) -> None:
-    """Functions say how something is shown, and not what."""
+    """Encode functions as nothing: they are form, not content."""
     if not callable(value):
         raise TypeError(f"{type(value).__name__} is not known to be shown")
 
@@ -263,8 +263,7 @@ def _hashed(key: Hashable) -> str:
 def with_asked(page: str, /, **changes: str | int) -> str:
     """Return a page with the parameters of this address, and changes; empty ones are left out.
 
-    They are no arguments of `url_for`, to which `endpoint` and `_scheme` say another page and another
-    site.
+    They are not passed to `url_for`, where `endpoint` and `_scheme` would lead to other pages and sites.
     """
     asked = {**request.args.to_dict(), **changes}
     query = urlencode({key: value for key, value in asked.items() if value != ""})

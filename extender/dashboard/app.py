@@ -1,7 +1,7 @@
 """Application of the dashboard: all pages by their addresses, and the same as JSON.
 
-The viewer is found out first, and every answer says what a browser may do with it. A refusal of the API
-server, or an unknown one, is shown as a page in words.
+Each request is authenticated first, and each answer has security headers. Refusals of
+the API server and internal errors are pages with a sentence.
 """
 
 import hmac
@@ -77,7 +77,7 @@ def pages(
     supposing: Supposing | None = None,
     open_pages: OpenPages | None = None,
 ) -> Blueprint:
-    """Without `history`, there is no page of it; without `supposing`, nobody is asked what if."""
+    """Return the pages. Without `history` or `supposing`, the pages of history or what-if do not exist."""
     made = Blueprint("pages", __name__)
     words.install(made, clock)
     answers = Answers(Eyes(source), clock, open_pages)
@@ -176,7 +176,7 @@ def create_dashboard_app(
 
 @lru_cache(_ADDRESSES)
 def _address(root: str, page: str, **parts: Any) -> str:
-    """`root`: that of the request, on which it depends."""
+    """Return the address of a page below `root`, the root of the request."""
     return url_for(page, **parts)
 
 
@@ -248,7 +248,7 @@ def limit_costs(
 
 
 def _reported(fault: HTTPException) -> Response:
-    """Return a page with the fault in words; an unknown viewer gets the page to log in, where it exists."""
+    """Return a page with a sentence about the fault. An unknown viewer gets the login page, if it exists."""
     if fault.response is not None or not fault.code or fault.code < 400:  # a redirect
         return make_response(fault.get_response())
     page = "login.html" if isinstance(fault, Unauthorized) else "error.html"

@@ -13,7 +13,7 @@ _FAR = 4  # times the largest other amount
 
 
 class Stretch(NamedTuple):
-    """A stretch of a bar; a mark has no width. In per cent."""
+    """Part of a bar, in per cent. A mark has no width."""
 
     kind: str
     start: float
@@ -60,7 +60,7 @@ def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: 
 
 
 def _parts(scale: float, **lengths: float) -> list[Stretch]:
-    """One behind the other."""
+    """Return the parts, one after the other."""
     parts, start = [], 0.0
     for kind, length in lengths.items():
         if length > 0:

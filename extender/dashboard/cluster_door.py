@@ -1,8 +1,8 @@
-"""Door of a dashboard in the cluster: a bearer token of a user whom the API server knows.
+"""Authentication for a dashboard in the cluster: a bearer token of a user that the API server knows.
 
-A proxy in front of Muster sends it with each request, or a page to log in sends it once, and then a cookie
-stands for it. Tokens are kept in memory only. A flood of false ones costs the API server a few reviews a
-second; viewers that were let in lately do not wait behind it.
+A proxy in front of Muster sends the token with each request. The login page sends it once, and a cookie
+replaces it. Tokens are kept in memory only. A flood of invalid tokens causes a few reviews a second; viewers
+that logged in lately do not wait for these.
 """
 
 import hashlib
@@ -94,7 +94,7 @@ class Tokens:
 
 
 class Sessions:
-    """Tokens by the name that a browser knows. The oldest go where there are too many."""
+    """Tokens by the name of their session. The oldest sessions end if there are too many."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: TTLCache[str, tuple[str, str]] = TTLCache(_SESSIONS, _SESSION, clock)
@@ -128,7 +128,7 @@ class TokenReviewer(Protocol):
 
 
 class ClusterDoor:
-    """`endpoint`: where viewers' own credentials are used."""
+    """Authentication by bearer tokens. `endpoint`: of requests with the viewers' credentials."""
 
     def __init__(
         self, review: TokenReviewer, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""Read model of a running Muster, made of the newest decisions and their snapshot, so that all lines agree.
+"""Read model of a running Muster, made of the newest decisions and their snapshot, so that all pages agree.
 
 Unchanged parts are not made again.
 """
@@ -61,7 +61,7 @@ _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimat
 
 
 class _Presence(NamedTuple):
-    """Requests of a group's members on their way to a node; empty where all are on it."""
+    """Requests of the members that are planned on a node; empty if all of them are bound."""
 
     pinned: dict[str, int]
     planned: dict[str, int]
@@ -158,7 +158,7 @@ class DecidedOverviews:
     def _grouped(
         self, snapshot: Snapshot, decisions: Decisions
     ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
-        """And those that came, changed or went. Of thousands, nearly all are as before."""
+        """Return the groups, and the keys of changed ones, of which there are few."""
         known, found, moved = self._groups, {}, list[GroupKey]()
         infos, lines = snapshot.groups, {name: it.waiting for name, it in decisions.queues.items()}
         for key in sorted(decisions.groups):
@@ -178,7 +178,7 @@ class DecidedOverviews:
     def details(
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
-        """`log`: what was decided on this group, the newest first. Who stands in its way is found out now."""
+        """Return details. `log`: decisions on this group, newest first. Blockers are computed now."""
         memory, made = carried_of(decisions), decisions.groups.get(key)
         info = memory.snapshot.groups.get(key) if memory else None
         if memory is None or made is None or info is None:
@@ -249,7 +249,7 @@ class DecidedSource:
         return self._decisions(), self._leads(), self._news()
 
     def sample(self, now: float) -> float | None:
-        """For the last hour, whoever looks. Returns seconds to the next one, if they are not the usual."""
+        """Record a sample for the last hour. Return the seconds to the next one; None: the usual ones."""
         if not (queues := self._decisions().queues):
             return 1.0  # nothing is decided yet
         self.hour.record({name: round(made.share, 3) for name, made in queues.items()}, now)
@@ -371,7 +371,7 @@ def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary
 
 
 def _course(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
-    """From its creation on, as far as that is known."""
+    """Yield the events of a group from its creation on, as far as known."""
     yield EventSummary(info.created, "Created", "it was created")
     for each in reversed(log):
         text = ": ".join(filter(None, (each.reason, each.detail))) or each.verdict
@@ -415,7 +415,7 @@ class _Nodes:
         return [self._known[name] for name in sorted(named)]
 
     def _changed(self, snapshot: Snapshot) -> set[str]:
-        """Nodes of which the amounts or what they are differs from last time."""
+        """Return the nodes whose amounts, labels or taints have changed."""
         table, rows, before = snapshot.nodes, (snapshot.capacity, snapshot.allocatable), self._rows
         was, self._table, self._rows = self._table, table, rows
         pools, self._pools = self._pools, snapshot.pools
@@ -434,7 +434,7 @@ class _Nodes:
         return names
 
     def _follow(self, snapshot: Snapshot, decisions: Decisions, moved: Sequence[GroupKey]) -> set[str]:
-        """Brings up to date which groups are where; the nodes of which that changes."""
+        """Update the groups of each node. Return the nodes whose groups changed."""
         changed: set[str] = set()
         for key in moved:
             info, made = snapshot.groups.get(key), decisions.groups.get(key)

@@ -1,4 +1,4 @@
-"""Page of history: waits, holdings, and costs of evictions.
+"""Page of history: waits, usage, and lost work of evictions.
 
 It covers a day, a week or a month, by queue, namespace or user.
 """
@@ -45,7 +45,7 @@ ROWS = (
 
 
 def sights_of(rights: Rights) -> list[By]:
-    """Return the sums that a viewer may see: those of users take the right to see all groups."""
+    """Return the groupings that a viewer may see. Sums by user need the right to list all groups."""
     all_groups = rights.namespaces is None
     allowed = {By.QUEUE: rights.queues, By.NAMESPACE: all_groups or rights.namespaces, By.USER: all_groups}
     return [by for by, granted in allowed.items() if granted]
@@ -127,7 +127,7 @@ class HistoryPage:
         return replace(sight.rights, namespaces=g.viewer.where("list", *PODGROUPS, known))
 
     def _report(self, sight: Sight, by: By, since: str) -> Report:
-        """Return the report of everything. One is made at a time: it may read a long file."""
+        """Return the report of all queues. One is made at a time: it may read a long file."""
         now = self._answers.clock()
 
         def make() -> Report:

@@ -1,4 +1,4 @@
-"""The pages of jobs: who waits, starts, runs and fails; and why one of them waits."""
+"""The pages of jobs: pending, starting, running and failed ones; and the page of one job with its reason."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -36,7 +36,7 @@ def _place(group: GroupSummary) -> int:
 
 
 def _in_line(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
-    """Return pending groups first, in the line of each queue, then starting ones.
+    """Return pending groups first, by position in their queue, then starting ones.
 
     `groups` are by name, and stay so otherwise.
     """
@@ -70,7 +70,7 @@ GROUPS = (
 
 
 class JobIndex:
-    """All groups that somebody sees, who waits first, and the same by namespace and by queue."""
+    """The visible groups, pending ones first, also by namespace and by queue."""
 
     def __init__(self, groups: Sequence[GroupSummary]) -> None:
         self.all = _in_line(groups)
@@ -92,13 +92,13 @@ def job_index(answers: Answers, sight: Sight) -> JobIndex:
 
 
 def _numbers(wait: WaitSummary) -> str:
-    """Return the detail without what is shown next to it."""
+    """Return the detail without the parts that the page shows next to it."""
     parts = wait.detail.split("; ")
     return "; ".join(it for it in parts if it != wait.remedy and not it.startswith("position "))
 
 
 class Happening(NamedTuple):
-    """An event, and how many like it came with it, of other pods mostly."""
+    """Event, and the number of equal ones at about the same time, mostly of other pods."""
 
     event: EventSummary
     more: int
@@ -118,7 +118,7 @@ def merged(timeline: Sequence[EventSummary]) -> list[Happening]:
 
 
 class JobPages:
-    """`more_buttons`: what a viewer is offered on the page of a job beside changes."""
+    """The pages of jobs. `more_buttons`: further buttons on the page of a job."""
 
     def __init__(
         self, answers: Answers, more_buttons: Callable[[Sight, GroupSummary], Sequence[Button]]

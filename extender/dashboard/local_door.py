@@ -1,6 +1,6 @@
-"""Door of a dashboard on one's own machine, with the rights of a kubeconfig, for the printed address, once.
+"""Authentication for a dashboard on the user's machine: a printed address, used once; a kubeconfig's rights.
 
-Then a cookie stands for it, and another address is made. Other users of the machine and pages of other sites
+A cookie replaces it then, and another address is made. Other users of the machine and pages of other sites
 have neither. All pages are below an unguessable path. A browser sends the cookies of a host to all its ports,
 so also to what another user of the machine serves there, but only below the path that the cookie names.
 """
@@ -31,7 +31,7 @@ _COOKIE = "muster"
 
 
 class LocalDoor:
-    """`renewed`: is called with the path that lets a browser in from now on, when the last one was used."""
+    """Authentication by a secret path. `renewed` is called with the next path when one was used."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LocalDoor:
 
     @property
     def path(self) -> str:
-        """Return the path that lets a browser in: once."""
+        """Return the path that logs a browser in, once."""
         return f"{self._below}/login?token={self._token}"
 
     def identify(self, request: Request) -> Viewer | None:
@@ -107,7 +107,7 @@ class LocalDoor:
 
 
 def _move(app: App, below: str) -> None:
-    """All paths of the application begin with `below` from now on; there is nothing elsewhere."""
+    """Move all paths of the application below `below`. All other paths are not found."""
     assert isinstance(app, Flask)
     inner: WSGIApplication = app.wsgi_app
 

@@ -1,6 +1,6 @@
 """Page of nodes: pools of equal nodes, with usage, reservations and the spread of free capacity.
 
-A tile stands for each node, or for several where there are too many. Below they are one by one.
+A tile is one node, or several if there are many. A list below has each node.
 """
 
 from collections import Counter, defaultdict
@@ -148,12 +148,12 @@ def _uses(nodes: Iterable[NodeSummary]) -> Iterable[Use]:
 
 
 def _devices_first(resource: str) -> tuple[int, str]:
-    """Then cpu and memory."""
+    """Return the sort key of resources: devices first, then cpu and memory."""
     return 0 if "/" in resource else _USUAL.get(resource, 3), resource
 
 
 def free(node: NodeSummary, resource: str) -> float:
-    """Return the capacity of a node for groups without its reservation."""
+    """Return the free capacity of a node that is not reserved."""
     if node.reserved_for or not node.taken:
         return 0.0
     taken = node.used.get(resource, 0.0) + node.claimed.get(resource, 0.0)
@@ -161,7 +161,7 @@ def free(node: NodeSummary, resource: str) -> float:
 
 
 def fullness(node: NodeSummary, resource: str) -> float:
-    """From 0 to 1, what is on its way included."""
+    """Return the used part of a node, from 0 to 1, with planned pods."""
     of = node.allocatable.get(resource, 0.0)
     taken = node.used.get(resource, 0.0) + node.claimed.get(resource, 0.0)
     return min(taken / of, 1.0) if of > 0 else 0.0
@@ -183,7 +183,7 @@ def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile
 
 
 def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
-    """Return the pieces by whole devices or cores; where there would be too many sizes, by powers of two."""
+    """Return the numbers of nodes by free devices or cores; by powers of two if there are many sizes."""
     found = Counter(int(free(node, resource)) for node in nodes)
     if len(found) > _PIECES:
         powers: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""The pages of queues: their tree, and one of them."""
+"""The pages of queues: the tree of queues, and one queue."""
 
 from collections.abc import Mapping
 from typing import Any

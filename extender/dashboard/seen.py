@@ -1,4 +1,4 @@
-"""Sights: the data that a viewer may see, nothing that `kubectl get` would refuse them.
+"""Visible overviews: the data that a viewer may see, and that `kubectl get` would show them.
 
 All pages and all JSON take their data from here. Groups need the right to list podgroups of a namespace;
 queues and nodes, the right to list those; pods of a group, the right to list pods of its namespace. The parts
@@ -25,7 +25,7 @@ _GROUPS, _FRESH = 256, 1.0  # of which the details are kept, for so many seconds
 
 @dataclass(frozen=True)
 class Rights:
-    """`namespaces`: whose groups; None: all. Equal for all who may see the same."""
+    """Rights of a viewer. `namespaces`: those with visible groups; None: all. Equal for equal rights."""
 
     queues: bool
     nodes: bool
@@ -40,19 +40,19 @@ class Rights:
 
 @dataclass(frozen=True)
 class Sight:
-    """Sight of a viewer. `since`: the version in which each part of it became as it is."""
+    """Overview for a viewer. `since`: the version in which each part last changed."""
 
     overview: Overview
     rights: Rights
     since: Mapping[str, str]
 
     def state(self, *parts: str) -> Hashable:
-        """Equal while these parts (`queues`, `groups`, ...) have not changed for whoever has these rights."""
+        """Return a value that is equal while these parts (`queues`, `groups`, ...) are, for equal rights."""
         return self.rights, tuple(self.since[part] for part in parts)
 
 
 class Eyes:
-    """Sights of viewers, for all threads of the port, shared by all with the same rights."""
+    """Overviews for viewers, shared by viewers with equal rights, for all threads of the port."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -65,7 +65,7 @@ class Eyes:
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
 
     def see(self, viewer: Viewer) -> Sight:
-        """Return the sight of a viewer.
+        """Return the overview for a viewer.
 
         Raises:
             Unsure: A right cannot be checked now.

@@ -12,7 +12,7 @@ HOUR, STEP = 3600, 60  # seconds that are known of a queue, and from one sample 
 
 
 class Unsure(Exception):
-    """Error: a right of a viewer cannot be checked now; says why."""
+    """Error: a right of a viewer cannot be checked now. The message says why."""
 
 
 class Viewer(Protocol):
@@ -73,7 +73,7 @@ class LastHour:
             }
 
     def of(self, queue: str, now: float) -> Sequence[tuple[float, float]]:
-        """Moments and shares, the oldest first."""
+        """Return timestamps and shares, the oldest first."""
         with self._lock:
             shares = self._shares.get(queue, array("d"))
             instants = [*self._instants][len(self._instants) - len(shares) :]
@@ -81,14 +81,14 @@ class LastHour:
 
 
 class Source(Protocol):
-    """Called by threads of the dashboard's port; both keep what they made while nothing changes."""
+    """Source of overviews and details, for all threads. Unchanged results are the same objects."""
 
     @property
     def hour(self) -> LastHour:
         """Return the last hour of each queue, from the start of this process."""
 
     def overview(self) -> Overview:
-        """Everything. What of it a viewer may see is for the dashboard to say."""
+        """Return the overview of all objects. The dashboard reduces it to the rights of each viewer."""
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
         """Return the details; None if no such group exists.

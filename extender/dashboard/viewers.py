@@ -1,7 +1,6 @@
-"""Viewers, and what they may see and do as the API server judges.
+"""Viewers, and their rights as the API server grants them.
 
-A right that was granted counts for a few seconds more, so that one that is withdrawn has gone soon. A refusal
-counts a little longer: it shows no user anything.
+A granted right is cached for a few seconds, so that a withdrawn one ends soon. A refusal is cached longer.
 """
 
 import time
@@ -46,13 +45,13 @@ class Remembered(Generic[K, V]):
         self._lock = Lock()
 
     def known(self, key: K) -> V | None:
-        """Without a question."""
+        """Return the cached value; None if there is none."""
         with self._lock:
             retained = self._reserved.get(key)
         return retained[0] if retained else None
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
-        """Return the value, asked for if necessary; it also raises other errors of `ask`.
+        """Return the cached value, or that of `ask`, whose other errors pass through.
 
         Raises:
             Unsure: `ask` raises ApiError.
@@ -150,7 +149,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class ReviewedViewer:
-    """`connect`: the API server with the viewer's own credentials, and no others."""
+    """Viewer with reviewed rights. `connect`: opens a connection with the viewer's own credentials."""
 
     who: Subject
     secret: str

@@ -35,7 +35,7 @@ class Supposed(NamedTuple):
 
 
 class Supposing:
-    """Trials of terms on what `known` finds, for one caller at a time: each takes two whole cycles.
+    """Trials of terms on the decisions of `known`, for one caller at a time: each takes two whole cycles.
 
     `known` returns None before the first decisions.
     """
@@ -63,7 +63,7 @@ class Supposing:
 
 
 class WhatIfPage:
-    """Without `supposing`, nobody is offered it."""
+    """Page of what-ifs. Without `supposing`, it does not exist."""
 
     def __init__(self, answers: Answers, supposing: Supposing | None) -> None:
         self._answers, self._supposing = answers, supposing

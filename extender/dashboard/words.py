@@ -1,6 +1,6 @@
 """Words of the pages: amounts, times and long names.
 
-The shown part of a text is bounded: the author of a name may not make a page of it.
+Long texts are shortened: no author of a name may fill a page with it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _KNOWN_BY = {  # by the method of an estimate
 
 
 def amount(value: float | None, resource: str) -> str:
-    """`12`, `0.25`, `1,024`, `1.5 TiB`; an amount that has no limit is `no limit`."""
+    """Return `12`, `0.25`, `1,024` or `1.5 TiB`; `no limit` for an infinite amount."""
     if value is None:
         return "no limit"
     if resource not in _BYTES and not resource.startswith("hugepages-"):
@@ -34,7 +34,7 @@ def amount(value: float | None, resource: str) -> str:
 
 
 def quantity(text: str, resource: str) -> str:
-    """`8 GiB` of `8589934592`; what is no quantity stays as it is."""
+    """Return `8 GiB` for `8589934592`; an invalid quantity stays unchanged."""
     try:
         return amount(at_least(text, 1000) / 1000, resource)
     except ValueError:
@@ -42,19 +42,19 @@ def quantity(text: str, resource: str) -> str:
 
 
 def amounts(of: Mapping[str, float]) -> str:
-    """`4 cpu, 16 GiB memory`."""
+    """Return `4 cpu, 16 GiB memory`."""
     return ", ".join(
         f"{amount(value, resource)} {short_resource(resource)}" for resource, value in of.items()
     )
 
 
 def short_resource(resource: str) -> str:
-    """`gpu` of nvidia.com/gpu: the vendor is said on the page of the queue or node."""
+    """Return `gpu` for nvidia.com/gpu. The pages of queues and nodes have the vendor."""
     return named(resource.rpartition("/")[2])
 
 
 def named(name: str) -> str:
-    """Return a name without its middle if it is too long: its end tells it from others."""
+    """Return a name without its middle if it is too long. The end of a name is often its distinct part."""
     if len(name) <= LONGEST_NAME:
         return name
     half = LONGEST_NAME // 2
@@ -62,7 +62,7 @@ def named(name: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text as a sentence of its own, capitalized and with a dot; a name in front stays as it is."""
+    """Return a text as a sentence: capitalized, unless it begins with a name, and with a full stop."""
     first = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
     return in_words(f"{first}{text[1:]}{'' if text.endswith('.') else '.'}")
 
@@ -84,14 +84,14 @@ def lasting(seconds: float | None) -> str:
 
 
 def short_time(timestamp: str) -> str:
-    """`14:03:20` of `2026-11-27T14:03:20Z`, in UTC as it came."""
+    """Return `14:03:20` for `2026-11-27T14:03:20Z`, in UTC."""
     return timestamp[11:19] if len(timestamp) >= 19 else named(timestamp)
 
 
 def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
-    """Install them as filters of all templates.
+    """Install these functions as filters of all templates.
 
-    `since` and `until` are distances from now, which an open page goes on counting.
+    `since` and `until` are durations from now, which an open page keeps counting.
     """
 
     def since(timestamp: str) -> str:

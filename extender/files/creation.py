@@ -1,4 +1,4 @@
-"""Creating what was read: objects in the API server, and of a workload all that its controller would make.
+"""Creation of objects of files in the API server, with the children that controllers would make.
 
 Pods that a ResourceQuota refuses are no fault of a file: controllers create theirs later, and for others
 whoever asked for them tries again.
@@ -99,7 +99,7 @@ class Creation:
                 self.faults.append(f"{manifest.where}: {refusal.message}")
 
     def add(self, obj: Json, where: str) -> None:
-        """One object, and what its controller makes of it."""
+        """Create one object, and the children that its controller would make."""
         try:
             self._create(obj, where)
         except BeyondQuota as refusal:
@@ -110,7 +110,7 @@ class Creation:
             self.faults.append(f"{where}: {fault_text(fault)}")
 
     def try_again(self) -> None:
-        """To create what was refused."""
+        """Create refused objects again."""
         again, self.refused = self.refused, []
         for (obj, where), _ in again:
             self.add(obj, where)

@@ -29,7 +29,7 @@ class Leaf(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A field that must be there and not be empty; `why` says so."""
+    """Required field that must not be empty. `why`: the reason, for messages."""
 
     form: Any
     why: str
@@ -80,7 +80,7 @@ def _unquoted(value: Any) -> str:
 
 
 def one_of(values: Iterable[str]) -> Leaf:
-    """Return a choice. An empty text counts as absent, without a word."""
+    """Return a choice. An empty text counts as absent, without a fault."""
     allowed = tuple(values)
     *others, last = filter(None, allowed)
     listed = f"{', '.join(others)} or {last}" if others else last
@@ -95,7 +95,7 @@ def _duration(pattern: str) -> Leaf:
 
 
 def _factor(least: int, most: int) -> Leaf:
-    """Return a number that may have a fraction: the API takes it as a text."""
+    """Return a number that may have a fraction. The API has it as a text."""
 
     def is_one(value: Any) -> bool:
         return _is_quantity(value) and least * 1000 <= at_least(str(value), 1000) <= most * 1000
@@ -145,7 +145,7 @@ def faults_of(document: Document, form: Form) -> Iterator[str]:
 
 
 def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iterator[str]:
-    """Yield the faults of a value and of all in it. Nulls count as absent."""
+    """Yield the faults of a value and of all its parts. Nulls count as absent."""
     if value is None:
         return
     if isinstance(form, Needed):
@@ -294,7 +294,7 @@ def _template() -> dict[str, Form]:
 
 
 def _mark(form: dict[str, Form], offspring: Offspring) -> None:
-    """Put in what is made, and how many, at their places."""
+    """Mark the templates and the counts of offspring in a form."""
     part = form
     if offspring.each:
         found: Form | None = form  # of the items there, as far as something is known of them

@@ -1,7 +1,6 @@
 """Reading what `-f` names: files and folders of objects, in the order in which they can be created.
 
-All faults are told, each as FILE:LINE, with what is allowed there. What is left out, or not done as in a real
-cluster, is listed in messages of the same form.
+Faults, and differences from a real cluster, are reported as FILE:LINE with the allowed values.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,7 +84,7 @@ _OTHERWISE = {
 
 
 def left_out_record(document: Document) -> str:
-    """Why it is left out."""
+    """Return why a document is left out."""
     name, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
     called = (document.object.get("metadata") or {}).get("name") or ""
@@ -125,7 +124,7 @@ _UNPLAYED = (None, *EXPANDED_KINDS)  # of whose objects pods are made once, by n
 
 
 class Manifest(NamedTuple):
-    """One object, and where it stands. `kind`: None if the API server serves none; only its pods are made."""
+    """One object, and its place in a file. `kind`: None if it is not served; only its pods are made."""
 
     kind: ResourceKind | None
     object: Json
@@ -144,7 +143,7 @@ class Manifests(NamedTuple):
 
 
 def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
-    """Namespaces and queues before what is in them, workloads last. Raises InvalidManifests."""
+    """Return the objects: namespaces and queues first, workloads last. Raises InvalidManifests."""
     faults: list[str] = []
     notes: list[str] = []
     given = [document for path in paths for document in documents(path, faults)]
@@ -164,7 +163,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
 
 
 def _missing_namespaces(found: Iterable[Manifest]) -> dict[str, str]:
-    """Return by name the first mention of each namespace that no cluster has and no file makes."""
+    """Return the first mention of each missing namespace, by name."""
     there = {obj["metadata"]["name"] for kind, obj in FIRST_OBJECTS if kind is NAMESPACES}
     named: dict[str, str] = {}
     for kind, obj, where in found:
@@ -176,13 +175,13 @@ def _missing_namespaces(found: Iterable[Manifest]) -> dict[str, str]:
 
 
 def _order(manifest: Manifest) -> int:
-    """Pods of workloads come when everything else is there."""
+    """Return the sort key: workloads come after all other objects."""
     is_workload = manifest.kind is None or kind_of(manifest.object) is not None
     return len(KINDS) if manifest.kind is None or is_workload else KINDS.index(manifest.kind)
 
 
 def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterator[Manifest]:
-    """Nothing, if it is at fault or left out."""
+    """Yield the object, unless it is invalid or left out."""
     missing = [field for field in ("apiVersion", "kind") if not isinstance(document.object.get(field), str)]
     why = "missing; every object has an apiVersion and a kind"
     wrong, form = [f"{document.where()}: {field}: {why}" for field in missing], None
@@ -209,7 +208,7 @@ def _kind_name(obj: Json) -> KindName:
 
 
 def _twice(found: Sequence[Manifest]) -> Iterator[str]:
-    """Objects of one kind, namespace and name."""
+    """Yield the faults of objects with the same kind, namespace and name."""
     first: dict[tuple[str, ...], str] = {}
     for manifest in found:
         obj = manifest.object
@@ -288,5 +287,5 @@ def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
 
 
 def fault_text(fault: Exception) -> str:
-    """Python's own words for a field of the wrong type would help nobody."""
+    """Return the text of a fault. Python's messages about wrong types would not help users."""
     return str(fault) if type(fault) is ValueError else "a field has a form that this kind does not know"

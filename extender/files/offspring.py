@@ -61,7 +61,7 @@ def among(objects: Iterable[Json]) -> Find:
 
 
 def with_runtime_of(owner: Json, find: Find) -> Json:
-    """Return the owner with the templates of its runtime, where its kind has one that exists."""
+    """Return the owner with the templates of its runtime, if that exists."""
     row = making.kind_of(owner)
     name = runtime_named_by(row, owner) if row else None
     runtime = find(name) if name else None
@@ -69,7 +69,7 @@ def with_runtime_of(owner: Json, find: Find) -> Json:
 
 
 def children_of(owner: Json, find: Find) -> Iterator[Json]:
-    """All that it makes. Raises MALFORMED."""
+    """Yield the children of a workload. Raises MALFORMED."""
     return _handed_down(owner, making.children(with_runtime_of(owner, find)))
 
 
@@ -134,7 +134,7 @@ def compared(owner: Json, owned: list[Json], find: Find) -> ComparedOffspring:
 
 
 def keeping(obj: Json) -> tuple[bool, bool, int]:
-    """First those that stay: ended, on a node, older."""
+    """Return the sort key of pods to keep: first ended ones, then those on nodes, then older ones."""
     on_node = bool((obj.get("spec") or {}).get("nodeName"))
     return not has_ended(obj), not on_node, int(obj["metadata"]["resourceVersion"])
 

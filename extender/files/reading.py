@@ -1,4 +1,4 @@
-"""From paths to documents: files as editors on any system leave them, folders, and the standard input."""
+"""Documents of paths: files of editors of any system, folders, and standard input."""
 
 import math
 import sys
@@ -44,7 +44,7 @@ def value_of(node: yaml.MappingNode, name: str) -> yaml.Node | None:
 
 
 def documents(path: Path, faults: list[str]) -> Iterator[Document]:
-    """All in a file, or in the files of a folder."""
+    """Yield the documents of a file, or of the files of a folder."""
     try:
         files = [path]
         if path.is_dir():  # without those of folders inside it
@@ -95,7 +95,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
 
 
 def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]) -> Iterable[Document]:
-    """One document, or the items of a list of objects. Empty documents are usual."""
+    """Return one document, or the items of a list of objects; none for an empty document."""
     if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
         return
     if not isinstance(node, yaml.MappingNode):
@@ -117,7 +117,7 @@ def _of_node(file: str, loader: ObjectLoader, node: yaml.Node, faults: list[str]
 
 
 def _doubled(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
-    """Duplicate keys: YAML takes the last, which is never meant. An aliased node is visited once."""
+    """Yield duplicate keys, of which YAML silently takes the last. An aliased node is visited once."""
     if isinstance(node, yaml.ScalarNode) or id(node) in seen:
         return
     seen.add(id(node))
@@ -132,7 +132,7 @@ def _doubled(node: yaml.Node, seen: set[int]) -> Iterator[yaml.ScalarNode]:
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """Return how many values there are with all aliases written out. One that contains itself has no end."""
+    """Return the number of values with all aliases expanded; infinite for an alias that contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) not in known:

@@ -1,6 +1,6 @@
 """Objects that Muster is not asked to start: pods of other schedulers, and suspended jobs without a queue.
 
-Each has the addition that its author needs.
+Each names the fields that would let Muster start it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class QueuesOfJobs:
 
 
 def record_of(obj: Json) -> JobRecord:
-    """`obj` with its runtime, if its kind has one. Raises MALFORMED."""
+    """Return the record of an object, with its runtime if its kind has one. Raises MALFORMED."""
     kind = JobKind(obj["apiVersion"], obj["kind"])
     return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)
 
@@ -91,7 +91,7 @@ def _all(objects: Sequence[Created], kind: kinds.ResourceKind, type_: type[Any])
 
 
 class Unasked(NamedTuple):
-    """An object that is none of Muster's."""
+    """Object that Muster does not start."""
 
     object: Json
     where: str
@@ -100,7 +100,7 @@ class Unasked(NamedTuple):
 
     @property
     def title(self) -> str:
-        """`default/job/train`, as gangs are called."""
+        """Return `default/job/train`, as for gangs."""
         meta = self.object["metadata"]
         spoken = spoken_kind(self.object["apiVersion"], self.object["kind"])
         return f"{meta['namespace']}/{spoken}/{meta['name']}"
@@ -162,7 +162,7 @@ def _schedulers(obj: Json, row: WorkloadRow | None) -> list[str]:
 
 
 def _where(obj: Json, row: WorkloadRow | None) -> str:
-    """Return the specs of its pods, as far as they stand in it."""
+    """Return the paths of its pod specs, as far as the object has them."""
     templates = annotation_paths(row, obj) if row else [("metadata", "annotations")]
     paths = [(*path[:-2], "spec") for path in templates if path[-2] == "metadata"]
     instead = "the pod templates of its runtime" if row and row.runtime else "the spec of its pods"

@@ -1,4 +1,4 @@
-"""The embedded cluster: what `muster run` shows, and where scenarios run that need no Kubernetes.
+"""The embedded cluster of `muster run`, and of scenarios that need no Kubernetes.
 
     apiserver ◄── HTTP ── muster serve (a child process, unchanged)
         │                      ▲

@@ -1,8 +1,6 @@
 """Embedded cluster: API server, controllers, kubelets, scheduler, and `muster serve` as a child.
 
-And its run.
-
-Objects go in, its states are shown, until it is over.
+A session creates objects and shows the states of the cluster until it has settled.
 """
 
 import http.client
@@ -44,7 +42,7 @@ _QUIET = 2.0  # seconds: Muster decides within 50 ms, and writes the status of q
 
 
 class Embedded:
-    """`with Embedded() as cluster:`; what it started has ended when the block has."""
+    """Cluster of a `with` block, which stops all its processes at the end."""
 
     def __init__(
         self,
@@ -76,7 +74,7 @@ class Embedded:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Muster first, while there is still somebody to answer it."""
+        """Stop Muster first, while the API server still answers it."""
         try:
             self.muster.stop()
         finally:
@@ -120,7 +118,7 @@ _PATIENCE = 15.0  # seconds without any change after which no reason is expected
 
 
 class Session:
-    """One run. `stays`: goes on until it is interrupted; else it is over when nothing changes any more."""
+    """One run. `stays`: until it is interrupted; else until the cluster has settled."""
 
     def __init__(self, cluster: Embedded, view: View, stays: bool) -> None:
         self._cluster = cluster
@@ -190,14 +188,14 @@ class Session:
             self._pause.wait(_PACE)
 
     def refused(self) -> list[tuple[Json, str]]:
-        """Workloads and pods of which quotas refuse some or all, each with a sentence."""
+        """Return workloads and pods that quotas refuse, wholly or in part, each with a sentence."""
         of_workloads = ((each.workload, str(each)) for each in self._cluster.controllers.refusals())
         others = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refused)
         return [*of_workloads, *others]
 
     @property
     def everything_started(self) -> bool:
-        """Something of it was Muster's to start, and nothing waits or stays suspended."""
+        """Return whether objects were for Muster to start, and none of them waits or is suspended."""
         state = self.state
         if state is None or not state.everything_started or any(each.suspended for each in self.unasked):
             return False
@@ -273,7 +271,7 @@ class ServeProcess:
         raise ServeFailed(self.last_lines())
 
     def stop(self) -> None:
-        """Within two seconds, together with all that it started."""
+        """Stop Muster and its child processes within two seconds."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -294,7 +292,7 @@ class ServeProcess:
         return self._process is not None and self._process.poll() is None
 
     def look(self, page: str) -> Any:
-        """Return the JSON of a page below /debug/; None when it does not come at once."""
+        """Return the JSON of a page below /debug/; None without an answer within a second."""
         answer = _fetch(self.debug, f"/debug/{page}")
         return json.loads(answer) if answer is not None else None
 
@@ -313,7 +311,7 @@ def _fetch(address: str, path: str) -> bytes | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports of loopback that were free a moment ago."""
+    """Return distinct ports of loopback that were just free."""
     with ExitStack() as opened:
         sockets = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in sockets]

@@ -76,7 +76,7 @@ class Kubelets(StoreFollower):
         self._end_of.pop(uid, None)
 
     def _look(self, pod: Json) -> None:
-        """Do what a pod on a node needs done. What changed meanwhile comes again by its own event."""
+        """Start a pod on a node, plan its end, or confirm its deletion. Later changes have own events."""
         if not pod["spec"].get("nodeName"):
             return
         with suppress(StatusError):
@@ -95,7 +95,7 @@ class Kubelets(StoreFollower):
 
 
 class PodEnding(NamedTuple):
-    """After how many seconds a pod ends, and how. `reason`: why it fails, where it runs for too long."""
+    """End of a pod: after how many seconds, and how. `reason`: of a failure by a run time limit."""
 
     seconds: float
     fails: bool
@@ -157,7 +157,7 @@ def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:
-    """Return a node that is ready; without GPUs it has no such resource."""
+    """Return a ready node. With `gpu` 0 it has no GPU resource."""
     capacity = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
     capacity |= {GPU: str(gpu)} if gpu else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}

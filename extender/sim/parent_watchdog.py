@@ -1,4 +1,4 @@
-"""Runs a program that ends with the process that asked for it: `parent_watchdog.py PROGRAM ARGUMENT...`.
+"""Watchdog that ends a program with its parent process: `parent_watchdog.py PROGRAM ARGUMENT...`.
 
 That process holds the other end of our standard input and never writes to it. When it ends, however it ends,
 we read the end of the file: the program is asked to go and soon made to, together with all that it started.

@@ -1,4 +1,4 @@
-"""Text for a terminal: aligned columns and bars, counted nouns, names that were probably meant, progress."""
+"""Text for a terminal: aligned columns and bars, counted nouns, similar names, progress."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 
 def many(count: int, noun: str) -> str:
-    """`1 pod`, `2 pods`, `1,200 pods`."""
+    """Return `1 pod`, `2 pods` or `1,200 pods`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -19,19 +19,19 @@ _LIKENESS = 0.6  # difflib's measure from 0 to 1; `trian` and `train` have 0.8
 
 
 def near_misses(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Return the known names that are most like `name`, the likeliest first."""
+    """Return the known names that are similar to `name`, the most similar first."""
     from difflib import get_close_matches  # only where something is wrong
 
     return get_close_matches(name, sorted(set(known)), n=most, cutoff=_LIKENESS)
 
 
 def near_miss(name: str, known: Iterable[str]) -> str:
-    """Return the likeliest known name; empty if none is similar."""
+    """Return the most similar known name; empty if none is similar."""
     return next(iter(near_misses(name, known, 1)), "")
 
 
 def did_you_mean(meant: Sequence[str]) -> str:
-    """`did you mean train or trial?`, or nothing."""
+    """Return `did you mean train or trial?`, or an empty text."""
     return f"did you mean {' or '.join(meant)}?" if meant else ""
 
 
@@ -50,7 +50,7 @@ def names_in(namespace: str, keys: Iterable[str]) -> list[str]:
 
 
 def pods_that_name(count: int) -> str:
-    """`2 pods name`, before a name."""
+    """Return `2 pods name`, to stand before a name."""
     return f"{many(count, 'pod')} {'names' if count == 1 else 'name'}"
 
 
@@ -63,7 +63,7 @@ _GAP = "   "
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 0) -> list[str]:
-    """Lines of cells, a heading first, in columns as wide as needed; the `right` last are right-aligned."""
+    """Return aligned lines of cells below a heading. The last `right` columns are right-aligned."""
     cells = [tuple(head), *(tuple(map(on_one_line, row)) for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     first = len(widths) - right
@@ -76,7 +76,7 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 
 
 
 def shortened(name: str, width: int, unicode: bool) -> str:
-    """Return a name without its middle if it is too long: its end tells it from others."""
+    """Return a name without its middle if it is too long. The end of a name is often its distinct part."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -88,7 +88,7 @@ def shows_unicode(stream: TextIO) -> bool:
 
 
 def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
-    """Return the full and the empty piece of a bar of `length` letters; a `part` above 1 fills it."""
+    """Return the full and the empty part of a bar of `length` characters. A `part` above 1 fills it."""
     full, empty = ("█", "░") if unicode else ("#", ".")
     filled = min(length, round(part * length))
     return full * filled, empty * (length - filled)
@@ -121,7 +121,7 @@ def progress(what: str, total: float) -> Iterator[Advance]:
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Show a line with a spinner on standard error while the block runs, if it is a terminal.
 
-    The result takes the next text of the line; without a terminal it does nothing.
+    Call the yielded function with the next text; without a terminal it does nothing.
     """
     if not sys.stderr.isatty():
         yield lambda text: None

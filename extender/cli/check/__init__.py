@@ -1,6 +1,6 @@
 """`muster check`: the state of an installation, as an administrator sees it through the API server.
 
-What Muster says of itself is read through the proxy to its pods, where they listen beyond loopback.
+Metrics and health are read through the API server's proxy to Muster's pods, unless they need loopback.
 """
 
 import sys

@@ -46,7 +46,7 @@ _REMEDIES = {
 def all_findings(
     place: ClusterAccess, looking_at: Callable[[str], None] = lambda _: None
 ) -> Iterator[Finding]:
-    """`looking_at` takes what is looked at next, to be shown meanwhile."""
+    """Yield all findings. `looking_at` is called with the name of each check before it runs."""
     with place.connection.stream("/version") as answer:
         here, date = time.time(), answer.headers.get("date", "")
         served = msgspec.json.decode(answer.read(), type=dict[str, str])
@@ -78,7 +78,7 @@ def all_findings(
 
 
 def clocks(ahead: float) -> Finding:
-    """`ahead`: seconds that this machine's clock is ahead of the API server's."""
+    """Compare clocks. `ahead`: seconds by which this machine is ahead of the API server."""
     if abs(ahead) <= _SKEW:
         return fine("clocks", "this machine and the API server agree")
     side = "ahead of" if ahead > 0 else "behind"

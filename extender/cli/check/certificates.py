@@ -29,7 +29,7 @@ _NAME_OTHERS = "Its issuer has to name that host; for cert-manager, add it to dn
 
 
 class ShownCertificate(NamedTuple):
-    """In the Secret NAMESPACE/NAME. `own`: Muster makes it. `soon`: with so many seconds left it is late."""
+    """Certificate in a Secret. `own`: Muster makes it. `soon`: seconds left at which renewal is late."""
 
     name: str
     own: bool
@@ -51,7 +51,7 @@ def shown(site: Installation) -> Iterator[ShownCertificate]:
 
 
 def part_of(secret: Json | None, name: str) -> bytes:
-    """One file of a Secret; empty where it lacks it. Raises ValueError."""
+    """Return a file of a Secret; empty if it is missing. Raises ValueError."""
     return base64.b64decode(at(secret, "data", name) or "")
 
 
@@ -86,7 +86,7 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
 
 
 def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
-    """Why the API server, which calls `host`, refuses the certificate, and what to do. None if unreadable."""
+    """Return why the API server refuses the certificate of `host`, and a remedy. None if unreadable."""
     from extender.webhooks.certificates import leads_to, names
 
     try:
@@ -180,6 +180,6 @@ def _fault(secret: Json, now: float, host: str) -> str:
 
 
 def _left(secret: Json, now: float) -> float:
-    """Seconds until the first of its certificates ends."""
+    """Return the seconds until the first certificate of a Secret expires."""
     files = (part_of(secret, name) for name in (CERTIFICATE, AUTHORITY))
     return min(expiry for pem in files for expiry in expiries(pem)) - now

@@ -27,7 +27,7 @@ _PAGE = "docs/how-to/move-from-volcano.md has the steps"
 
 
 def native_groups(site: Installation) -> Iterator[Finding]:
-    """In which version the cluster serves its own PodGroups, and whether Muster reads that."""
+    """Check that Muster reads the version in which the cluster serves its own PodGroups."""
     read = (kube.NATIVE_POD_GROUPS, kube.ALPHA_POD_GROUPS)
     served = site.versions_of(kube.NATIVE_POD_GROUPS)
     ours = next((resource.version for resource in read if resource.version in served), "")
@@ -44,7 +44,7 @@ def native_groups(site: Installation) -> Iterator[Finding]:
 
 
 def kueue(site: Installation) -> Iterator[Finding]:
-    """Check which jobs are Kueue's, and which both would start."""
+    """Check which jobs belong to Kueue, and which jobs both Kueue and Muster would start."""
     crd = site.get(kube.CRDS, "", _KUEUES)
     if crd is None:
         yield fine("Kueue", "the cluster does not have it")
@@ -79,7 +79,7 @@ def _names(site: Installation, resource: Resource) -> set[str]:
 
 
 def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
-    """Suspended jobs of Muster's scheduler with only a label of Kueue's, each with its LocalQueue."""
+    """Yield suspended jobs of Muster's scheduler with only a label of Kueue, each with its LocalQueue."""
     schedulers = site.first.settings("scheduler_names")
     for row in WORKLOADS.values():
         for obj in site.all_of(resource_of(row), Json, labels=KUEUE_QUEUE) if row.manageable else []:
@@ -94,7 +94,7 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
 
 
 def volcano(site: Installation) -> Iterator[Finding]:
-    """Its scheduler is looked for in every namespace: where Muster does not look, both take the same pods."""
+    """Check for Volcano's scheduler in all namespaces: two schedulers must not place the same pods."""
     place = site.first.setting("volcano_namespace")
     found = [(obj, msgspec.convert(obj, Pod)) for obj in site.all_of(kube.PODS, Json, _SCHEDULER)]
     pods = [obj for obj, pod in found if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
@@ -122,7 +122,7 @@ def volcano(site: Installation) -> Iterator[Finding]:
 
 
 def _controllers(site: Installation) -> Iterator[Finding]:
-    """Check for those of Volcano's controllers that only its scheduler needs."""
+    """Check for controllers of Volcano that overlap with Muster."""
     for found in site.all_of(kube.DEPLOYMENTS, Json, _CONTROLLERS):
         containers = at(found, "spec", "template", "spec", "containers") or ()
         arguments = [argument for container in containers for argument in container.get("args", ())]

@@ -35,11 +35,11 @@ FAILED = re.compile(r"^\[-\](\S+) failed: (.+)$", re.MULTILINE)
 
 
 class OutOfReach(Exception):
-    """Why a pod cannot be asked from here."""
+    """Error: a pod cannot be reached from here."""
 
 
 def ask(site: Installation, pod: Serving, page: str) -> str:
-    """Return the pod's answer, also one that reports failures of its own. Raises OutOfReach, Forbidden."""
+    """Return the pod's answer, even if it reports failures. Raises OutOfReach, Forbidden."""
     address = pod.setting("health_listen")
     host, _, port = address.rpartition(":")
     if host in ("127.0.0.1", "localhost", "[::1]"):

@@ -119,7 +119,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
 
 
 def _waits(evidence: Evidence, job: ObservedJob) -> bool:
-    """For Muster, and as a job; one whose runtime is not known counts."""
+    """Return whether a job waits for Muster as a whole. A job with an unknown runtime counts."""
     record = job.record()
     if record is None or not job.is_suspended:
         return job.is_suspended

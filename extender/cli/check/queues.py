@@ -70,7 +70,7 @@ def flavors(site: Installation) -> Iterator[Finding]:
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:
-    """Check for LocalQueues that admit nothing; one that is stopped on purpose is in order."""
+    """Check for LocalQueues that admit no groups, except those that are stopped on purpose."""
     found, astray = site.all_of(kube.LOCAL_QUEUES, LocalQueue), []
     for local in found:
         active = condition(local.status.conditions, "Active")
@@ -89,17 +89,17 @@ def local_queues(site: Installation) -> Iterator[Finding]:
 
 
 class _Sides(NamedTuple):
-    """Queues as quotas ask for them, and as they are."""
+    """Queues that quotas request, and existing queues."""
 
     plan: QuotaPlan
     queues: Mapping[str, Queue]  # by name
 
     def made(self) -> Iterator[Queue]:
-        """From quotas."""
+        """Return the existing queues that were made from quotas."""
         return (queue for queue in self.queues.values() if quota_source(queue))
 
     def at(self, step: QuotaStep) -> list[str]:
-        """Return the queues that need this step."""
+        """Return the names of the queues that need this step."""
         wanted = self.plan.queues.items()
         return [name for name, queue in wanted if step_of(queue, self.queues.get(name), empty=False) is step]
 
@@ -137,7 +137,7 @@ def _amiss(sides: _Sides, is_read: bool) -> Iterator[Finding]:
 
     Args:
         sides: The wanted and the existing queues.
-        is_read: Muster may read all quotas and write queues; otherwise queues are missing for that reason.
+        is_read: Whether Muster may read all quotas and write queues. If not, missing queues are no fault.
     """
     faults = [f"{fault.source}, {fault}" for fault in sides.plan.faults]
     for name in sides.at(QuotaStep.LEAVE):

@@ -84,7 +84,7 @@ def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
 
 
 class Unread(Exception):
-    """Why the configuration is not known."""
+    """Error: the configuration of the scheduler is unknown."""
 
 
 def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str, bool]:
@@ -118,7 +118,7 @@ def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str
 
 
 def _flag(container: Json, name: str) -> str:
-    """Return the value of a flag as Go reads it: behind `=`, or as the next word; the last one counts."""
+    """Return the value of a flag as Go reads it: after `=`, or the next word. The last occurrence counts."""
     arguments = [*container.get("command", ()), *container.get("args", ())]
     values = [after for flag, after in zip(arguments, [*arguments[1:], ""], strict=True) if flag == name]
     values += [flag.removeprefix(f"{name}=") for flag in arguments if flag.startswith(f"{name}=")]

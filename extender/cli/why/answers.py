@@ -59,7 +59,7 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
 
 
 def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
-    """Return one answer for each group, even if a pod or a workload of the name leads to it as well."""
+    """Return one answer for each group, even if a pod or a workload has the same name."""
     found: dict[str, Explanation] = {}
     for answer in _called(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
@@ -99,7 +99,7 @@ def _naming(evidence: Evidence, name: str) -> str:
 
 
 def _home(evidence: Evidence, name: str) -> str:
-    """Return the namespace that has a group of this name, if one has."""
+    """Return a namespace that has a group of this name; empty if none has."""
     homes = sorted(group.namespace for group in evidence.groups if group.name == name)
     return f"there is podgroup/{name} in namespace {homes[0]}: add -n {homes[0]}" if homes else ""
 
@@ -139,7 +139,7 @@ def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Exp
 
 
 def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
-    """Yield, of pods in no group with the same verdict, reason and group, the first, and their number."""
+    """Yield one answer for all pods without a PodGroup that have the same verdict, reason and group name."""
     groups = {group.name for group in evidence.groups_here}
     same: dict[tuple[str, str, str], list[Explanation]] = {}
     for pod in evidence.pods_of(kind, name):
@@ -221,7 +221,7 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
 
 
 def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:
-    """Return why Muster does not manage a job, as far as objects show, which do not have its settings."""
+    """Return why Muster does not manage a job, as far as objects show. They do not have Muster's settings."""
     record, namespace, case = job.record(), job.meta.namespace, Case(evidence)
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:

@@ -1,4 +1,4 @@
-"""Commands that may help a waiting object: by reason their codes, fields and rights.
+"""Commands that may help a pending object: by reason their codes, fields and rights.
 
 Settings of Muster have none: the next `kubectl apply` of the install would undo a change in the cluster.
 
@@ -36,11 +36,11 @@ _OF_MUSTER = Right("list", "apps", kube.DEPLOYMENTS.plural, "", "kube-muster")
 
 
 class Case(NamedTuple):
-    """Waiting object, with the fields of commands about it.
+    """Pending object, with the fields of commands about it.
 
     Attributes:
-        wanted: The group that a pod names although it does not exist.
-        there: The number of pods that are its members, or name `wanted`.
+        wanted: A missing group that the pod names.
+        there: The number of its members, or of pods that name `wanted`.
         other: Its group, if that is not Volcano's.
     """
 
@@ -62,7 +62,7 @@ class Case(NamedTuple):
         return Offer(code, right=right, allowed=self.evidence.may(right), **{**known, **fields})
 
     def for_queue(self, code: str, queue: str = "", **fields: object) -> Offer:
-        """Return a command that changes a queue: the own one, unless another is named."""
+        """Return a command that changes a queue: that of the object, unless another is named."""
         right = right_to("patch", kube.QUEUES, name=queue or self.queue)
         return self.offer(code, right, **{"queue": queue or self.queue, **fields})
 
@@ -76,7 +76,7 @@ def commands(reason: str, case: Case) -> list[Offer]:
 
 
 def safe(offers: Iterable[Offer]) -> list[Offer]:
-    """Return the commands in which all names are those of objects."""
+    """Return the commands in which all names are valid names of objects."""
     return [offer for offer in offers if _is_safe(offer)]
 
 
@@ -224,7 +224,7 @@ def _queue_resumed(case: Case) -> Iterator[Offer]:
 
 
 def _namespace_labelled(case: Case) -> Iterator[Offer]:
-    """Yield the labels of the namespace, if the queue asks for nothing else."""
+    """Yield the labels for the namespace, if the queue selects by labels only."""
     queue = case.evidence.queue(case.queue)
     selector = queue.spec.namespace_selector if queue else None
     if selector is not None and selector.match_labels and not selector.match_expressions:
@@ -234,7 +234,7 @@ def _namespace_labelled(case: Case) -> Iterator[Offer]:
 
 
 def _higher_capability(case: Case) -> Iterator[Offer]:
-    """Yield the capability that would start the group, in the usual units unless that rounds it down."""
+    """Yield the capability that would start the group, in usual units unless these would round it down."""
     raised: dict[str, list[str]] = {}
     for more in case.group.waiting.capability if case.group else ():
         most = number(more.resource, more.amount)

@@ -65,7 +65,7 @@ _REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions whose mes
 
 
 def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Explanation:
-    """Return the answer about a group. `pod`: the member that is asked about, if one is."""
+    """Return the answer about a group. `pod`: the member in question, if any."""
     # Pods that do not count are looked for where they could be what it lacks.
     lacks = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
     strays = uncounted(evidence, group) if lacks else []
@@ -114,7 +114,7 @@ def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
 
 
 def in_queue(evidence: Evidence, name: str) -> list[Statement]:
-    """Return the queue, where there are no figures to name it."""
+    """Return a statement with the name of the queue if its figures are unknown."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
 
@@ -201,7 +201,7 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
 
 
 def _renaming(case: Case, found: Iterable[Uncounted]) -> Iterator[Offer]:
-    """Yield the annotation of a few pods that name the group wrongly; many are better created again."""
+    """Yield the annotation that corrects a few pods with a misspelt group; many are better created again."""
     for stray in found:
         if stray.misnamed and len(stray.pods) <= _MOST:
             pods, count = " ".join(stray.pods), many(len(stray.pods), "pod")
@@ -209,7 +209,7 @@ def _renaming(case: Case, found: Iterable[Uncounted]) -> Iterator[Offer]:
 
 
 def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
-    """Return that a pod names a group that exists in a way that does not count, if it does."""
+    """Return a statement if a pod names an existing group by an annotation or label that does not count."""
     key, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
     if not named or named == group_name(pod):
         return []
@@ -217,7 +217,7 @@ def misnamed(evidence: Evidence, pod: Pod) -> list[Statement]:
 
 
 def _wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
-    """Return the key by which a pod names a group in a wrong way, and that group, or two empty texts."""
+    """Return the wrong key by which a pod names a group, and that group; empty if there is none."""
     meta = pod.metadata
     for place, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
         for key, value in values.items():
@@ -297,7 +297,7 @@ def _foreign(evidence: Evidence, pod: Pod, group: str) -> Explanation:
 
 
 def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
-    """Return the answer about a group as that about one of its members."""
+    """Return the answer about a member of a group: that of the group."""
     of_group = explain_group(evidence, group, pod.metadata.name)
     named = replace(of_group, kind="Pod", name=pod.metadata.name, group=group.name)
     match of_group.verdict:
@@ -347,7 +347,7 @@ def _without_group(evidence: Evidence, pod: Pod, name: str) -> Explanation:
 
 
 def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
-    """Return the answer about a pod in a group on which Muster writes no more than an event."""
+    """Return the answer about a pod in a PodGroup of another API, on which Muster writes only events."""
     record, meta = other.record, pod.metadata
     queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
     reported = evidence.reason_in_events("PodGroup", record.name)
@@ -495,7 +495,7 @@ def share_of(queue: ObservedQueue) -> Statement:
 
 
 def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
-    """Return what a group waits for by its reason; nothing if only the group itself could change that."""
+    """Return the blockers of a group by its reason; none if only a change of the group itself would help."""
     own = evidence.queue_of(group)
     if group.reason in FOR_CAPACITY:
         its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
@@ -518,7 +518,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
-    """Yield when the queue reclaims capacity that queues ahead hold above their shares, or why never."""
+    """Yield when the queue reclaims capacity above the shares of other queues, or why it never does."""
     if retained := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
         yield _message(retained[0])
         return
@@ -545,7 +545,7 @@ def waits(group: ObservedGroup) -> Statement:
 
 
 def summary_of(group: ObservedGroup, pods: int = 0, holds: Quantities | None = None) -> HolderSummary:
-    """Return a group by the kind and name that people know it by."""
+    """Return the summary of a group, with the kind and name that users know."""
     kind, name, of = group.called.kind, group.called.name, group.called.api_version
     return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, api_version=of)
 
@@ -557,7 +557,7 @@ def _group(group: ObservedGroup, does: Statement, pods: int = 0, holds: Quantiti
 def _that_hold(
     evidence: Evidence, group: ObservedGroup, others: Iterable[ObservedGroup]
 ) -> Iterator[Blocker]:
-    """Yield the groups that run or start, without those whose members are known and hold nothing any more."""
+    """Yield running and starting groups, without those whose members have all ended."""
     for other in others:
         if other.key == group.key or not other.is_holding:
             continue

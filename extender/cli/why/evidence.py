@@ -1,6 +1,6 @@
-"""Objects of the API server that show why something waits.
+"""Objects of the API server that show why an object waits.
 
-Each kind is read once, when it is first needed. A refused read is noted, and the rest is shown.
+Each kind is read once, when it is first needed. A refused read becomes a note, and the rest is shown.
 """
 
 import re
@@ -48,10 +48,7 @@ _OTHER_GROUPS: tuple[tuple[str, Resource, type[PluginsPodGroup | NativePodGroup]
 
 
 class OtherGroup(NamedTuple):
-    """PodGroup of another API than Volcano's.
-
-    `number` is the path of the number of pods that start together.
-    """
+    """PodGroup of an API other than Volcano's. `number`: the path of its minimum of members."""
 
     project: str
     resource: Resource
@@ -80,7 +77,7 @@ class Evidence:
     # ---- rights
 
     def may(self, right: Right) -> bool:
-        """Return whether the user has a right. The embedded cluster, which cannot be asked, denies none."""
+        """Return whether the user has a right. The embedded cluster grants all rights."""
         if right not in self._rights:
             try:
                 self._rights[right] = AccessApi(self._place.connection).grants_me(right)
@@ -89,7 +86,7 @@ class Evidence:
         return self._rights[right]
 
     def muster_may(self, right: Right) -> bool:
-        """Return whether Muster's account has a right; true where that or Muster cannot be seen."""
+        """Return whether Muster's account has a right; true if that cannot be checked."""
         site = Installation(self._place._replace(namespace=""))
         try:
             return not site.workloads or site.may(right)
@@ -122,7 +119,7 @@ class Evidence:
             return None
 
     def _everywhere(self, resource: Resource, kind: type[T], record: str = "") -> list[T]:
-        """Return the objects of all namespaces where that is allowed, else those of this one."""
+        """Return the objects of all namespaces if that is allowed, else of this one."""
         found = self._listed(resource, "", kind, record)
         if found is None and self.namespace:
             found = self._listed(resource, self.namespace, kind)
@@ -143,7 +140,7 @@ class Evidence:
 
     @cached_property
     def groups(self) -> list[ObservedGroup]:
-        """Return the groups of all namespaces where that is allowed, else of this one; the older first."""
+        """Return the groups of all namespaces if that is allowed, else of this one; the oldest first."""
         found = self._everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
         return sorted(found, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
 
@@ -205,7 +202,7 @@ class Evidence:
 
     @cached_property
     def served(self) -> dict[str, str]:
-        """The API groups of the cluster, each with the version that it prefers."""
+        """Return the API groups of the cluster, each with its preferred version."""
         found = self.find(kube.API_GROUPS, "", dict[str, Any]) or {}
         return {
             group["name"]: (group.get("preferredVersion") or {}).get("version", "")
@@ -259,7 +256,7 @@ class Evidence:
     # ---- queues of groups and pods
 
     def queue_of(self, group: ObservedGroup) -> str:
-        """Return the queue that counts a group: from its start on the recorded one, in which it started."""
+        """Return the queue in which a group counts: after its start, the recorded queue."""
         recorded = ways.recorded_queue(group.metadata) if group.is_holding else ""
         return self._queues_by_uid.get(recorded) or self.queue_asked_for(group)
 
@@ -293,7 +290,7 @@ class Evidence:
         return known.queue_of(namespace, named, label) or keys.DEFAULT_QUEUE
 
     def refusal_of(self, name: str) -> tuple[str, Statement | None]:
-        """Return the reason why a queue takes nothing in, and its detail; empty if it does or is hidden."""
+        """Return the reason and detail of a queue that accepts no groups; empty if it does."""
         queue = self.queue(name)
         if queue is not None and queue.state != "Open":
             code = "QueueIsDeleted" if queue.metadata.deletion_timestamp else "QueueIsNotOpen"
@@ -366,7 +363,7 @@ class Evidence:
 
 
 def _is_part(about: OwnerReference, controller: OwnerReference) -> bool:
-    """Return whether a name says so, as that of the Job set-workers-0 of the JobSet set."""
+    """Return whether the name shows the owner, as Job set-workers-0 belongs to JobSet set."""
     return about.kind != controller.kind and about.name.startswith(f"{controller.name}-")
 
 
@@ -398,12 +395,12 @@ def foreign_gates(pod: Pod) -> list[str]:
 
 
 def scheduled(pod: Pod) -> Condition:
-    """Return the condition PodScheduled; one that says nothing while there is none."""
+    """Return the condition PodScheduled; an empty one if there is none."""
     return condition(pod.status.conditions, keys.POD_SCHEDULED) or Condition(keys.POD_SCHEDULED, "Unknown")
 
 
 def reason_of(pod: Pod) -> tuple[str, Statement | None]:
-    """Return the reason that the pod's condition gives, and its message; empty where it gives none."""
+    """Return the reason and the message of the pod's condition; empty without one."""
     condition = scheduled(pod)
     if found := _OURS.search(condition.message):
         return found[1], None
@@ -413,7 +410,7 @@ def reason_of(pod: Pod) -> tuple[str, Statement | None]:
 
 
 def held_by(pods: Iterable[Pod]) -> Quantities:
-    """Return the sum of the requests of those pods that are on nodes."""
+    """Return the sum of the requests of pods on nodes."""
     holding = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in keys.ENDED_PHASES]
     try:
         sums = total(pod_requests(pod.spec) for pod in holding)

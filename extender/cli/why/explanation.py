@@ -21,7 +21,7 @@ PLACED, ENDING, FOREIGN, EMPTY = "Placed", "Ending", "NotOurs", "NoPods"
 
 
 class Statement(SimpleNamespace):
-    """Code with the values of its fields, some of which may be statements."""
+    """Code with the values of its fields. Some values may be statements."""
 
     def __init__(self, code: str, **fields: object) -> None:
         super().__init__(code=code, **fields)
@@ -32,7 +32,7 @@ class Statement(SimpleNamespace):
 
     @property
     def remedy(self) -> str:
-        """Text of what helps; empty where nothing is known."""
+        """Return the text of the remedy; empty if none is known."""
         return self._filled(REMEDIES.get(self.code, ""))
 
     def shown(self) -> object:
@@ -49,7 +49,7 @@ class Statement(SimpleNamespace):
 
 
 def numbers(message: str) -> Statement | None:
-    """Return the message of a condition or an event as it is; None if it is empty."""
+    """Return the message of a condition or an event, unchanged; None if it is empty."""
     return Statement("Numbers", message=message) if message else None
 
 
@@ -63,7 +63,7 @@ class Blocker(Statement):
 
 
 class Offer(Statement):
-    """Command that may help, and the right that it takes."""
+    """Command that may help, and the right that it needs."""
 
     right: Right
     allowed: bool
@@ -74,7 +74,7 @@ class Offer(Statement):
 
 
 class MemberCounts(Wire, frozen=True, omit_defaults=False):
-    """Numbers of the pods of a group. `there`: those that have not ended; `placed`: of these, on nodes."""
+    """Numbers of pods of a group. `there`: pods that have not ended. `placed`: those of them on nodes."""
 
     needed: int
     there: int
@@ -85,7 +85,7 @@ class MemberCounts(Wire, frozen=True, omit_defaults=False):
 
 
 class QueueFigures(Wire, frozen=True, omit_defaults=False):
-    """`share`: the used part of what it deserves, 1 is all of it; null while its status says nothing."""
+    """Figures of a queue. `share`: the used part of the deserved share, 1 for all of it; null if unknown."""
 
     name: str
     state: str
@@ -100,7 +100,7 @@ class QueueFigures(Wire, frozen=True, omit_defaults=False):
 
 
 class Uncounted(Wire, frozen=True):
-    """Pods that were meant for a group and do not count. `misnamed`: an annotation on them helps."""
+    """Pods that probably belong to a group and do not count. `misnamed`: an annotation would help."""
 
     pods: list[str]
     namespace: str
@@ -109,7 +109,7 @@ class Uncounted(Wire, frozen=True):
 
 
 class Explanation(Wire, frozen=True):
-    """`api_version`: of a workload, as kinds of several projects have one name."""
+    """Answer about one object. `api_version`: of a workload, since kinds of several projects share names."""
 
     kind: str
     name: str

@@ -120,7 +120,7 @@ def resource_rows(queue: QueueFigures) -> list[str]:
 
 
 def _resources_of(queue: QueueFigures) -> list[str]:
-    """Return the resources that it uses, deserves or limits."""
+    """Return the resources that the queue uses, deserves or limits."""
     figures = [*queue.allocated.items(), *queue.deserved.items()]
     moving = {name for name, quantity in figures if number(name, quantity)}
     return sorted((moving - {PODS}) | queue.capability.keys())
@@ -135,7 +135,7 @@ def _others(heading: str, others: Sequence[Blocker]) -> Iterator[str]:
 
 
 def _help(answer: Explanation) -> Iterator[str]:
-    """Yield remedies and commands. A command stays in one line, so that it can be copied."""
+    """Yield remedies and commands. A command stays on one line, so that it can be copied."""
     remedies = remedies_of(answer)
     if remedies or answer.commands:
         yield click.style("What helps:", dim=True)
@@ -194,7 +194,7 @@ def rendered_list(target: Target, found: Sequence[Explanation]) -> str:
 
 
 def _target_of(answer: Explanation) -> str:
-    """Return the target that leads to an answer alone: its group, if it has one."""
+    """Return a target that has only this answer: its group, if it has one."""
     if answer.group and answer.kind != "Pod":
         return f"podgroup/{answer.group}"
     return answer.spoken_name

@@ -1,8 +1,8 @@
 """Bodies in protobuf, which kubectl and client-go send for Kubernetes' own kinds and never for CRDs.
 
 A body is the prefix `k8s` and a zero byte, then a runtime.Unknown that names the kind and holds the object.
-What the numbers of its fields mean is in schemas/messages.json, which tools/schemas.py writes; a few messages
-have a form of their own in JSON.
+The table of field numbers is schemas/messages.json, which tools/schemas.py writes. A few messages have
+special forms in JSON.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""A request, taken apart: which object or collection its path names, its options and its selectors."""
+"""Parsing of requests: the object or collection of a path, options, and selectors."""
 
 import re
 from collections.abc import Callable
@@ -131,7 +131,7 @@ class Request(NamedTuple):
 
 
 def target_of(path: str) -> RequestTarget:
-    """/api/v1/namespaces/team-a/pods/worker-0/binding, taken apart. Raises StatusError 404."""
+    """Parse a path such as /api/v1/namespaces/team-a/pods/worker-0/binding. Raises StatusError 404."""
     parts = path.strip("/").split("/")
     length = 2 if parts[0] == "api" else 3
     root, rest = "/" + "/".join(parts[:length]), parts[length:]

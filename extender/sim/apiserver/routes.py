@@ -86,7 +86,7 @@ encode = msgspec.json.Encoder().encode
 
 @dataclass
 class Watch:
-    """Iterate over `lines`. Raises StatusError 400 for a selector that is none."""
+    """Watch of a kind; iterate over `lines`. Raises StatusError 400 for an invalid selector."""
 
     store: Store
     target: RequestTarget
@@ -103,7 +103,7 @@ class Watch:
         self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
 
     def lines(self) -> Iterator[bytes]:
-        """Events, several in one piece where they come together."""
+        """Yield events; events at the same time are one piece."""
         try:
             if not self._version:
                 objects, self._version = self.store.listing(self.target.kind, self.target.namespace)
@@ -146,7 +146,7 @@ def _line(type_: str, obj: Json) -> bytes:
 
 
 def answer(service: Service, request: Request) -> tuple[int, Json]:
-    """Do what is asked: the status of the answer and its body. Raises StatusError."""
+    """Execute a request. Return the status and the body of the answer. Raises StatusError."""
     target = request.target
     check(request.method, request.media_type, request.query)
     match request.method:

@@ -1,6 +1,6 @@
 """The API server's port: HTTP/1.1 over loopback, one thread for each connection, no credentials.
 
-Only what goes over the wire is here; routes.py says what requests mean, service.py what they do.
+This module has the transport. The meaning of requests is in routes.py, their effect in service.py.
 """
 
 import json
@@ -52,7 +52,7 @@ def decoded(raw: bytes, content_type: str) -> Any:
 
 
 class ApiServer:
-    """Serves `service` on `listener`, or on any free port of loopback, from `start` to `stop`."""
+    """Server of `service` on `listener`, or on a free port of loopback, from `start` to `stop`."""
 
     def __init__(self, service: Service, listener: socket.socket | None = None) -> None:
         learn_structs()
@@ -74,7 +74,7 @@ class ApiServer:
         self._http.server_close()
 
     def write_kubeconfig(self, path: Path) -> None:
-        """JSON is YAML, too."""
+        """Write a kubeconfig as JSON, which is valid YAML."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent."""
+        """Log nothing."""
 
     def _handle(self) -> None:
         try:
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _shape(self, request: Request) -> Patch:
-        """Return the form that this client wants of objects and lists: themselves, or a Table for people."""
+        """Return the form of objects and lists that the client accepts: unchanged, or a Table."""
         if not wanted(self.headers.get("Accept", "")):
             return lambda found: found
         kind, include = request.target.kind, request.query.get("includeObject", "")

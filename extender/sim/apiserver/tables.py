@@ -1,4 +1,4 @@
-"""Lists as kubectl prints them: Tables, with the columns that the real API server gives each kind."""
+"""Tables of objects for kubectl, with the columns of a real API server."""
 
 import re
 from collections.abc import Callable
@@ -247,7 +247,7 @@ _TEXTS = {"type": "string", "description": ""}  # what all columns have
 
 
 def wanted(accept: str) -> bool:
-    """Return whether the client would rather have a Table."""
+    """Return whether the client prefers a Table."""
     return "as=Table" in accept.partition(",")[0]
 
 

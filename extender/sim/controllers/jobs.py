@@ -1,4 +1,4 @@
-"""Jobs as kube-controller-manager treats them: their pods, how those ended, their status.
+"""Jobs as in kube-controller-manager: their pods, how those ended, and their status.
 
 A Job with completions goes on until so many pods have succeeded, one without makes no more once one has.
 What failed is made again, up to backoffLimit, and at once, where a real controller waits longer each time. An
@@ -23,7 +23,7 @@ class Ending(NamedTuple):
 
 
 class JobEndings:
-    """A pod that somebody deletes counts as failed, as in a real cluster; one that is withdrawn does not."""
+    """Ends of pods of Jobs. A deleted pod counts as failed, unless its controller deleted it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,13 +40,13 @@ class JobEndings:
             self._withdrawn.discard(meta["uid"])
 
     def of(self, job: Json, owned: list[Json]) -> list[Ending]:
-        """`owned`: its pods that are there."""
+        """Return the ends of a job's pods. `owned`: its existing pods."""
         for pod in filter(has_ended, owned):
             self._record(pod)
         return list(self._by_job.get(job["metadata"]["uid"], {}).values())
 
     def withdraw(self, obj: Json) -> None:
-        """Its controller deletes it."""
+        """Record that the controller deletes a pod."""
         self._withdrawn.add(obj["metadata"]["uid"])
 
     def _record(self, pod: Json) -> None:
@@ -60,13 +60,13 @@ class JobEndings:
 
 
 def index_of(pod: Json) -> int:
-    """0 where it has none."""
+    """Return the index of a pod; 0 without one."""
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdecimal() else 0
 
 
 class JobPods:
-    """A Job, its pods that are there and how others of its pods ended."""
+    """A Job with its existing pods, and the ends of others."""
 
     def __init__(self, job: Json, owned: list[Json], known: JobEndings) -> None:
         self._job = job
@@ -173,7 +173,7 @@ def _end(status: Json, types: tuple[str, ...], why: tuple[str, str]) -> None:
 
 
 def _shortened(indexes: list[int]) -> str:
-    """Return indexes as in 0,2-5: three and more in a row are written with a hyphen."""
+    """Return indexes such as 0,2-5: a hyphen joins three or more consecutive ones."""
     rows: list[list[int]] = []
     for index in indexes:
         if rows and index == rows[-1][-1] + 1:

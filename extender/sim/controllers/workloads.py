@@ -61,7 +61,7 @@ class WorkloadControllers(StoreFollower):
         self._freed_at: dict[str, float] = {}  # by namespace, when what counts for its quotas became less
 
     def refusals(self) -> list[RefusedOffspring]:
-        """One for each workload without an owner: for a JobSet, not for its Jobs."""
+        """Return the refusals, one for each topmost owner: for a JobSet, not for its Jobs."""
         found: dict[str, RefusedOffspring] = {}
         for each in [*self.refused.values()]:
             top = self._top(each.workload)
@@ -115,7 +115,7 @@ class WorkloadControllers(StoreFollower):
             self._stopping.wait(_PACE)
 
     def _let_in(self, changes: Sequence[Change]) -> set[str]:
-        """Count anew what is used of quotas; the UIDs of the workloads that may now make more."""
+        """Count the usage of quotas again. Return the UIDs of workloads that may make more pods now."""
         freeing = [change for change in changes if _frees_quota(change)]
         freed = {change.object["metadata"]["namespace"] for change in freeing}
         for change in freeing:  # a start that is taken back leaves as much room as it found
@@ -237,7 +237,7 @@ def _revision(obj: Json) -> str:
 
 
 def collect(service: Service, gone: set[str]) -> None:
-    """Delete what only objects that are gone own. `gone`: their UIDs."""
+    """Delete objects whose owners are all gone. `gone`: the UIDs of the owners."""
     for kind in kinds.KINDS:
         for obj in service.store.all(kind) if kind.namespaced and gone else ():
             owners = [owner.get("uid") for owner in obj["metadata"].get("ownerReferences") or ()]
@@ -252,7 +252,7 @@ _SUSPENDED, _RUNNING, _READY, _STARTING = "Suspended", "Running", "ready", ""
 
 
 def operator_status(workload: Json, owned: list[Json]) -> Json:
-    """One that has finished keeps what it says."""
+    """Return the status that an operator would write. A finished workload keeps its status."""
     status: Json = {**(workload.get("status") or {})}
     row = kind_of(workload)
     if row is None or outcome_of(row, workload) is not None:
@@ -297,7 +297,7 @@ def _counted(ready: int) -> Json:
 
 
 def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
-    """Return the sums over its ReplicaSets; the newest, which alone should have pods, is the updated one."""
+    """Return the status of a Deployment: sums over its ReplicaSets. The newest is the updated one."""
     young_first = sorted(replica_sets, key=lambda each: each["metadata"]["creationTimestamp"], reverse=True)
     # old ones have no pods
     newest = max(young_first, key=lambda each: each["spec"].get("replicas", 1), default={})
@@ -324,7 +324,7 @@ def _number(obj: Json, field: str) -> int:
 
 
 def status_of(workload: Json, owned: list[Json]) -> Json:
-    """`owned`: what it made and is still there."""
+    """Return the status of a workload. `owned`: its existing children."""
     status: Json = {**(workload.get("status") or {})}
     match workload["kind"]:
         case "CronJob":

@@ -1,1 +1,1 @@
-"""A scheduler that treats its extender as the stock one does: the same calls, in the same order."""
+"""A scheduler that calls its extender as the stock kube-scheduler does, in the same order."""

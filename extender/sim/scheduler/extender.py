@@ -1,4 +1,4 @@
-"""The extender as the stock scheduler calls it: two entries of one server, for choosing and for binding."""
+"""Client of the extender, with two entries as in the stock scheduler: one for bind, one for the rest."""
 
 import http.client
 import threading
@@ -17,11 +17,11 @@ encode = msgspec.json.Encoder().encode
 
 
 class ExtenderError(Exception):
-    """A call came to nothing."""
+    """Error: a call of the extender failed."""
 
 
 class Filtered(NamedTuple):
-    """The nodes that filter kept, and why it rejected others; it may drop nodes without a reason."""
+    """Result of filter: accepted nodes, and reasons for rejected ones. Some nodes may be missing in both."""
 
     nodes: list[str]
     rejections: dict[str, Rejection]
@@ -53,7 +53,7 @@ class Extender:
         return Filtered(retained, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """Victims' UIDs by node: takes those that the scheduler would evict, returns those that it may."""
+        """Return the UIDs of the allowed victims by node, of those that the scheduler proposes."""
         asked = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
             for node, uids in victims.items()
@@ -69,7 +69,7 @@ class Extender:
         return not self._bind_mark or any(self._bind_mark in requests for requests in asked)
 
     def bind(self, pod: Json, node: str) -> None:
-        """Held until the whole gang stands, so each call has a connection and a thread of its own."""
+        """Bind a pod, with a connection of its own: the call is held until the gang is whole."""
         meta = pod["metadata"]
         named = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
         with closing(http.client.HTTPConnection(self._address, timeout=600.0)) as connection:

@@ -1,4 +1,4 @@
-"""The loop: one pod at a time, from the queue to a node, by filters of its own and then the extender's.
+"""Scheduling loop: takes one pod at a time from the queue, filters the nodes, calls the extender, and binds.
 
 A pod's nominated node is tried first, alone, then all nodes. Where none does, less important pods may have to
 go. The pod is then assumed to stand on its node and bound in a thread of its own, since the extender holds
@@ -42,7 +42,7 @@ class StatusRecorder:
         self._service = service
 
     def failed(self, pod: Json, reason: str, message: str, nominated: str | None = "") -> None:
-        """No node was found; the nomination is set anew, taken back (empty), or left (None)."""
+        """Record that no node was found. `nominated`: a node; empty removes the nomination, None keeps it."""
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
         def change(status: Json) -> None:
@@ -60,7 +60,7 @@ class StatusRecorder:
         self._event(pod, "Normal", "Scheduled", "Binding", record)
 
     def evict(self, victim: Json, preemptor: Json, node: str) -> None:
-        """Say why on the pod, then delete it; its kubelet ends it."""
+        """Write the reason into the pod's condition and delete the pod; its kubelet ends it."""
         meta, scheduler = victim["metadata"], preemptor["spec"]["schedulerName"]
         why = f"{scheduler}: preempting to accommodate a higher priority pod"
         target = condition("DisruptionTarget", "True", PREEMPTED, why)
@@ -89,14 +89,14 @@ PLAIN = frozenset({"default-scheduler"})
 
 @dataclass(eq=False)
 class Unschedulable(Exception):
-    """No node fits."""
+    """Error: no node fits."""
 
     rejections: Mapping[str, Rejection]  # by node; the extender may have left some out
     by_extender: bool  # it had a say, so more kinds of event may help
 
 
 class Scheduler:
-    """`extended`: the profiles whose pods are sent to the extender; `plain`: the others that are served."""
+    """Scheduler. `extended`: profiles whose pods go to the extender; `plain`: other served profiles."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Nodes of the scheduler and the pods on them, and its own filters.
+"""Nodes of the scheduler, the pods on them, and the scheduler's own filters.
 
 The filters stand in the order in which the stock scheduler names what fails. Selectors, taints, requests and
 (anti-)affinity are evaluated by the functions of Muster's planner; the difference is which pods count: here
@@ -20,7 +20,7 @@ PREEMPTED = "PreemptionByScheduler"
 
 
 class PodInfo(NamedTuple):
-    """A pod as others see it. `started` is a time; `leaving`: it is being preempted already."""
+    """Pod on a node, for filters and preemption. `started`: a timestamp; `leaving`: already preempted."""
 
     uid: str
     namespace: str
@@ -32,7 +32,7 @@ class PodInfo(NamedTuple):
 
 
 class Nodes:
-    """Not thread-safe: its owner holds a lock."""
+    """Nodes and their pods. Not thread-safe: callers hold a lock."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -111,7 +111,7 @@ class Nodes:
         return ((name, standing) for name, there in self._on.items() for standing in there.values())
 
     def nominated(self, pod: PodInfo, name: str) -> Iterator[PodInfo]:
-        """Pods nominated to a node whose room this pod may not take: those of at least its priority."""
+        """Yield the pods nominated to a node that have at least this pod's priority."""
         for node, guest in self._nominated.values():
             if node == name and guest.uid != pod.uid and guest.priority >= pod.priority:
                 yield guest
@@ -144,7 +144,7 @@ class Nodes:
 
 
 class Rejection(NamedTuple):
-    """Why a node does not fit. `lasting`: preemption would not help."""
+    """Reason why a node does not fit. `lasting`: preemption would not help."""
 
     reasons: tuple[str, ...] = ()
     lasting: bool = False
@@ -192,7 +192,7 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
 
 
 def fit_error(nodes: int, reasons: Counter[str]) -> str:
-    """In the stock scheduler's words: by how many nodes each reason keeps a pod off."""
+    """Return the stock scheduler's message: the number of nodes for each reason."""
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
     return f"0/{nodes} nodes are available:" + (f" {listed}." if listed else "")
 
@@ -215,7 +215,7 @@ class PostFilterResult(NamedTuple):
 
 
 def ineligible(nodes: Nodes, pod: Json, standing: PodInfo, rejections: Mapping[str, Rejection]) -> str:
-    """Why a pod may not preempt at all; empty if it may."""
+    """Return why a pod may not preempt; empty if it may."""
     if pod["spec"].get("preemptionPolicy") == "Never":
         return "not eligible due to preemptionPolicy=Never."
     node = pod["status"].get("nominatedNodeName", "")
@@ -276,7 +276,7 @@ def best(candidates: Mapping[str, Victims]) -> PostFilterResult:
 
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
-    """Victims of the lowest priority, then the fewest, then those that have run for the shortest time."""
+    """Return the sort key: lowest priority, then fewest victims, then shortest run time."""
     highest = max(pod.priority for pod in victims)
     earliest = min(pod.started for pod in victims if pod.priority == highest)
     latest_first = tuple(-ord(letter) for letter in earliest)

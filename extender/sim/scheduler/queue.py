@@ -1,4 +1,4 @@
-"""Scheduling queue: pending pods, when each is tried again, and the events that may make them schedulable.
+"""Scheduling queue: pending pods, their next attempts, and the events that may make them schedulable.
 
     gated ──► active ──► in flight ──► unschedulable ──► backoff ──► active
                                   └──► error ──────────────────────► active

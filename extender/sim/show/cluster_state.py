@@ -1,4 +1,4 @@
-"""The cluster at one moment, as far as it is shown: queues, gangs, other pods, nodes."""
+"""State of the cluster at one time, for the screen: queues, gangs, other pods, nodes."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -73,13 +73,13 @@ class ClusterState(msgspec.Struct, frozen=True):
         return states <= {Verdict.ENDED}
 
     def position(self, gang: Gang) -> str:
-        """`2 of 5`: its place in the line of its queue; empty where it stands in none."""
+        """Return the position in the queue, such as `2 of 5`; empty for a gang without a position."""
         in_line = self.in_line.get(gang.queue, 0)
         return f"{gang.position} of {in_line}" if gang.position and gang.waits else ""
 
 
 def observe(objects: ShownObjects, look: Look) -> ClusterState:
-    """`look`: a page of Muster's debug port by its name; None while it does not answer."""
+    """Return the state. `look`: returns a page of Muster's debug port by name; None without an answer."""
     pods = [typed(pod, Pod) for pod in objects.pods]
     groups = {group.key: group for group in (typed(obj, ObservedGroup) for obj in objects.groups)}
     members: dict[str, list[Pod]] = {}  # by group; by the empty key those of none
@@ -120,7 +120,7 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
 
 
 def _group_of(pod: Pod) -> str:
-    """Return the key of the group that it names, or of the one that Muster makes for it."""
+    """Return the key of the group that a pod names, or that Muster makes for it."""
     return f"{pod.metadata.namespace}/{group_name(pod) or auto_name(pod)}"
 
 
@@ -140,7 +140,7 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[L
 def queue_summaries(
     queues: Iterable[Json], used: Collection[str], shares: Iterable[Json]
 ) -> list[ReportedQueue]:
-    """Return the existing queues, and the default one where it is used without being made.
+    """Return the existing queues, and the default queue if it is used but does not exist.
 
     Queues that every cluster has are left out where no group uses them. `shares`: /debug/queues, for
     queues whose status has none yet.
@@ -172,7 +172,7 @@ def node_summary(node: Node, pods: Iterable[Pod]) -> ReportedNode:
 
 
 def _written(amounts: Mapping[str, Any] | None) -> Written:
-    """Amounts as Kubernetes writes them; those without bound are left out."""
+    """Return amounts as Kubernetes writes them, without unlimited ones."""
     finite = ((name, amount) for name, amount in (amounts or {}).items() if isinstance(amount, int | float))
     return {name: _quantity(name, round(amount)) for name, amount in finite if abs(amount) < 2**63}
 

@@ -1,4 +1,4 @@
-"""One picture of the live view, and where pictures go: to a terminal, as lines to a pipe, or nowhere.
+"""Frames of the live view, and their output: a terminal, lines for a pipe, or nothing.
 
 A picture is never higher than the canvas. Where not all gangs fit, each gets one line, those that wait come
 first, and the rest is counted. At the end of a run comes a summary.
@@ -44,7 +44,7 @@ class Picture(NamedTuple):
 
 
 def frame(instant: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
-    """Lines of at most the canvas's width, fewer than its height."""
+    """Return the lines of a frame, within the canvas."""
     lines = [clock_line(instant.second, instant.settled), *drawn_head(head, canvas)]
     lines += [Text(tables.cpu_in_use(instant.cluster)), Text()]
     lines += [*tables.queue_lines(instant.cluster, canvas, canvas.height // 3), Text()]
@@ -144,7 +144,7 @@ def _when(transition: ShownTransition) -> str:
 
 
 class View:
-    """This one shows nothing: for `-o json`."""
+    """View that shows nothing, for `-o json`; base of the others."""
 
     def begin(self, head: Sequence[str]) -> None:
         pass
@@ -157,7 +157,7 @@ class View:
 
 
 class LogView(View):
-    """A line for every transition, as it happens."""
+    """View with a line for each transition."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -180,7 +180,7 @@ class LogView(View):
 
 
 class LiveView(View):
-    """One frame of a terminal, rewritten in place where it differs from the one before."""
+    """View with one frame on a terminal, of which changed lines are rewritten."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -204,7 +204,7 @@ class LiveView(View):
         self._draw(frame(instant, self._head, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
-        """End the screen: the last frame stays, `lines` come below it, and the cursor is back."""
+        """End the view: the last frame stays, `lines` follow, and the cursor is shown again."""
         self._live.stop()
         self._stream.write("\n".join(["", *lines, ""]))
         self._stream.flush()

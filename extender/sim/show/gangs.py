@@ -1,4 +1,4 @@
-"""Gangs, and pods that are members of none, as the screen shows them, and the outcome that -o json prints."""
+"""Gangs and single pods for the screen, and the outcome that -o json prints."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class ReportedQueue(msgspec.Struct, frozen=True):
 
 
 class ReportedGroup(msgspec.Struct, frozen=True, rename="camel"):
-    """`reason`: why it or some of its members wait; empty if none do. `bound`: members on nodes."""
+    """Reported group. `reason`: why it or members of it wait; empty if none do. `bound`: members on nodes."""
 
     namespace: str
     name: str
@@ -45,7 +45,7 @@ class ReportedGroup(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """`pod_group`: the group that it names, whether it exists or not. `reason`: why it has no node."""
+    """Reported pod. `pod_group`: the named group, which may be missing. `reason`: why the pod has no node."""
 
     namespace: str
     name: str
@@ -69,7 +69,7 @@ class ClusterReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """Group as the screen needs it: its PodGroup, the queue that it enters, and its pods."""
+    """Group on the screen: its PodGroup, its queue, and its pods."""
 
     group: ObservedGroup
     queue: str
@@ -95,7 +95,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> int:
-        """Number of members that are on nodes, or were when they ended."""
+        """Return the number of members that are on nodes, or ended there."""
         return sum(bool(pod.spec.node_name) for pod in self.pods)
 
     @property
@@ -116,7 +116,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def is_job(self) -> bool:
-        """Return whether it stands for a job, which may wait before it has pods."""
+        """Return whether it belongs to a job, which may wait before it has pods."""
         owner = self.group.controller
         row = WORKLOADS.get((owner.api_version, owner.kind)) if owner else None
         return row is not None and row.manageable
@@ -133,7 +133,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def has_started(self) -> bool:
-        """Return whether the members that it needs have started."""
+        """Return whether the minimum of members has started."""
         return self.state in (Verdict.RUNNING, Verdict.ENDED)
 
     @property
@@ -143,7 +143,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def admitted(self) -> str:
-        """Return with how many pods it starts."""
+        """Return the number of pods of its start, as text."""
         needed, there = self.group.spec.min_member, len(self.pods)
         if self.is_job and there < needed:
             return f"has room for {many(needed, 'pod')}; {there} of them are created"
@@ -156,7 +156,7 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def left_out(self) -> int:
-        """Return how many members wait although the gang runs: surplus ones, or replacements of lost ones."""
+        """Return the number of waiting members of a running gang: surplus ones, or replacements."""
         return len(self.pods) - self.bound if self.state is Verdict.RUNNING else 0
 
 
@@ -180,7 +180,7 @@ FOREIGN_GATES = "SchedulingGated"
 
 
 class Why(NamedTuple):
-    """A reason, the numbers behind it, and a name that was probably meant."""
+    """Reason of a wait, its numbers, and a similar name as a hint."""
 
     reason: str = ""
     detail: str = ""
@@ -208,7 +208,7 @@ class LoosePod(msgspec.Struct, frozen=True):
 
 
 class Known(NamedTuple):
-    """Known objects that explain a pod."""
+    """Existing objects that explain a pod."""
 
     decided: Mapping[str, Json]  # what Muster's debug port says, by group
     groups: Collection[str]  # keys of all
@@ -246,7 +246,7 @@ def _why(pod: Pod, known: Known) -> Why:
 
 
 def _decided(pod: Pod, known: Known) -> Why | None:
-    """Return the explanation by the group that it names, or else by its own, which has one of two names."""
+    """Return the reason of the pod's named group, or of the group that Muster made for it."""
     meta, named = pod.metadata, group_name(pod)
     names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
     found = (known.decided.get(f"{meta.namespace}/{name}") for name in names)

@@ -42,7 +42,7 @@ def ending(gang: Gang) -> str:
 
 
 def left_out(gang: Gang) -> str:
-    """`; 2 more wait. NoRoom: ...`, or nothing."""
+    """Return `; 2 more wait. NoRoom: ...`, or an empty text."""
     if not gang.left_out:
         return ""
     apart = f" {TO_START_WHOLE}" if gang.group.controller and gang.starts_apart else ""
@@ -85,8 +85,7 @@ def why_pods_wait(pods: Sequence[LoosePod]) -> str:
 def ahead(gang: Gang, cluster: ClusterState) -> str:
     """Return the gangs that hold what a gang waits for, by what their status says.
 
-    It is empty where only the gang itself could change it, or where the numbers of its own condition name
-    the gang it waits for.
+    Empty if only a change of the gang would help, or if its condition names the gangs already.
     """
     others = [other for other in cluster.holding if other.key != gang.key]
     if gang.group.reason in IN_ITS_QUEUE:
@@ -112,14 +111,14 @@ class ShownTransition(NamedTuple):
 
 
 class GangTimes(NamedTuple):
-    """The seconds at which a gang was first seen and ran; None: it has not."""
+    """Seconds at which a gang was first observed, and at which it ran; None if it has not."""
 
     seen: float
     waited: bool = False
     ran: float | None = None
 
     def wait(self, now: float) -> float:
-        """Seconds until it ran, or until now."""
+        """Return the seconds until the gang ran, or until now."""
         return (now if self.ran is None else self.ran) - self.seen
 
 
@@ -133,7 +132,7 @@ class TransitionLog:
         self._pods: dict[str, tuple[Verdict, bool, str]] = {}
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
-        """Note what is new; returns it."""
+        """Record and return the new transitions."""
         new, changed = list(self._of_gangs(cluster, second)), []
         for pod in cluster.loose:
             state = (pod.state, pod.failed, pod.why.reason)
@@ -171,7 +170,7 @@ class TransitionLog:
 
 
 def similar(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:
-    """Pods by what they do and why, in the order in which they came."""
+    """Return pods grouped by state and reason, in order of arrival."""
     found: dict[tuple[object, ...], list[LoosePod]] = {}
     for pod in pods:
         found.setdefault((pod.namespace, pod.state, pod.failed, pod.missing_group, pod.why), []).append(pod)

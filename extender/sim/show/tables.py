@@ -1,4 +1,4 @@
-"""Drawings: a canvas, the queues as bars, and the table of gangs, as wide as the canvas allows."""
+"""Drawings: a canvas, queues as bars, and the table of gangs, in the width of the canvas."""
 
 import io
 import shutil
@@ -59,7 +59,7 @@ class Canvas(NamedTuple):
         return shortened(name, width, self.unicode)
 
     def wrapped(self, text: str, indent: str = "") -> list[str]:
-        """Lines that fit, except those of a single word, as a path is."""
+        """Return lines that fit. A single long word, such as a path, is not broken."""
         wrapper = textwrap.TextWrapper(max(self.width, _NARROWEST), indent, indent)
         wrapper.break_on_hyphens = wrapper.break_long_words = False
         return wrapper.wrap(text)
@@ -141,7 +141,7 @@ def rows_of(
 
 
 def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
-    """Lines with everything: names and reasons are folded where they do not fit."""
+    """Return complete lines for all gangs. Long names and reasons are folded."""
     table = _table(canvas, "fold")
     for row in rows:
         why = row.why if canvas.wide else _code(row)
@@ -155,7 +155,7 @@ def gang_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
 
 
 def brief_table(rows: Sequence[GangRow], canvas: Canvas) -> list[Text]:
-    """Return a line for each; long ones are cut: first the numbers of the reasons, then the names."""
+    """Return one line for each gang. Long lines lose the numbers of reasons first, then parts of names."""
     table = _table(canvas, "ellipsis" if canvas.unicode else "crop")
     codes = max(map(len, (_TITLES[-1], *map(_code, rows))))
     cells = [_titles(canvas)[:-1], *(_cells(row, canvas) for row in rows)]
@@ -182,7 +182,7 @@ def _titles(canvas: Canvas) -> list[str]:
 
 
 def _cells(row: GangRow, canvas: Canvas) -> list[str]:
-    """All but the last."""
+    """Return all cells but the last."""
     gang = row.gang
     queue = canvas.shortened(gang.queue, _LONGEST_QUEUE)
     cells = (gang.title, queue, _WORDS[gang.state][0], row.pods, row.waited, row.position)
@@ -205,7 +205,7 @@ def _table(canvas: Canvas, overflow: str) -> Table:
 
 
 def _as_lines(table: Table, canvas: Canvas) -> list[Text]:
-    """Lines that can be counted and cut."""
+    """Return the lines of a table, to be counted and cut."""
     console = Console(width=canvas.width, file=io.StringIO(), color_system=None, legacy_windows=False)
     lines = []
     for segments in console.render_lines(table, pad=False):

@@ -1,7 +1,7 @@
 """The Gantt chart: one SVG file that reads well on light and on dark.
 
-Few gangs get a row each. More of them are packed as bars into the cluster's room, as high as what they hold
-of it; of very many only the sums by queue are drawn. Below, how many wait.
+Few gangs get a row each. More gangs are bars, packed into the capacity of the cluster, as high as their part
+of it. Of very many only the sums by queue are drawn. The panel below has the number of pending gangs.
 """
 
 from collections import Counter, defaultdict
@@ -68,7 +68,7 @@ class Piece(NamedTuple):
 
 
 def chart(result: Result) -> str:
-    """Return the whole file."""
+    """Return the chart as SVG."""
     report, measured, end, _ = result
     used = report.utilisation
     resource = max(used, key=lambda name: used[name], default=PODS)
@@ -88,7 +88,7 @@ def chart(result: Result) -> str:
 
 
 def _legend(scene: Scene) -> tuple[list[str], float]:
-    """Return the queues in as many rows as they take, the marks, and where the large panel begins."""
+    """Return the legend of queues and marks, and the vertical position of the large panel."""
     flagged = {}
     if any(timeline.reserved for timeline in scene.timelines):
         flagged["nodes reserved"] = RESERVED
@@ -167,7 +167,7 @@ def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
 
 
 def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
-    """While nodes were reserved for a group, and when members of it were evicted for others."""
+    """Yield marks of the reservations and the evictions of a group."""
     for begin, end in timeline.reserved:
         title = f"{timeline.name}: nodes were reserved for {two_units(end - begin)}"
         yield svg.box(panel.x(begin), top, panel.x(end) - panel.x(begin), height / 2, RESERVED, title)
@@ -177,7 +177,7 @@ def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) ->
 
 
 def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
-    """Bars packed into the room; when there are many they are one shape for each queue, and say nothing."""
+    """Yield the packed bars. Many bars become one shape for each queue, without tooltips."""
     pieces = [*pack(scene.bars, scene.most)]
     if len(pieces) <= _MOST_TITLES:
         for piece in pieces:
@@ -191,7 +191,7 @@ def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
 
 
 def _place(panel: Panel, piece: Piece) -> tuple[float, float, float, float]:
-    """Return a place a little smaller, as a gap between neighbours, unless that leaves too little."""
+    """Return a place that leaves a gap to its neighbours, unless it would be too small."""
     x, y = panel.x(piece.bar.start), panel.y(piece.high)
     width, height = panel.x(piece.bar.end) - x, panel.y(piece.low) - y
     return x, y, width - 0.5 if width > 2 else width, height - 0.5 if height > 2 else height
@@ -251,7 +251,7 @@ Gap = tuple[int, int]  # from, to
 
 
 def pack(bars: Iterable[Bar], most: int) -> Iterator[Piece]:
-    """Pieces of all bars; whatever runs together never overlaps, and what is left free is idle."""
+    """Yield the pieces of all bars. Pieces never overlap; uncovered area is idle capacity."""
     gaps: list[Gap] = [(0, most)]
     running: list[tuple[float, int, list[Gap]]] = []
     order = count()

@@ -1,7 +1,7 @@
 """A workload made from the objects of -f files: pods, suspended jobs, and queues from quotas.
 
-They are created in the store of the embedded API server first: it gives them their defaults, and refuses what
-a real one would refuse. Queues from quotas are made at the beginning, as Muster makes them in a cluster.
+They are created in the store of the embedded API server first, which sets defaults and refuses objects as a
+real one does. Queues from quotas are made at the beginning, as Muster makes them in a cluster.
 """
 
 import random
@@ -56,8 +56,7 @@ from extender.sim.virtual.workload import (
 def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     """Make the queues that quotas among the objects stand for; a queue of the same name stays as it is.
 
-    Returns by namespace the queue that it enters, and what is wrong with quotas, which costs only the part
-    that is.
+    Return the queue of each namespace, and the faults of quotas. Only faulty parts are left out.
     """
     plan = plan_of_quotas(creation.objects)
     wanted = plan.queues.values()
@@ -80,8 +79,7 @@ def waiting_jobs(
 ) -> Iterator[tuple[Json, GroupKey, tuple[RuntimeName, Json] | None]]:
     """Yield suspended jobs that Muster manages by default, with their group and their runtime.
 
-    Their PodGroups and the pods of a full start are made; refusals of the API server are faults of the
-    file.
+    Their PodGroups, and the pods of a full start, are made. Refusals by the API server are faults.
     """
     find = in_store(service.store)
     for obj, where in [*creation.objects]:
@@ -195,7 +193,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
 def _by_kind(creation: Creation) -> defaultdict[KindName, list[Made]]:
     """Return the created objects by kind, and record faults of unreadable times.
 
-    Owners hand their checkpoint to pods without a PodGroup: here it is read off the pods.
+    Checkpoints of owners are copied to their pods, and read from there if there is no PodGroup.
     """
     made = defaultdict[KindName, list[Made]](list)
     saved: dict[str, str] = {}  # by UID
@@ -219,7 +217,7 @@ def _name(kind: ResourceKind) -> KindName:
 
 
 def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
-    """Return an arrival of a pod. By default it comes with its PodGroup. Gates do not open here."""
+    """Return an arrival of a pod, by default at that of its PodGroup. Other gates are never removed here."""
     pod = msgspec.convert(made.object, Pod)
     group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
     at = (group.at if group else 0.0) if made.at is None else made.at

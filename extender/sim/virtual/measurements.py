@@ -26,13 +26,13 @@ from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
 
 def jain(shares: Sequence[float]) -> float:
-    """1 where nobody has anything."""
+    """Return Jain's index of the shares; 1 if all are 0."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 class Fairness:
-    """The mean over time for each level, 1 being root's children, while siblings compete."""
+    """Mean fairness over time while siblings compete, for each level. Level 1 has the children of root."""
 
     def __init__(self) -> None:
         self._sums: defaultdict[int, float] = defaultdict(float)
@@ -60,7 +60,7 @@ class Fairness:
 
 
 class MemberRun(NamedTuple):
-    """Members of one shape that ran from one moment to another; `end` None: they still do."""
+    """Run of members of one shape. `end` None: they still run."""
 
     start: float
     end: float | None
@@ -84,10 +84,7 @@ class GroupTimeline(msgspec.Struct):
 
     @property
     def unstarted(self) -> int:
-        """Return how many of its members never ran, or stopped and have not ended.
-
-        1 for a group without pods.
-        """
+        """Return the number of members that never ran, or were stopped before their end; 1 without pods."""
         left = 0 if self.over is not None else self.present - self.ran
         return max(left, 1) if self.started is None else left
 
@@ -224,7 +221,7 @@ class Measurements(Observer):
         self._nowhere.clear()
 
     def closed(self, end: float) -> None:
-        """Nothing comes any more. A group that still has no pods is one that waits."""
+        """End the measurements. A group that still has no pods counts as pending."""
         self._waited = [waited for waited in self._waited if waited[0] <= end]
         self.pass_time(self._now)
         for key, decision in self.decisions.groups.items():
@@ -237,7 +234,7 @@ class Measurements(Observer):
         return self._needed.get(group) or self._needed.get(owners, 1)
 
     def pass_time(self, now: float) -> None:
-        """Record that the last decisions held until now, where something happens."""
+        """Record that the last decisions held until now, the time of an event."""
         self._wait(now)
         for _, seconds, decisions in self._waited:
             self.busy += seconds
@@ -247,14 +244,14 @@ class Measurements(Observer):
         self._waited.clear()
 
     def _wait(self, now: float) -> None:
-        """Record the same where maybe nothing happens any more: vain attempts go on endlessly."""
+        """Record the same without an event: failing attempts may repeat forever."""
         seconds, self._now = now - self._now, now
         if self._at_work and seconds > 0:
             self._waited.append((now, seconds, self.decisions))
 
 
 def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
-    """Return how many members each group needs to start: by its PodGroup, or the owner of its pods."""
+    """Return the minimum of each group: that of its PodGroup, or of the owner of its pods."""
     gangs = {
         group_of_owner(owner.metadata.namespace, owner.metadata.uid): owner_record(owner).gang
         for owner in workload.owners

@@ -1,4 +1,4 @@
-"""Report of a simulation: makespan, waits, utilisation, and how fair it was, by queue."""
+"""Report of a simulation: makespan, waits, utilisation and fairness, by queue."""
 
 import math
 from collections import Counter, defaultdict
@@ -32,11 +32,11 @@ FAILED_CREATE = "FailedCreate"  # of what lacks pods that a quota refuses, as Ku
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of what is printed as JSON or YAML."""
+    """Base of all parts of the printed document."""
 
 
 class Waits(Part, frozen=True):
-    """Seconds from the moment when the members that a group needs were there until they ran."""
+    """Waits in seconds, from the time when the needed members existed until they ran."""
 
     mean: float
     median: float
@@ -45,7 +45,7 @@ class Waits(Part, frozen=True):
 
 
 class SizeReport(Part, frozen=True):
-    """The groups of so many pods."""
+    """Groups of one size, in pods."""
 
     pods: str
     groups: int
@@ -87,8 +87,8 @@ class Unstarted(Part, frozen=True):
     """Unstarted group at the end, with its reason.
 
     Attributes:
-        hint: The name that was probably meant, if the group or its queue does not exist.
-        pods: Members that have not started, of a group that has; 0: the group has not.
+        hint: A similar name, if the group or its queue does not exist.
+        pods: Members that have not started, if the group has; 0 if it has not.
     """
 
     group: str
@@ -242,7 +242,7 @@ Cells = tuple[object, ...]
 
 
 def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]:
-    """Numbers are never cut; names get the rest of the width."""
+    """Return a table in which names are shortened to fit, and numbers are not."""
     made = columns(head, rows, right=len(head) - 1)
     over = max(map(len, made)) - width
     if not width or over <= 0:

@@ -1,4 +1,4 @@
-"""From what the command line names to a report: assemble the workload, run it, measure it."""
+"""Runner of `muster simulate`: assembles the workload, runs it, and makes the report."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -90,7 +90,7 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
 
 
 def _capacity(made: VirtualWorkload) -> ClusterSize:
-    """All nodes as if they were as small as the smallest."""
+    """Return the size of the cluster, with all nodes as small as the smallest."""
     offers = made.allocatable
     cpus = min(offer.get(CPU, 0) for offer in offers)
     return ClusterSize(len(offers), max(cpus // 1000, 1))

@@ -1,4 +1,4 @@
-"""A run of a workload in virtual time, whose decisions a cluster without faults carries out at once.
+"""A run of a workload in virtual time. Decisions are executed at once and without faults.
 
 Pods come without our gate, which nothing here would open. They are bound, run, and end; once all of a group
 has ended, it goes with its pods, as after the time to live of a Job. Suspended jobs wait as in a cluster, and
@@ -45,22 +45,22 @@ class Observer:
     """Receiver of events; all methods do nothing here."""
 
     def queued(self, group: GroupKey, pods: int, now: float) -> None:
-        """Note a suspended job that waits, or starts with fewer pods: it makes so many."""
+        """Record the number of pods of a suspended job, or of its partial start."""
 
     def came(self, pod: PodRecord, now: float) -> None:
-        """Note a new pod; pods of others have the empty group."""
+        """Record a new pod. Pods of other schedulers have the empty group."""
 
     def bound(self, pod: PodRecord, now: float) -> None:
-        """Note a pod that starts to run."""
+        """Record a pod that starts to run."""
 
     def ended(self, pod: PodRecord, now: float) -> None:
-        """Note a pod that has ended."""
+        """Record a pod that has ended."""
 
     def reclaimed(self, pod: PodRecord, now: float) -> None:
-        """Note a running pod that was evicted for others, and comes again."""
+        """Record a running pod that was evicted for others, and will be created again."""
 
     def settled(self, decisions: Decisions, now: float) -> None:
-        """Note the decisions that hold from this moment to the next one."""
+        """Record the decisions that hold until the next event."""
 
 
 class RefusedPod(NamedTuple):
@@ -110,7 +110,7 @@ class Simulation(VirtualCluster):
             self.plan(begun + member.at, partial(self._come, member))
 
     def _surround(self, workload: VirtualWorkload) -> None:
-        """Take in all objects but groups, jobs and pods."""
+        """Add all objects except groups, jobs and pods to the ledger."""
         intake = self.ledger.intake
         intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
         intake.trust_authors(True)  # no user writes here
@@ -135,7 +135,7 @@ class Simulation(VirtualCluster):
             intake.set_controller(kind, controller)
 
     def _go_on(self, dumped: DumpedState) -> None:
-        """Go on from a dump: running pods end after the rest of their time, others may start."""
+        """Continue from a dump: running pods end after the rest of their run time."""
         self.restore(dumped.snapshot)
         for pod in dumped.snapshot.others:
             self._observer.came(pod, 0.0)
@@ -160,7 +160,7 @@ class Simulation(VirtualCluster):
         """Run until nothing changes any more by itself. Return the time of the last event.
 
         Args:
-            advance: Gets the number of started pods after each moment.
+            advance: Called with the number of started pods after each event.
         """
         if self._runs:
             self._settle()
@@ -210,7 +210,7 @@ class Simulation(VirtualCluster):
         return pod.is_replaced or self.ledger.registry.jobs.get(pod.group) is not None
 
     def _forget(self) -> None:
-        """Remove ended groups, now that a decision has seen their end."""
+        """Remove ended groups once a decision has their end."""
         for key in self._over:
             for uid in [*self.ledger.registry.group(key).pods]:
                 self.ledger.pods.drop(uid)
@@ -277,7 +277,7 @@ class Simulation(VirtualCluster):
         return min((at for at in (super().requeue_at(), *asks) if at is not None), default=None)
 
     def _job_step(self, key: GroupKey) -> tuple[JobStep, float | None]:
-        """Return the next step for an unsuspended job, and when to ask why its pods do not come."""
+        """Return the next step for an unsuspended job, and when to look for refusals of its pods."""
         managed = self.ledger.managed_job(key) if key in self._starting else None
         return (next_step(managed, self.now), managed.asks_at) if managed else (JobStep.NOTHING, None)
 
@@ -293,7 +293,7 @@ class Simulation(VirtualCluster):
         self._tell(job, job.waiting)
 
     def _tell(self, job: JobArrival, now: AnyJob) -> None:
-        """Tell the ledger of a changed job, which may be the owner of its pods."""
+        """Update a changed job in the ledger, where it may be an owner of pods."""
         known = self.ledger.intake.set_job(job.kind, now)
         if WORKLOADS[job.kind].makes_groups:
             self.ledger.intake.set_controller(job.kind, now, known)
@@ -318,7 +318,7 @@ class Simulation(VirtualCluster):
         self.ledger.intake.set_group(replace(group, metadata=self._dated(group.metadata)))
 
     def _come(self, member: PodArrival, again: bool = False) -> bool:
-        """Create a pod. Return False if a quota refuses it. `again`: it was there before, and was evicted."""
+        """Create a pod. Return False if a quota refuses it. `again`: it replaces an evicted pod."""
         given = member.pod
         if why := self._refusal(given):
             self.refused.append(RefusedPod(member, why, again))
@@ -335,7 +335,7 @@ class Simulation(VirtualCluster):
         return True
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
-        """Return the pod that takes a claim; None for expected pods of jobs of files, which make theirs."""
+        """Return the pod of a claim; None for an expected pod, which its job creates."""
         is_ours = claim.pod.group in self._jobs or claim.pod.group in self._starting
         return None if claim.pod.to_be and is_ours else super().pod_of(claim)
 
@@ -380,7 +380,7 @@ class Simulation(VirtualCluster):
             self.plan(self.now, self._try_again)
 
     def _run(self, pods: Sequence[PodRecord]) -> None:
-        """Note pods that run from now on, and plan their ends; pods that end together are one event."""
+        """Record pods that run from now on, and plan their ends. Pods that end together are one event."""
         together: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
             member = self._members.get(pod.uid)

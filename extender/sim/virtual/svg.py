@@ -28,7 +28,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, title: str =
 
 
 def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:
-    """Many boxes as one shape: the text of a box is a fifth of that of `box`."""
+    """Return many boxes as one shape, which takes a fifth of the text."""
     path = "".join(
         f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
         for x, y, width, height in places
@@ -106,7 +106,7 @@ class Panel(NamedTuple):
         yield box(self.left, self.top, self.width, self.height, "room")
 
     def scale(self, show: Callable[[float], str]) -> Iterator[str]:
-        """Nothing, half and all of the amount, on the left."""
+        """Yield the scale on the left: zero, half and all of the amount."""
         for part in (0.0, 0.5, 1.0):
             y = self.y(self.most * part)
             yield line(self.left, y, self.left + self.width, y, "grid")

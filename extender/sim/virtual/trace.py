@@ -1,7 +1,7 @@
-"""Traces, a row for members of a group that are alike: CSV files (docs/how-to/simulate.md), or made up.
+"""Traces: CSV files (docs/how-to/simulate.md), or synthetic ones. A row has equal members of a group.
 
 Several rows may add to one group: roles of different sizes. All faults of files are reported, each as
-FILE:LINE. The same seed makes up the same trace.
+FILE:LINE. Equal seeds make equal synthetic traces.
 """
 
 import csv
@@ -26,7 +26,7 @@ _MOST_FAULTS = 20
 
 
 class Row(NamedTuple):
-    """`min_member` adds to that of the group; `seconds` None: it never ends; `declared`: by its owner."""
+    """Row of a trace. `min_member` adds to its group's. `seconds` None: endless. `declared`: the run time."""
 
     arrival: float
     group: str
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 class TraceColumn(NamedTuple):
-    """`fits`: whether a text may stand there, which may raise ValueError, too; `read` makes a value of it."""
+    """Column of a trace. `fits`: whether a text is valid, or raises ValueError; `read`: returns its value."""
 
     allowed: str
     fits: Callable[[str], object]
@@ -209,7 +209,7 @@ _LARGEST_PART = 8  # no gang takes more than this part of the cluster
 
 
 class ClusterSize(NamedTuple):
-    """A cluster of nodes that are alike, in whole cpus."""
+    """Size of a cluster of equal nodes, in whole cpus."""
 
     nodes: int
     cpus: int
@@ -254,7 +254,7 @@ _DECLARED = (None, None, 1.0, 1.0, 2.0, 0.5)  # times as long as the job runs
 
 
 def team_queues() -> list[Queue]:
-    """Parents first."""
+    """Return the queues of teams, parents first."""
     made = [Queue(Meta(name), QueueSpec(weight)) for name, weight in _DEPARTMENTS.items()]
     for parent in _DEPARTMENTS:
         for team, weight in _TEAMS.items():

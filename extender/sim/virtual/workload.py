@@ -31,11 +31,11 @@ _LAST = 2.5e11  # seconds; no later date can be written
 
 
 class InvalidWorkload(ValueError):
-    """Faults to be corrected, a line for each."""
+    """Error: faults of a workload, a line for each."""
 
 
 class PodArrival(NamedTuple):
-    """A pod that comes at a second; it runs for `runs` seconds (None: endless), then succeeds or fails."""
+    """Arrival of a pod, which runs for `runs` seconds (None: endless), then succeeds or fails."""
 
     at: float
     pod: Pod
@@ -44,7 +44,7 @@ class PodArrival(NamedTuple):
 
 
 class GroupArrival(NamedTuple):
-    """A PodGroup that comes at a second."""
+    """Arrival of a PodGroup."""
 
     at: float
     group: PodGroup
@@ -76,7 +76,7 @@ class JobArrival(NamedTuple):
         return msgspec.convert(self.object, AnyJob)
 
     def let_go(self, timestamp: str, reduced_to: int | None) -> AnyJob:
-        """Return the job as Muster unsuspends it; `reduced_to`: with so many pods, None: with all."""
+        """Return the job as Muster unsuspends it. `reduced_to`: the number of pods; None: all."""
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.podgroup.group.metadata.name
         operations = job_suspension.unsuspend(obj, row, paths, name, timestamp, reduced_to)
@@ -168,7 +168,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
-        """Return this workload with another one, without the queues that are there."""
+        """Return this workload with another one, without queues that exist already."""
         names = self.queue_names
         return self + replace(other, queues=tuple(it for it in other.queues if it.metadata.name not in names))
 
