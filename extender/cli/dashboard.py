@@ -68,23 +68,23 @@ def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], No
     from extender.cli.live import LiveCluster
     from extender.cli.overview import ObservedSource
     from extender.dashboard.app import create_dashboard_app
-    from extender.dashboard.local_door import LocalDoor
-    from extender.dashboard.what_if_page import Ground, Supposing
+    from extender.dashboard.local_login import LocalLogin
+    from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials
     from extender.telemetry.logs import set_up
     from extender.web.side import SideServer, pages
 
-    def read_now() -> Ground:
+    def read_now() -> WhatIfBase:
         live = LiveCluster(place)
-        return Ground(live.ledger.snapshot(), live.notes)
+        return WhatIfBase(live.ledger.snapshot(), live.notes)
 
     set_up("text", "error")
     base = f"http://{Address(*listener.getsockname()[:2])}"
     source = ObservedSource(place)
-    door = LocalDoor(place.connection, lambda path: renewed(f"{base}{path}"))
-    app = create_dashboard_app(source, door.identify, door.login, supposing=Supposing(read_now))
+    access = LocalLogin(place.connection, lambda path: renewed(f"{base}{path}"))
+    app = create_dashboard_app(source, access.identify, access.login, supposing=WhatIfTrials(read_now))
     server = SideServer("dashboard", listener, pages(app), threads=_THREADS, open_to_pages=True)
     try:
-        yield f"{base}{door.path}"
+        yield f"{base}{access.path}"
     finally:
         server.stop()
         source.stop()

@@ -112,7 +112,7 @@ def _row(job: "ObservedJob", shown: Json) -> tuple[object, ...]:
         out.age(meta.creation_timestamp),
         out.interval(job.podgroup.waiting.estimate if job.podgroup else None),
     ]
-    cells += [out.age(job.was_let_go), job.start_timeouts or 0, shown["podGroup"], shown["message"]]
+    cells += [out.age(job.admitted_at), job.start_timeouts or 0, shown["podGroup"], shown["message"]]
     return tuple(out.NOTHING if cell in (None, "") else cell for cell in cells)
 
 
@@ -135,7 +135,7 @@ def _document(job: "ObservedJob", evidence: "Evidence") -> Json:
         "pods": job.pods,
         "reason": job.reason if job.state not in ("Suspended", "Ended") else "",
         "message": job.message,
-        "letGo": job.was_let_go or None,
+        "letGo": job.admitted_at or None,
         "startTimeouts": int(job.start_timeouts) if job.start_timeouts.isdigit() else 0,
         "podGroup": podgroup.name if podgroup else None,
     }
@@ -256,7 +256,7 @@ def _hold(job: "ObservedJob") -> JobChange:
 
 
 def _resume(job: "ObservedJob") -> JobChange:
-    if not job.podgroup and not job.was_let_go and not job.is_stopped:
+    if not job.podgroup and not job.admitted_at and not job.is_stopped:
         raise _unmanaged(job)
     podgroup: dict[str, str | None] = {HOLD: None, START_TIMEOUTS: None}
     if not job.is_stopped:
@@ -264,7 +264,7 @@ def _resume(job: "ObservedJob") -> JobChange:
             raise click.ClickException(f"{job.spoken_name} is neither held nor stopped")
         return JobChange(podgroup)
     record = "" if job.row.commanded else None  # an empty one tells a job that waits from one of Volcano's
-    waits_again: Json = {"metadata": {"annotations": {STARTED: record}}} if job.was_let_go else {}
+    waits_again: Json = {"metadata": {"annotations": {STARTED: record}}} if job.admitted_at else {}
     if not (job.row.commanded or job.names_queue):
         waits_again |= job.suspending(False)  # its pods wait: without a queue, Muster does not unsuspend it
     return JobChange(podgroup, waits_again, RESUME if job.row.commanded else "")
@@ -277,10 +277,10 @@ def _stop(job: "ObservedJob") -> JobChange:
         raise click.ClickException(f"{job.spoken_name} does not run; {hold}")
     if job.row.commanded:
         return JobChange(command="" if job.is_stopped else ABORT)
-    if not (job.was_let_go or job.podgroup):
+    if not (job.admitted_at or job.podgroup):
         raise _unmanaged(job)
     record: Json = (
-        {} if job.was_let_go else {"metadata": {"annotations": {STARTED: timestamp_at(time.time())}}}
+        {} if job.admitted_at else {"metadata": {"annotations": {STARTED: timestamp_at(time.time())}}}
     )
     return JobChange(job={} if job.is_suspended else {**job.suspending(True), **record})
 

@@ -75,19 +75,19 @@ def _local_queue(obj: Json) -> Migrated:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"queue": spec.get("clusterQueue", "")} | _stopped(spec),
     }
-    return Migrated(_others(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), made)
+    return Migrated(_unsupported(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), made)
 
 
 def _queue(name: str, spec: Json) -> Json:
     head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
-    return {**head, "spec": _filled(spec)}
+    return {**head, "spec": _without_empty_fields(spec)}
 
 
 def _stopped(spec: Json) -> Json:
     return {"stopPolicy": spec["stopPolicy"]} if spec.get("stopPolicy") not in (None, "None") else {}
 
 
-def _others(name: str, spec: Json, *known: str) -> list[str]:
+def _unsupported(name: str, spec: Json, *known: str) -> list[str]:
     lost = [field for field, value in spec.items() if field not in known and value not in (None, {}, [])]
     return [f"{name}: spec.{field} has no counterpart" for field in lost]
 
@@ -126,9 +126,9 @@ class _QuotaTree:
             retained: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
             retained |= {"deserved": subtree} | (_limits(spec) if parent else {}) | _weight(spec)
             known = ("parent", "parentName", "fairSharing", "resourceGroups")
-            comments = _others(f"Cohort {name}", spec, *known)
+            comments = _unsupported(f"Cohort {name}", spec, *known)
             if any(self._flavors(each, bounded=True)[0] for each in self._specs_below(name, frozenset())):
-                retained |= self._flavors(self._together(name), bounded=not parent)[0]
+                retained |= self._flavors(self._limits_of_cohort(name), bounded=not parent)[0]
             if queue != name:
                 comments.append(f"Cohort {name}: called {queue}, as a ClusterQueue has its name")
             yield Migrated(comments, _queue(queue, retained))
@@ -154,7 +154,7 @@ class _QuotaTree:
         for name in sorted(below):
             yield from self._specs_below(name, seen | {cohort})
 
-    def _together(self, cohort: str) -> Json:
+    def _limits_of_cohort(self, cohort: str) -> Json:
         """Return the limits of flavors of a cohort, and the quotas of all below it."""
         quotas: dict[str, list[Amounts]] = {}
         for spec in self._specs_below(cohort, frozenset()):
@@ -189,7 +189,7 @@ class _QuotaTree:
             retained["dequeueStrategy"] = "fifo"
         if (selector := spec.get("namespaceSelector")) != {}:
             retained["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
-        comments = _others(
+        comments = _unsupported(
             said, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
             "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
         )  # fmt: skip
@@ -228,7 +228,7 @@ class _QuotaTree:
                 limits = {each["name"]: str(each[field]) for each in quotas if each.get(field) is not None}
                 parts |= {} if bounded else {field: limits}
             parts |= {"capability": nominal} if bounded else {}
-            made.append({"name": flavor["name"], **_filled(parts)})
+            made.append({"name": flavor["name"], **_without_empty_fields(parts)})
         return {"flavors": made}, comments
 
     def _checks(self, spec: Json) -> tuple[Json, list[str]]:
@@ -275,14 +275,14 @@ def _weight(spec: Json) -> Json:
 
 def _limits(spec: Json) -> Json:
     """Return the limits of resources that have one in every flavor."""
-    parts, found = _parts(spec), {}
+    parts, found = _quotas_by_resource(spec), {}
     for field in ("borrowingLimit", "lendingLimit"):
         free = {each["name"] for each in parts if each.get(field) is None}
         found[field] = _sum({each["name"]: str(each[field])} for each in parts if each["name"] not in free)
     return found
 
 
-def _parts(spec: Json) -> list[Json]:
+def _quotas_by_resource(spec: Json) -> list[Json]:
     """Return the quotas of each resource, over all flavors."""
     return [each for flavor in _flavors_of(spec) for each in flavor.get("resources") or ()]
 
@@ -302,7 +302,7 @@ def _nominal(obj: Json, pods: bool = False) -> Amounts:
         obj: The ClusterQueue or Cohort.
         pods: Only the number of pods, which is no amount of a queue.
     """
-    parts = [each for each in _parts(obj.get("spec") or {}) if (each["name"] == _PODS) is pods]
+    parts = [each for each in _quotas_by_resource(obj.get("spec") or {}) if (each["name"] == _PODS) is pods]
     return _sum(map(_quota, parts))
 
 
@@ -323,5 +323,5 @@ def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
     return sums
 
 
-def _filled(spec: Json) -> Json:
+def _without_empty_fields(spec: Json) -> Json:
     return {name: value for name, value in spec.items() if value not in ({}, [])}

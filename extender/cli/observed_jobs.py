@@ -83,7 +83,7 @@ class ObservedJob(NamedTuple):
         return self.obj is not None and is_stopped(self.row, self.obj)
 
     @property
-    def was_let_go(self) -> str:
+    def admitted_at(self) -> str:
         """Return the time when Muster unsuspended the job; empty if it has not."""
         return (self.meta.annotations or {}).get(STARTED, "")
 
@@ -102,14 +102,14 @@ class ObservedJob(NamedTuple):
         """Return a verdict, Held or Suspended."""
         verdict = self.podgroup.verdict if self.podgroup else Verdict.UNKNOWN
         if self.obj is None:
-            return verdict if verdict in (Verdict.ENDED, Verdict.RUNNING) else self._place_in_line
+            return verdict if verdict in (Verdict.ENDED, Verdict.RUNNING) else self._queue_state
         if outcome_of(self.row, self.obj):
             return Verdict.ENDED
         if self.is_suspended:
-            return SUSPENDED if self.is_stopped else self._place_in_line
+            return SUSPENDED if self.is_stopped else self._queue_state
         if verdict in (Verdict.RUNNING, Verdict.ENDED):
             return Verdict.RUNNING
-        return Verdict.STARTING if self.was_let_go else self._place_in_line
+        return Verdict.STARTING if self.admitted_at else self._queue_state
 
     @property
     def waits(self) -> bool:
@@ -130,7 +130,7 @@ class ObservedJob(NamedTuple):
         return record is None or bool(record.queue or record.local_queue)
 
     @property
-    def _place_in_line(self) -> str:
+    def _queue_state(self) -> str:
         scheduled = self.podgroup.scheduled if self.podgroup else None
         is_held = ((self.podgroup and self.podgroup.metadata.annotations) or {}).get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):

@@ -205,8 +205,8 @@ class ObservedSource:
         with self._lock:
             if self._thread is None:
                 self._reader.start()
-                self._look()
-                self._thread = Thread(target=self._follow, name="overview", daemon=True)
+                self._renew()
+                self._thread = Thread(target=self._renew_until_stopped, name="overview", daemon=True)
                 self._thread.start()
         return self._made
 
@@ -217,18 +217,18 @@ class ObservedSource:
         if self._thread is not None:
             self._thread.join(_LAST)
 
-    def _follow(self) -> None:
+    def _renew_until_stopped(self) -> None:
         while not self._stopping.is_set():
             begun = time.monotonic()
             try:
-                self._look()
+                self._renew()
             except Exception:  # one object's fault, or a cluster that is gone: the next look may do better
                 if not self._stopping.is_set():
                     log.exception("an overview could not be made")
             if not self._stopping.wait(max(_PACE, 4 * (time.monotonic() - begun))):
                 self._reader.changed.wait(_LOOK)
 
-    def _look(self) -> None:
+    def _renew(self) -> None:
         self._reader.changed.clear()
         now = self._clock()
         made = self._observed(self._silence(now))

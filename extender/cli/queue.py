@@ -153,7 +153,7 @@ def _change_states(
         for name in names:
             queue_spec.updated(place, name, {"state": state}, dry_run)
             if not wait:
-                out.show_done(name, _asked(place, name, state, dry_run), dry_run)
+                out.show_done(name, _close_message(place, name, state, dry_run), dry_run)
         for name in names if wait and dry_run == "none" else ():
             from extender.cli.queue_removal import WatchedQueue
 
@@ -161,10 +161,10 @@ def _change_states(
             out.show_done(name, _DONE[state])
 
 
-def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
+def _close_message(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
     """Return `closing`, with the remaining groups, until the status of the queue is Closed."""
     from extender.cli.lookup import fetch
-    from extender.cli.queue_removal import in_it
+    from extender.cli.queue_removal import contents_of
     from extender.domain.explain.observed import ObservedQueue
     from extender.kube.resources import QUEUES
 
@@ -173,7 +173,7 @@ def _asked(place: ClusterAccess, name: str, state: str, dry_run: str) -> str:
     found = fetch(place.reader, QUEUES, "", name, ObservedQueue)
     if found.status.state == CLOSED:
         return _DONE[state]
-    return ", ".join(filter(None, ("closing", in_it(found).partition(", ")[2])))
+    return ", ".join(filter(None, ("closing", contents_of(found).partition(", ")[2])))
 
 
 @queue.command("hold")

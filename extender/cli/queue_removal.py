@@ -58,7 +58,7 @@ class WatchedQueue:
         queue = fetch(self._place.reader, QUEUES, "", self._name, ObservedQueue)
         if queue.status.state in wanted:
             return queue
-        line = f"{self._name}: {in_it(queue)}"
+        line = f"{self._name}: {contents_of(queue)}"
         if queue.status.state not in ("Closing", "Closed") and clock() - self._began >= _NO_STATE:
             line = f"{line}; nothing has changed yet, is Muster running? Try muster check"
         if line != self._reported:
@@ -75,10 +75,10 @@ class WatchedQueue:
         groups = [f"podgroup/{group.key}" for group in Evidence(self._place, "").groups_in(self._name)]
         names = f": {listed(groups, _NAMED)}" if groups else ""
         alone = f"; {_ALONE}" if sum(queue.counts.values()) > len(groups) else ""
-        return f"queue {self._name} is {in_it(queue)}{names}{alone}"
+        return f"queue {self._name} is {contents_of(queue)}{names}{alone}"
 
 
-def in_it(queue: ObservedQueue) -> str:
+def contents_of(queue: ObservedQueue) -> str:
     """Return the contents of a queue, such as `Closing, 3 groups left: 1 waits, 2 run`."""
     counts = queue.counts
     left = (
@@ -171,7 +171,7 @@ class Removal:
             message = f"queue {name} has queues below it: {', '.join(children)}"
             raise click.ClickException(f"{message}\nDelete them first, or give them another --parent.")
         if not cascade and queue.status.state != "Closed":
-            message = f"queue {name} is {in_it(queue)}; only a Closed queue can be deleted"
+            message = f"queue {name} is {contents_of(queue)}; only a Closed queue can be deleted"
             steps = f"muster queue close {name} --wait, or muster queue delete {name} --cascade"
             raise click.ClickException(f"{message}\nTo close it: {steps}")
 

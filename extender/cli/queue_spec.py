@@ -316,7 +316,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
             queue = place.editor.create(QUEUES, "", queue, dry)
             if spec.get("state") != "Open":  # as new queues are
                 place.editor.see_to_state(queue, spec.get("state"), dry)
-            _see_to_parent(place, spec)
+            _warn_of_missing_parent(place, spec)
     show_result(queue, "created", output, dry_run)
 
 
@@ -350,11 +350,11 @@ def updated(place: ClusterAccess, name: str, spec: Json, dry_run: str) -> Json:
         return result
     dry = dry_run == SERVER
     changed = place.editor.change_queue(name, spec, dry)
-    _see_to_parent(place, spec)
+    _warn_of_missing_parent(place, spec)
     return changed
 
 
-def _see_to_parent(place: ClusterAccess, spec: Json) -> None:
+def _warn_of_missing_parent(place: ClusterAccess, spec: Json) -> None:
     """Warn of a missing parent. The queue is written already, so an unreadable parent is no error."""
     from extender.cli.lookup import fetch
     from extender.kube.errors import ApiError, NotFound

@@ -112,7 +112,7 @@ def paragraphs(found: WhatIf) -> Iterator[str]:
     supposed, whose = f"If {' and '.join(found.terms)}", "Of others"
     if found.group is not None:
         yield folded(f"{supposed}, {found.group.called} {future(found.group)}")
-        yield "\n".join(_said(found.group.after))
+        yield "\n".join(_outlook(found.group.after))
     else:
         whose = supposed
     others = [
@@ -123,7 +123,7 @@ def paragraphs(found: WhatIf) -> Iterator[str]:
     )
 
 
-def _said(outlook: Outlook) -> Iterator[str]:
+def _outlook(outlook: Outlook) -> Iterator[str]:
     """Yield the expected start and the numbers of a group that would wait."""
     if outlook.verdict is Verdict.WAITING:
         yield folded(sentence(outlook.reason), _INDENT)
@@ -209,7 +209,7 @@ def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
         for resource, kind in _REFERRED_TO
         for obj in _listed(place.reader, resource)
     ]
-    own = [each._replace(object=_placed(each, place.namespace)) for each in manifests.objects]
+    own = [each._replace(object=_in_namespace(each, place.namespace)) for each in manifests.objects]
     wheres = {each.where for each in own if each.kind is not NAMESPACES}
     own = [each for each in own if not (each.kind is NAMESPACES and each.where in wheres)]  # made by `load`
     known = {each.name for each in (*there, *own) if each.kind is NAMESPACES}
@@ -244,7 +244,7 @@ def _outline(obj: Json, kind: ResourceKind) -> Json:
     return {**head, **{name: obj[name] for name in parts if name in obj}}
 
 
-def _placed(manifest: Manifest, namespace: str) -> Json:
+def _in_namespace(manifest: Manifest, namespace: str) -> Json:
     """Return the object in the namespace of the command, if it needs a namespace and names none."""
     obj, meta = manifest.object, manifest.object["metadata"]
     if meta.get("namespace") or (manifest.kind is not None and not manifest.kind.namespaced):

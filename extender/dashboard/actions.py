@@ -14,7 +14,7 @@ from extender.api.objects.queues import OF_GROUP, OF_QUEUE, Patch, of_priority
 from extender.api.setting_kinds import NAME
 from extender.api.summaries import GroupSummary, QueueSummary
 from extender.api.units import may_be_name
-from extender.dashboard.source import Source, Unsure, Viewer
+from extender.dashboard.source import RightsUnknown, Source, Viewer
 from extender.kube.resources import POD_GROUPS, QUEUES, Resource
 
 _GROUP_ACTIONS = {
@@ -53,13 +53,13 @@ def actions(source: Source) -> Blueprint:
         if patch is None:
             fields["priority_class"] = _priority_class(source, chosen)
             patch = of_priority(fields["priority_class"])
-        return _asked_twice(chosen, action, _GROUP_ACTIONS[action], patch, fields)
+        return _confirmed_patch(chosen, action, _GROUP_ACTIONS[action], patch, fields)
 
     @made.post("/queues/<name>/<any(open, close, hold, resume):action>")
     def change_queue(name: str, action: str) -> Response | str:
         chosen = Chosen(QUEUES, "", name, url_for("pages.queue", name=name))
         _check_right(chosen, g.viewer)
-        return _asked_twice(chosen, action, _QUEUE_ACTIONS[action], OF_QUEUE[action], {})
+        return _confirmed_patch(chosen, action, _QUEUE_ACTIONS[action], OF_QUEUE[action], {})
 
     return made
 
@@ -96,7 +96,7 @@ def _priority_class(source: Source, chosen: Chosen) -> str:
         raise BadRequest(f"priority_class: invalid value {given[:100]!r}: must be {NAME.allowed}") from None
 
 
-def _asked_twice(
+def _confirmed_patch(
     chosen: Chosen, action: str, sentence: str, patch: Patch, fields: Mapping[str, str]
 ) -> Response | str:
     if request.form.get("confirmed") == "yes":
@@ -153,5 +153,5 @@ def buttons_on_queue(queue: QueueSummary, viewer: Viewer) -> Sequence[Button]:
 def _is_offered(viewer: Viewer, resource: Resource, namespace: str, name: str) -> bool:
     try:
         return viewer.may("patch", resource.group, resource.plural, namespace, name)
-    except Unsure:
+    except RightsUnknown:
         return False

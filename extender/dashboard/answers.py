@@ -20,7 +20,7 @@ from markupsafe import Markup
 from werkzeug.wrappers import Response as Answer
 
 from extender.dashboard.actions import Button
-from extender.dashboard.seen import Eyes, Sight
+from extender.dashboard.visible import VisibleOverview, VisibleOverviews
 
 _TICK = 15  # seconds after which a page is made anew for its ages, where it is not open already
 _MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # bytes, bytes, and how many are kept
@@ -57,7 +57,7 @@ class Screen:
     crumbs: Sequence[tuple[str, str]] = ()
     badge: str = ""
     buttons: Sequence[Button] = ()
-    by_rights: bool = False  # whether it is the same for all with the rights of a Sight
+    by_rights: bool = False  # whether it is the same for all with the same rights
 
 
 class Pace(Protocol):
@@ -95,8 +95,8 @@ class OpenPages:
         page = _page(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
         answer.headers[AGAIN] = f"{self._source.again():.3f}"
         with self._lock:
-            self._pages[page] = (_whose(state), self._clock() + _SURE)
-            self._states[_whose(state)] = (state, version)
+            self._pages[page] = (_rights_part(state), self._clock() + _SURE)
+            self._states[_rights_part(state)] = (state, version)
             if part is not None:
                 self._parts[state] = part
 
@@ -115,7 +115,7 @@ class OpenPages:
             part = self._parts.get(state)
             often = now - self._asked.get(page, -_GAP) < _GAP
             self._asked[page] = now
-        if often or now >= end or whose != _whose(had) or not self._source.is_current(version):
+        if often or now >= end or whose != _rights_part(had) or not self._source.is_current(version):
             return None
         in_words = {
             **HEADERS,
@@ -130,7 +130,7 @@ class OpenPages:
         return web.Response(body=part, content_type="text/html", charset="utf-8", headers=in_words)
 
 
-def _whose(state: str) -> str:
+def _rights_part(state: str) -> str:
     return state.partition("-")[0]
 
 
@@ -150,39 +150,41 @@ class _Model(NamedTuple):
 class Answers:
     """Maker of pages and JSON, for all threads of the port."""
 
-    def __init__(self, eyes: Eyes, clock: Callable[[], float], open_pages: OpenPages | None = None) -> None:
-        self.eyes = eyes
+    def __init__(
+        self, overviews: VisibleOverviews, clock: Callable[[], float], open_pages: OpenPages | None = None
+    ) -> None:
+        self.overviews = overviews
         self.clock = clock
         self._open = open_pages
         self._models = _Shared[_Model](TTLCache(_MODELS, _SHOWN, clock, lambda it: it.size))
         self._bodies = _Shared[Markup](LRUCache(_BODIES, lambda it: _LEAST + len(it)))
         self._derived = _Shared[Any](LRUCache(_DERIVED))
 
-    def see(self) -> Sight:
+    def see(self) -> VisibleOverview:
         """Return what the viewer sees.
 
         Raises:
-            Unsure: A right cannot be checked now.
+            RightsUnknown: A right cannot be checked now.
         """
-        return self.eyes.see(g.viewer)
+        return self.overviews.see(g.viewer)
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return a value that several pages make from the same state."""
         found: T = self._derived.get(key, make)
         return found
 
-    def page(self, sight: Sight, screen: Screen) -> Answer:
+    def page(self, visible: VisibleOverview, screen: Screen) -> Answer:
         """Return a page.
 
         A request with its `state` alone gets the changes; an open page counts ages itself.
         """
-        overview = sight.overview
+        overview = visible.overview
         address = (request.script_root, request.full_path)
         model = self._models.get((screen.state, address), lambda: _model(screen))
-        content = (address, sight.rights, model.content)
+        content = (address, visible.rights, model.content)
         state = _hashed((content, screen.buttons, screen.badge, overview.silent_since, overview.by))
         if screen.by_rights:
-            state = f"{_hashed((address, sight.rights))}-{state}"
+            state = f"{_hashed((address, visible.rights))}-{state}"
         had = set(filter(None, request.if_none_match.as_set(include_weak=True)))
         is_open = any("." not in it for it in had)
         tick = 0 if is_open else int(self.clock() // _TICK)
@@ -193,24 +195,24 @@ class Answers:
             return render_template(template, screen=screen, body=body, overview=overview, state=state)
 
         if not had.isdisjoint((state, etag)):
-            return self._reported(sight, state, etag, Response(status=304))
+            return self._reported(visible, state, etag, Response(status=304))
         if not is_open:
-            return self._reported(sight, state, etag, make_response(make("layout.html")))
+            return self._reported(visible, state, etag, make_response(make("layout.html")))
         part = make("open.html").encode()
-        return self._reported(sight, state, state, Response(part), part if screen.by_rights else None)
+        return self._reported(visible, state, state, Response(part), part if screen.by_rights else None)
 
-    def json(self, sight: Sight, state: Hashable, make: Callable[[], Any]) -> Answer:
+    def json(self, visible: VisibleOverview, state: Hashable, make: Callable[[], Any]) -> Answer:
         etag = _hashed((state, request.full_path))
         is_known = request.if_none_match.contains_weak(etag)
         answer = Response(status=304) if is_known else Response(msgspec.json.encode(make()), mimetype=_JSON)
-        return self._reported(sight, etag, etag, answer)
+        return self._reported(visible, etag, etag, answer)
 
     def _reported(
-        self, sight: Sight, state: str, etag: str, answer: Answer, part: bytes | None = None
+        self, visible: VisibleOverview, state: str, etag: str, answer: Answer, part: bytes | None = None
     ) -> Answer:
         answer.set_etag(etag, weak=True)
         if self._open is not None:
-            self._open.record(state, sight.overview.version, answer, part)
+            self._open.record(state, visible.overview.version, answer, part)
         return answer
 
 
@@ -242,11 +244,11 @@ class _Shared(Generic[T]):
 
 def _model(screen: Screen) -> _Model:
     shown = screen.make()
-    text = msgspec.json.encode(shown, enc_hook=_no_content)
+    text = msgspec.json.encode(shown, enc_hook=_encode_function)
     return _Model(shown, hashlib.sha256(text).digest(), _LEAST + len(text))
 
 
-def _no_content(value: object) -> None:
+def _encode_function(value: object) -> None:
     """Encode functions as nothing: they are form, not content."""
     if not callable(value):
         raise TypeError(f"{type(value).__name__} is not known to be shown")
@@ -260,7 +262,7 @@ def _hashed(key: Hashable) -> str:
     return f"{hash(key) & (1 << 64) - 1:016x}"
 
 
-def with_asked(page: str, /, **changes: str | int) -> str:
+def address_with(page: str, /, **changes: str | int) -> str:
     """Return a page with the parameters of this address, and changes; empty ones are left out.
 
     They are not passed to `url_for`, where `endpoint` and `_scheme` would lead to other pages and sites.
@@ -272,4 +274,4 @@ def with_asked(page: str, /, **changes: str | int) -> str:
 
 def link(**changes: str | int) -> str:
     """Return this page with other parameters."""
-    return with_asked(url_for(request.endpoint or "", **(request.view_args or {})), **changes)
+    return address_with(url_for(request.endpoint or "", **(request.view_args or {})), **changes)

@@ -33,9 +33,9 @@ from extender.dashboard.history_page import History, HistoryPage
 from extender.dashboard.job_pages import JobPages, missing_group
 from extender.dashboard.node_pages import NodePages
 from extender.dashboard.queue_pages import QueuePages
-from extender.dashboard.seen import PARTS, Eyes
-from extender.dashboard.source import Source, Unsure, Viewer
-from extender.dashboard.what_if_page import Supposing, WhatIfPage
+from extender.dashboard.source import RightsUnknown, Source, Viewer
+from extender.dashboard.visible import PARTS, VisibleOverviews
+from extender.dashboard.what_if_page import WhatIfPage, WhatIfTrials
 from extender.kube.errors import ApiError, Refused, in_words
 from extender.kube.errors import Unauthorized as TokenRefused
 from extender.kube.writers import TokenBucket
@@ -46,27 +46,27 @@ class JsonPages:
         self._answers = answers
 
     def overview_json(self) -> Answer:
-        sight = self._answers.see()
-        state = (sight.state(*PARTS), sight.overview.silent_since)
-        return self._answers.json(sight, state, lambda: sight.overview)
+        visible = self._answers.see()
+        state = (visible.state(*PARTS), visible.overview.silent_since)
+        return self._answers.json(visible, state, lambda: visible.overview)
 
     def group_json(self, namespace: str, name: str) -> Answer:
-        sight, details = self._answers.see(), self._answers.eyes.details(namespace, name, g.viewer)
+        visible, details = self._answers.see(), self._answers.overviews.details(namespace, name, g.viewer)
         if details is None:
             raise missing_group(namespace, name)
         text = msgspec.json.encode(details)
-        return self._answers.json(sight, text, lambda: {"apiVersion": VERSION, **msgspec.json.decode(text)})
+        return self._answers.json(visible, text, lambda: {"apiVersion": VERSION, **msgspec.json.decode(text)})
 
     def items_json(self, part: str) -> Answer:
-        sight = self._answers.see()
-        items: Sequence[Any] = getattr(sight.overview, part)
+        visible = self._answers.see()
+        items: Sequence[Any] = getattr(visible.overview, part)
         namespace = request.args.get("namespace")
         if part == "groups" and namespace:
-            items = [it for it in sight.overview.groups if it.namespace == namespace]
+            items = [it for it in visible.overview.groups if it.namespace == namespace]
         return self._answers.json(
-            sight,
-            sight.state(part),
-            lambda: {"apiVersion": VERSION, "version": sight.since[part], "items": items},
+            visible,
+            visible.state(part),
+            lambda: {"apiVersion": VERSION, "version": visible.since[part], "items": items},
         )
 
 
@@ -74,13 +74,13 @@ def pages(
     source: Source,
     history: History | None = None,
     clock: Callable[[], float] = time.time,
-    supposing: Supposing | None = None,
+    supposing: WhatIfTrials | None = None,
     open_pages: OpenPages | None = None,
 ) -> Blueprint:
     """Return the pages. Without `history` or `supposing`, the pages of history or what-if do not exist."""
     made = Blueprint("pages", __name__)
     words.install(made, clock)
-    answers = Answers(Eyes(source), clock, open_pages)
+    answers = Answers(VisibleOverviews(source), clock, open_pages)
     made.app_context_processor(lambda: {"has_history": history is not None})
     tries = WhatIfPage(answers, supposing)
     jobs, queues = JobPages(answers, tries.buttons), QueuePages(answers, source.hour)
@@ -119,7 +119,7 @@ def create_dashboard_app(
     login: Blueprint | None = None,
     history: History | None = None,
     clock: Callable[[], float] = time.time,
-    supposing: Supposing | None = None,
+    supposing: WhatIfTrials | None = None,
     open_pages: OpenPages | None = None,
 ) -> Flask:
     """Return the application of the dashboard.
@@ -168,7 +168,7 @@ def create_dashboard_app(
     app.add_url_rule("/healthz", "healthz", lambda: "ok")
     app.register_error_handler(HTTPException, _reported)
     app.register_error_handler(ApiError, lambda fault: _reported(_as_http(fault)))
-    app.register_error_handler(Unsure, lambda fault: _reported(ServiceUnavailable(str(fault))))
+    app.register_error_handler(RightsUnknown, lambda fault: _reported(ServiceUnavailable(str(fault))))
     app.register_blueprint(pages(source, history, clock, supposing, open_pages))
     app.register_blueprint(actions(source))
     return app
@@ -237,7 +237,7 @@ def limit_costs(
 
     @app.after_request
     def end(answer: Response) -> Response:
-        viewer, began = g.get("viewer"), g.get("began")  # nothing has begun for whom the door refused
+        viewer, began = g.get("viewer"), g.get("began")  # no time is measured for refused requests
         with lock:
             if viewer and began is not None and (tokens := left.get(viewer.name)):
                 tokens.take(clock(), min(spent() - began, tokens.left(clock())))

@@ -12,7 +12,7 @@ _CAPACITY = 1.25  # of the scale, where a ceiling is too far away to be drawn
 _FAR = 4  # times the largest other amount
 
 
-class Stretch(NamedTuple):
+class BarPart(NamedTuple):
     """Part of a bar, in per cent. A mark has no width."""
 
     kind: str
@@ -21,8 +21,8 @@ class Stretch(NamedTuple):
 
 
 class AmountBar(NamedTuple):
-    parts: Sequence[Stretch]
-    ticks: Sequence[Stretch] = ()
+    parts: Sequence[BarPart]
+    ticks: Sequence[BarPart] = ()
 
 
 def share_bar(share: ShareSummary) -> AmountBar:
@@ -33,23 +33,23 @@ def share_bar(share: ShareSummary) -> AmountBar:
     own = share.allocated - share.borrowed
     parts = _parts(scale, held=own, borrowed=share.borrowed, lent=share.lent)
     ticks = {"guarantee": share.guarantee, "deserved": share.deserved, "ceiling": ceiling or 0}
-    return AmountBar(parts, [Stretch(kind, _percent(at, scale)) for kind, at in ticks.items() if at > 0])
+    return AmountBar(parts, [BarPart(kind, _percent(at, scale)) for kind, at in ticks.items() if at > 0])
 
 
 def shortfall_bar(lack: ShortfallSummary) -> AmountBar:
     there = min(lack.free, lack.asked)
     parts = _parts(max(lack.asked, lack.free), there=there, lacks=lack.asked - there)
-    return AmountBar(parts, [Stretch("asked", _percent(lack.asked, max(lack.asked, lack.free)))])
+    return AmountBar(parts, [BarPart("asked", _percent(lack.asked, max(lack.asked, lack.free)))])
 
 
-def stand_bar(stands: float, claimed: float, reserved: float, of: float) -> AmountBar:
+def usage_bar(stands: float, claimed: float, reserved: float, of: float) -> AmountBar:
     """Return the bar of nodes: running pods, assumed pods, and reservations."""
     return AmountBar(_parts(of, held=stands, claimed=claimed, reserved=reserved))
 
 
 def node_bar(node: NodeSummary, resource: str) -> AmountBar:
     stands, claimed, of = (it.get(resource, 0.0) for it in (node.used, node.claimed, node.allocatable))
-    return stand_bar(stands, claimed, max(of - stands - claimed, 0) if node.reserved_for else 0.0, of)
+    return usage_bar(stands, claimed, max(of - stands - claimed, 0) if node.reserved_for else 0.0, of)
 
 
 def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: float) -> str:
@@ -59,12 +59,12 @@ def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: 
     )
 
 
-def _parts(scale: float, **lengths: float) -> list[Stretch]:
+def _parts(scale: float, **lengths: float) -> list[BarPart]:
     """Return the parts, one after the other."""
     parts, start = [], 0.0
     for kind, length in lengths.items():
         if length > 0:
-            parts.append(Stretch(kind, _percent(start, scale), _percent(length, scale)))
+            parts.append(BarPart(kind, _percent(start, scale), _percent(length, scale)))
             start += length
     return parts
 

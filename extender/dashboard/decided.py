@@ -106,13 +106,13 @@ class DecidedOverviews:
         if (memory := carried_of(decisions)) is None:
             return self._last
         snapshot = memory.snapshot
-        groups, moved = self._grouped(snapshot, decisions)
+        groups, moved = self._group_summaries(snapshot, decisions)
         reserved = {it.key: it.reservation for it in decisions.groups.values() if it.reservation is not None}
         made = Overview(
             version=self._last.version,
             at=self._last.at,
             by="muster",
-            queues=self._summed_up(snapshot, decisions),
+            queues=self._queue_summaries(snapshot, decisions),
             groups=groups,
             nodes=self._nodes.summaries(snapshot, decisions, moved, reserved),
             reservations=[
@@ -142,7 +142,7 @@ class DecidedOverviews:
 
     # ---- queues
 
-    def _summed_up(self, snapshot: Snapshot, decisions: Decisions) -> list[QueueSummary]:
+    def _queue_summaries(self, snapshot: Snapshot, decisions: Decisions) -> list[QueueSummary]:
         known, found = self._queues, {}
         for name, depth in in_tree_order({name: it.parent for name, it in decisions.queues.items()}):
             info, made = snapshot.queues.get(name), decisions.queues[name]
@@ -155,7 +155,7 @@ class DecidedOverviews:
 
     # ---- groups
 
-    def _grouped(
+    def _group_summaries(
         self, snapshot: Snapshot, decisions: Decisions
     ) -> tuple[list[GroupSummary], Sequence[GroupKey]]:
         """Return the groups, and the keys of changed ones, of which there are few."""
@@ -193,7 +193,7 @@ class DecidedOverviews:
             summary,
             [*_members(info, made)],
             [*_shortfall(snapshot, info)] if summary.wait else [],
-            [*_course(info, log)],
+            [*_events(info, log)],
             [CommandSummary("see the same on the command line", line)],
         )
 
@@ -370,7 +370,7 @@ def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary
         yield ShortfallSummary(name, asked, left.get(name, 0.0))
 
 
-def _course(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
+def _events(info: GroupInfo, log: Sequence[DecisionSummary]) -> Iterator[EventSummary]:
     """Yield the events of a group from its creation on, as far as known."""
     yield EventSummary(info.created, "Created", "it was created")
     for each in reversed(log):
@@ -399,7 +399,7 @@ class _Nodes:
         reserved: Mapping[GroupKey, Reservation],
     ) -> list[NodeSummary]:
         """Return the summaries. `moved`: groups that came, changed or went since the last time."""
-        changed = self._follow(snapshot, decisions, moved) | self._changed(snapshot)
+        changed = self._update_places(snapshot, decisions, moved) | self._changed(snapshot)
         retained = {node: key for key, made in reserved.items() for node in made.node_names}
         changed |= {node for node, _ in retained.items() ^ self._reserved.items()}
         self._reserved = retained
@@ -433,7 +433,7 @@ class _Nodes:
             names |= {now.name for old, now in pairs if now is not None and now is not old}
         return names
 
-    def _follow(self, snapshot: Snapshot, decisions: Decisions, moved: Sequence[GroupKey]) -> set[str]:
+    def _update_places(self, snapshot: Snapshot, decisions: Decisions, moved: Sequence[GroupKey]) -> set[str]:
         """Update the groups of each node. Return the nodes whose groups changed."""
         changed: set[str] = set()
         for key in moved:

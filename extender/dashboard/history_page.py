@@ -14,8 +14,8 @@ from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import VERSION, Summary
 from extender.dashboard.answers import Answers, Screen
-from extender.dashboard.seen import PODGROUPS, Rights, Sight
 from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.visible import PODGROUPS, Rights, VisibleOverview
 from extender.domain.explain.history import By, Period, Report, ReportRow
 
 History = Callable[[Period], Report]
@@ -44,14 +44,14 @@ ROWS = (
 )
 
 
-def sights_of(rights: Rights) -> list[By]:
+def groupings_of(rights: Rights) -> list[By]:
     """Return the groupings that a viewer may see. Sums by user need the right to list all groups."""
     all_groups = rights.namespaces is None
     allowed = {By.QUEUE: rights.queues, By.NAMESPACE: all_groups or rights.namespaces, By.USER: all_groups}
     return [by for by, granted in allowed.items() if granted]
 
 
-class SeenReport(Summary, frozen=True):
+class VisibleReport(Summary, frozen=True):
     """Report as a viewer may see it: `total` is None where they may not see all that it sums up."""
 
     since: str
@@ -63,12 +63,12 @@ class SeenReport(Summary, frozen=True):
     api_version: str = VERSION
 
 
-def seen_of(report: Report, rights: Rights) -> SeenReport:
+def reduced(report: Report, rights: Rights) -> VisibleReport:
     rows: Sequence[ReportRow] = report.rows
     total: ReportRow | None = report.total
     if report.by is By.NAMESPACE and rights.namespaces is not None:
         rows, total = tuple(row for row in rows if rights.see_groups_of(row.name)), None
-    return SeenReport(report.since, report.until, report.by, rows, total, report.note)
+    return VisibleReport(report.since, report.until, report.by, rows, total, report.note)
 
 
 class HistoryPage:
@@ -78,10 +78,10 @@ class HistoryPage:
         self._one = Lock()
 
     def history(self) -> Answer:
-        sight, rights, by, since = self._asked()
+        visible, rights, by, since = self._asked()
 
         def make() -> Mapping[str, Any]:
-            report = seen_of(self._report(sight, by, since), rights)
+            report = reduced(self._report(visible, by, since), rights)
             rows = searched(report.rows, request.args, lambda it: it.name)
             return {
                 "report": report,
@@ -89,44 +89,44 @@ class HistoryPage:
                 "columns": [Column("name", by.capitalize(), ROWS[0].order), *ROWS[1:]],
                 "most": max((row.gpu_hours for row in report.rows), default=0.0),
                 "by": by,
-                "allowed": sights_of(rights),
+                "allowed": groupings_of(rights),
                 "since": since,
                 "spans": SPANS,
             }
 
-        state = rights, self._cache_key(sight, by, since)
-        return self._answers.page(sight, Screen("History", "history.html", "history", state, make))
+        state = rights, self._cache_key(visible, by, since)
+        return self._answers.page(visible, Screen("History", "history.html", "history", state, make))
 
     def history_json(self) -> Answer:
-        sight, rights, by, since = self._asked()
-        state = rights, self._cache_key(sight, by, since)
-        return self._answers.json(sight, state, lambda: seen_of(self._report(sight, by, since), rights))
+        visible, rights, by, since = self._asked()
+        state = rights, self._cache_key(visible, by, since)
+        return self._answers.json(visible, state, lambda: reduced(self._report(visible, by, since), rights))
 
-    def _asked(self) -> tuple[Sight, Rights, By, str]:
-        """Return the sight, the rights, and the requested sums and period.
+    def _asked(self) -> tuple[VisibleOverview, Rights, By, str]:
+        """Return the visible overview, the rights, and the requested sums and period.
 
         Raises:
             NotFound: There is no history, or none that may be seen.
         """
-        sight = self._answers.see()
+        visible = self._answers.see()
         if self._history is None:
             raise NotFound("Only Muster itself knows what was: open its dashboard in the cluster.")
         asked, since = request.args.get("by", ""), request.args.get("since", _USUAL)
         since = since if since in SPANS else _USUAL
-        rights = self._rights(sight, since)
-        allowed = sights_of(rights)
+        rights = self._rights(visible, since)
+        allowed = groupings_of(rights)
         if not allowed:
             raise NotFound("You may not list queues, nor PodGroups where something has happened.")
-        return sight, rights, By(asked) if asked in allowed else allowed[0], since
+        return visible, rights, By(asked) if asked in allowed else allowed[0], since
 
-    def _rights(self, sight: Sight, since: str) -> Rights:
+    def _rights(self, visible: VisibleOverview, since: str) -> Rights:
         """Return the rights of the viewer, also to namespaces where no group is left."""
-        if sight.rights.namespaces is None:
-            return sight.rights
-        known = [row.name for row in self._report(sight, By.NAMESPACE, since).rows]
-        return replace(sight.rights, namespaces=g.viewer.where("list", *PODGROUPS, known))
+        if visible.rights.namespaces is None:
+            return visible.rights
+        known = [row.name for row in self._report(visible, By.NAMESPACE, since).rows]
+        return replace(visible.rights, namespaces=g.viewer.where("list", *PODGROUPS, known))
 
-    def _report(self, sight: Sight, by: By, since: str) -> Report:
+    def _report(self, visible: VisibleOverview, by: By, since: str) -> Report:
         """Return the report of all queues. One is made at a time: it may read a long file."""
         now = self._answers.clock()
 
@@ -138,8 +138,8 @@ class HistoryPage:
             finally:
                 self._one.release()
 
-        return self._answers.derived(self._cache_key(sight, by, since), make)
+        return self._answers.derived(self._cache_key(visible, by, since), make)
 
-    def _cache_key(self, sight: Sight, by: By, since: str) -> Hashable:
+    def _cache_key(self, visible: VisibleOverview, by: By, since: str) -> Hashable:
         """Return the cache key. The notes say whether this replica leads."""
-        return "report", by, since, tuple(sight.overview.notes), int(self._answers.clock() // _PACE)
+        return "report", by, since, tuple(visible.overview.notes), int(self._answers.clock() // _PACE)

@@ -14,10 +14,10 @@ from werkzeug.wrappers import Response as Answer
 from extender.api.summaries import EventSummary, GroupSummary, WaitSummary
 from extender.api.units import instant
 from extender.dashboard.actions import Button, buttons_on_group
-from extender.dashboard.answers import Answers, Screen, with_asked
+from extender.dashboard.answers import Answers, Screen, address_with
 from extender.dashboard.bars import shortfall_bar
-from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import named
 
 _ROWS, _EVENTS = 50, 100  # of a page, of jobs or of pods; of what happened
@@ -31,11 +31,11 @@ def waited_since(group: GroupSummary) -> str:
     return (group.wait and group.wait.since) or group.created
 
 
-def _place(group: GroupSummary) -> int:
+def _position(group: GroupSummary) -> int:
     return (group.wait and group.wait.position) or _FAR
 
 
-def _in_line(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
+def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     """Return pending groups first, by position in their queue, then starting ones.
 
     `groups` are by name, and stay so otherwise.
@@ -43,7 +43,7 @@ def _in_line(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     parts: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
         parts[_ORDER.get(group.verdict, _UNKNOWN)].append(group)
-    parts[0].sort(key=_place)  # and then by queue: faster than by both at once
+    parts[0].sort(key=_position)  # and then by queue: faster than by both at once
     parts[0].sort(key=attrgetter("queue"))
     return [group for order in sorted(parts) for group in parts[order]]
 
@@ -52,7 +52,7 @@ GROUPS = (
     Column[GroupSummary]("state", "State", lambda it: _ORDER.get(it.verdict, _UNKNOWN)),
     Column[GroupSummary]("name", "Job", lambda it: (it.name, it.namespace)),
     Column[GroupSummary]("queue", "Queue", lambda it: (it.queue, it.key)),
-    Column[GroupSummary]("position", "Position", _place, "number wide"),
+    Column[GroupSummary]("position", "Position", _position, "number wide"),
     Column[GroupSummary](
         "waited",
         "Waited",
@@ -73,7 +73,7 @@ class JobIndex:
     """The visible groups, pending ones first, also by namespace and by queue."""
 
     def __init__(self, groups: Sequence[GroupSummary]) -> None:
-        self.all = _in_line(groups)
+        self.all = _by_position(groups)
         self.of_namespace: dict[str, list[GroupSummary]] = defaultdict(list)
         self.of_queue: dict[str, list[GroupSummary]] = defaultdict(list)
         for group in self.all:
@@ -87,8 +87,8 @@ class JobIndex:
         return self._called.get(key, key)
 
 
-def job_index(answers: Answers, sight: Sight) -> JobIndex:
-    return answers.derived(("lines", sight.state("groups")), lambda: JobIndex(sight.overview.groups))
+def job_index(answers: Answers, visible: VisibleOverview) -> JobIndex:
+    return answers.derived(("lines", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
 
 
 def _numbers(wait: WaitSummary) -> str:
@@ -97,23 +97,23 @@ def _numbers(wait: WaitSummary) -> str:
     return "; ".join(it for it in parts if it != wait.remedy and not it.startswith("position "))
 
 
-class Happening(NamedTuple):
+class MergedEvent(NamedTuple):
     """Event, and the number of equal ones at about the same time, mostly of other pods."""
 
     event: EventSummary
     more: int
 
 
-def merged(timeline: Sequence[EventSummary]) -> list[Happening]:
+def merged(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
     """Return the timeline with events of one reason within a few seconds as one."""
-    found: list[Happening] = []
+    found: list[MergedEvent] = []
     for event in timeline:
         last = found[-1] if found else None
         near = last and instant(event.at) - instant(last.event.at) <= _TOGETHER
         if last and near and last.event.reason == event.reason:
-            found[-1] = Happening(last.event, last.more + 1)
+            found[-1] = MergedEvent(last.event, last.more + 1)
         else:
-            found.append(Happening(event, 0))
+            found.append(MergedEvent(event, 0))
     return found
 
 
@@ -121,25 +121,25 @@ class JobPages:
     """The pages of jobs. `more_buttons`: further buttons on the page of a job."""
 
     def __init__(
-        self, answers: Answers, more_buttons: Callable[[Sight, GroupSummary], Sequence[Button]]
+        self, answers: Answers, more_buttons: Callable[[VisibleOverview, GroupSummary], Sequence[Button]]
     ) -> None:
         self._answers = answers
         self._more_buttons = more_buttons
 
     def jobs(self, namespace: str = "") -> Answer:
         if chosen := request.args.get("namespace"):
-            return redirect(with_asked(url_for("pages.jobs", namespace=chosen), namespace=""))
-        sight = self._answers.see()
+            return redirect(address_with(url_for("pages.jobs", namespace=chosen), namespace=""))
+        visible = self._answers.see()
         crumbs = [("Jobs", url_for("pages.jobs"))] if namespace else []
         title = f"Jobs of {named(namespace)}" if namespace else "Jobs"
-        state = sight.state("groups", "notes")
+        state = visible.state("groups", "notes")
         screen = Screen(
-            title, "jobs.html", "jobs", state, lambda: self._jobs(sight, namespace), crumbs, by_rights=True
+            title, "jobs.html", "jobs", state, lambda: self._jobs(visible, namespace), crumbs, by_rights=True
         )
-        return self._answers.page(sight, screen)
+        return self._answers.page(visible, screen)
 
-    def _jobs(self, sight: Sight, namespace: str) -> Mapping[str, Any]:
-        known = job_index(self._answers, sight)
+    def _jobs(self, visible: VisibleOverview, namespace: str) -> Mapping[str, Any]:
+        known = job_index(self._answers, visible)
         queue, state = request.args.get("queue", ""), request.args.get("state", "")
         groups: Sequence[GroupSummary] = known.of_namespace.get(namespace, []) if namespace else known.all
         queues = sorted({it.queue for it in groups if it.queue}) if namespace else known.queues
@@ -157,14 +157,14 @@ class JobPages:
             "namespace": namespace,
             "namespaces": [] if namespace else known.namespaces,
             "queues": queues,
-            "notes": sight.overview.notes,
-            "queue_seen": sight.rights.queues,
+            "notes": visible.overview.notes,
+            "queue_seen": visible.rights.queues,
             "waited_since": waited_since,
         }
 
     def group(self, namespace: str, name: str) -> Answer:
-        sight = self._answers.see()
-        details = self._answers.eyes.details(namespace, name, g.viewer)
+        visible = self._answers.see()
+        details = self._answers.overviews.details(namespace, name, g.viewer)
         if details is None:
             raise missing_group(namespace, name)
         group = details.group
@@ -176,20 +176,20 @@ class JobPages:
                 "timeline": merged(details.timeline)[-_EVENTS:],
                 "bars": [(lack, shortfall_bar(lack)) for lack in details.shortfall],
                 "members": page(details.members, (), request.args, _ROWS),
-                "on_nodes": sight.rights.nodes and any(it.node for it in details.members),
+                "on_nodes": visible.rights.nodes and any(it.node for it in details.members),
                 "waited_since": waited_since(group),
-                "seen": sight.rights.see_group,
-                "spoken": job_index(self._answers, sight).spoken,
+                "seen": visible.rights.see_group,
+                "spoken": job_index(self._answers, visible).spoken,
                 "numbers": _numbers(group.wait) if group.wait else "",
-                "queue_seen": sight.rights.queues,
+                "queue_seen": visible.rights.queues,
             }
 
         crumbs = [("Jobs", url_for("pages.jobs")), (namespace, url_for("pages.jobs", namespace=namespace))]
-        state: Hashable = (sight.rights, hashlib.sha256(msgspec.json.encode(details)).digest())
-        buttons = (*buttons_on_group(group, g.viewer), *self._more_buttons(sight, group))
+        state: Hashable = (visible.rights, hashlib.sha256(msgspec.json.encode(details)).digest())
+        buttons = (*buttons_on_group(group, g.viewer), *self._more_buttons(visible, group))
         title = group.called or group.name
         return self._answers.page(
-            sight, Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
+            visible, Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
         )
 
 

@@ -13,10 +13,10 @@ from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import NodeSummary
 from extender.dashboard.answers import Answers, Screen
-from extender.dashboard.bars import AmountBar, main_resource, node_bar, stand_bar
+from extender.dashboard.bars import AmountBar, main_resource, node_bar, usage_bar
 from extender.dashboard.job_pages import job_index
-from extender.dashboard.seen import Sight
 from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.visible import VisibleOverview
 
 _ROWS = 50  # of a page
 _MOST_TILES = 600  # on one page
@@ -30,19 +30,18 @@ class NodePages:
         self._answers = answers
 
     def nodes(self) -> Answer:
-        sight = self._answers.see()
-        state = sight.state("nodes", "reservations")
-        return self._answers.page(
-            sight, Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(sight), by_rights=True)
-        )
+        visible = self._answers.see()
+        state = visible.state("nodes", "reservations")
+        screen = Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(visible), by_rights=True)
+        return self._answers.page(visible, screen)
 
-    def _nodes(self, sight: Sight) -> Mapping[str, Any]:
-        nodes, chosen = sight.overview.nodes, request.args.get("group", "")
+    def _nodes(self, visible: VisibleOverview) -> Mapping[str, Any]:
+        nodes, chosen = visible.overview.nodes, request.args.get("group", "")
         found = [it for it in nodes if chosen in it.groups] if chosen else nodes
         found = searched(
             found, request.args, lambda it: f"{it.name} {' '.join(it.flavors)} {' '.join(it.groups)}"
         )
-        key = ("pools", sight.state("nodes"), chosen)
+        key = ("pools", visible.state("nodes"), chosen)
         return {
             "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
             "page": page(found, NODES, request.args, _ROWS),
@@ -50,12 +49,12 @@ class NodePages:
             "resource_of": _resource_of,
             "chosen": chosen,
             "everything": len(nodes),
-            "allowed": sight.rights.nodes,
+            "allowed": visible.rights.nodes,
             "node_bar": node_bar,
             "free": free,
-            "seen": sight.rights.see_group,
-            "spoken": job_index(self._answers, sight).spoken,
-            "reservations": sight.overview.reservations,
+            "seen": visible.rights.see_group,
+            "spoken": job_index(self._answers, visible).spoken,
+            "reservations": visible.overview.reservations,
         }
 
 
@@ -77,7 +76,7 @@ class Use(NamedTuple):
 
     @property
     def bar(self) -> AmountBar:
-        return stand_bar(self.stands, self.claimed, self.reserved, self.of)
+        return usage_bar(self.stands, self.claimed, self.reserved, self.of)
 
 
 class Tile(NamedTuple):

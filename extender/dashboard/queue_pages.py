@@ -13,9 +13,9 @@ from extender.dashboard.actions import buttons_on_queue
 from extender.dashboard.answers import Answers, Screen
 from extender.dashboard.bars import line, share_bar
 from extender.dashboard.job_pages import job_index, waited_since
-from extender.dashboard.seen import Sight
 from extender.dashboard.source import HOUR, STEP, LastHour
 from extender.dashboard.tables import Column, page, searched
+from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import named
 
 _ROWS, _NEXT = 40, 20  # of a page; of those in line
@@ -36,57 +36,57 @@ class QueuePages:
         self._hour = hour
 
     def queues(self) -> Answer:
-        sight = self._answers.see()
-        state = (sight.state("queues"), self._minute())
+        visible = self._answers.see()
+        state = (visible.state("queues"), self._minute())
         return self._answers.page(
-            sight,
-            Screen("Queues", "queues.html", "queues", state, lambda: self._queues(sight), by_rights=True),
+            visible,
+            Screen("Queues", "queues.html", "queues", state, lambda: self._queues(visible), by_rights=True),
         )
 
-    def _queues(self, sight: Sight) -> Mapping[str, Any]:
-        queues = sight.overview.queues
+    def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
+        queues = visible.overview.queues
         shown = page(searched(queues, request.args, lambda it: it.name), QUEUES, request.args, _ROWS)
         return {
             "page": shown,
             "columns": QUEUES,
-            "allowed": sight.rights.queues,
+            "allowed": visible.rights.queues,
             "everything": len(queues),
             "share_bar": share_bar,
-            "hours": [self._line_of_hour(it) for it in shown.rows],
+            "hours": [self._hour_chart(it) for it in shown.rows],
         }
 
     def queue(self, name: str) -> Answer:
-        sight = self._answers.see()
-        queue = next((it for it in sight.overview.queues if it.name == name), None)
+        visible = self._answers.see()
+        queue = next((it for it in visible.overview.queues if it.name == name), None)
         if queue is None:
             raise NotFound(f"There is no queue {named(name)}, or you may not list queues.")
 
         def make() -> Mapping[str, Any]:
-            waiting = [it for it in job_index(self._answers, sight).of_queue.get(name, ()) if it.wait]
+            waiting = [it for it in job_index(self._answers, visible).of_queue.get(name, ()) if it.wait]
             return {
                 "queue": queue,
-                "below": [it for it in sight.overview.queues if it.parent == name],
+                "below": [it for it in visible.overview.queues if it.parent == name],
                 "share_bar": share_bar,
-                "hour": self._line_of_hour(queue),
+                "hour": self._hour_chart(queue),
                 "line": waiting[:_NEXT],
                 "waiting": len(waiting),
                 "waited_since": waited_since,
-                "spoken": job_index(self._answers, sight).spoken,
+                "spoken": job_index(self._answers, visible).spoken,
             }
 
         crumbs = [("Queues", url_for("pages.queues"))]
         if queue.parent and queue.parent != "root":
             crumbs.append((queue.parent, url_for("pages.queue", name=queue.parent)))
-        state = (sight.state("queues", "groups"), self._minute())
+        state = (visible.state("queues", "groups"), self._minute())
         buttons = buttons_on_queue(queue, g.viewer)
         return self._answers.page(
-            sight, Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
+            visible, Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
         )
 
     def _minute(self) -> float:
         return self._answers.clock() // STEP
 
-    def _line_of_hour(self, queue: QueueSummary) -> Mapping[str, Any] | None:
+    def _hour_chart(self, queue: QueueSummary) -> Mapping[str, Any] | None:
         """Return the line of the last hour; None until it has two samples.
 
         `since`: where that is no hour yet. It is drawn again each minute.

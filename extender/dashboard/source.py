@@ -11,7 +11,7 @@ from extender.api.summaries import GroupDetails, Overview
 HOUR, STEP = 3600, 60  # seconds that are known of a queue, and from one sample to the next
 
 
-class Unsure(Exception):
+class RightsUnknown(Exception):
     """Error: a right of a viewer cannot be checked now. The message says why."""
 
 
@@ -30,14 +30,14 @@ class Viewer(Protocol):
         """Return whether the API server grants it; an empty namespace means all.
 
         Raises:
-            Unsure: The right cannot be checked now.
+            RightsUnknown: The right cannot be checked now.
         """
 
     def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
         """Return the namespaces in which they have the right, asked for all at once.
 
         Raises:
-            Unsure: The right cannot be checked now.
+            RightsUnknown: The right cannot be checked now.
         """
 
     def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from cachetools import TLRUCache
 
-from extender.dashboard.source import Unsure
+from extender.dashboard.source import RightsUnknown
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection
@@ -28,7 +28,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Remembered(Generic[K, V]):
+class ExpiringCache(Generic[K, V]):
     """Cache: at most `most` values, each for `lasts` seconds from its question.
 
     Threads that want the same at the same time share one question; errors are not cached.
@@ -54,7 +54,7 @@ class Remembered(Generic[K, V]):
         """Return the cached value, or that of `ask`, whose other errors pass through.
 
         Raises:
-            Unsure: `ask` raises ApiError.
+            RightsUnknown: `ask` raises ApiError.
         """
         with self._lock:
             retained = self._reserved.get(key)
@@ -67,7 +67,7 @@ class Remembered(Generic[K, V]):
         try:
             return answer.result(_PATIENCE)
         except TimeoutError as fault:
-            raise Unsure("the API server does not answer") from fault
+            raise RightsUnknown("the API server does not answer") from fault
 
     def _settle(self, key: K, answer: Future[V], ask: Callable[[], V]) -> None:
         began = self._clock()
@@ -75,7 +75,7 @@ class Remembered(Generic[K, V]):
             found = ask()
         except ApiError as fault:
             self._end(key)
-            unsure = Unsure(f"the API server could not be asked: {fault}")
+            unsure = RightsUnknown(f"the API server could not be asked: {fault}")
             unsure.__cause__ = fault
             answer.set_exception(unsure)
         except BaseException as fault:
@@ -111,7 +111,7 @@ class Grants:
         self._clock = clock
         self._turns = TokenBucket(_PACE, _BURST, clock())
         self._lock = Lock()
-        self._answers: Remembered[tuple[Subject, Right], bool] = Remembered(
+        self._answers: ExpiringCache[tuple[Subject, Right], bool] = ExpiringCache(
             _MOST, lambda granted: _GRANTED if granted else _REFUSED, clock
         )
         self._pool = ThreadPoolExecutor(_AT_ONCE, "dashboard-rights")
@@ -120,7 +120,7 @@ class Grants:
         """Return whether a right is granted.
 
         Raises:
-            Unsure: The API server does not answer.
+            RightsUnknown: The API server does not answer.
         """
         if max(map(len, right)) > LONGEST_NAME:  # there is no such object, and nobody fills our memory
             return False
@@ -129,14 +129,14 @@ class Grants:
     def _ask(self, who: Subject, right: Right) -> bool:
         with self._lock:
             if not self._turns.take(self._clock()):
-                raise Unsure("too many rights are asked for at once: wait a moment")
+                raise RightsUnknown("too many rights are asked for at once: wait a moment")
         return self._review(who, right)
 
     def where(self, who: Subject, right: Right, namespaces: Collection[str]) -> frozenset[str]:
         """Return the namespaces in which it is granted, of the first thousand by name.
 
         Raises:
-            Unsure: The API server does not answer.
+            RightsUnknown: The API server does not answer.
         """
         if self.granted(who, right):
             return frozenset(namespaces)

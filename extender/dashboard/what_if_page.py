@@ -15,14 +15,14 @@ from extender.api.summaries import GroupSummary
 from extender.dashboard.actions import Button
 from extender.dashboard.answers import Answers
 from extender.dashboard.job_pages import missing_group
-from extender.dashboard.seen import Sight
+from extender.dashboard.visible import VisibleOverview
 from extender.domain.explain.what_if import BadTerm, WhatIf, future, suppositions, what_if
 from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.snapshot import Snapshot
 
 
-class Ground(NamedTuple):
+class WhatIfBase(NamedTuple):
     """Base of a what-if. `notes`: the unreadable parts, and their effect."""
 
     snapshot: Snapshot
@@ -34,13 +34,13 @@ class Supposed(NamedTuple):
     notes: Sequence[str]
 
 
-class Supposing:
+class WhatIfTrials:
     """Trials of terms on the decisions of `known`, for one caller at a time: each takes two whole cycles.
 
     `known` returns None before the first decisions.
     """
 
-    def __init__(self, known: Callable[[], Ground | None]) -> None:
+    def __init__(self, known: Callable[[], WhatIfBase | None]) -> None:
         self._known, self._one = known, Lock()
 
     def of(self, namespace: str, name: str, texts: Sequence[str]) -> Supposed | None:
@@ -65,11 +65,11 @@ class Supposing:
 class WhatIfPage:
     """Page of what-ifs. Without `supposing`, it does not exist."""
 
-    def __init__(self, answers: Answers, supposing: Supposing | None) -> None:
+    def __init__(self, answers: Answers, supposing: WhatIfTrials | None) -> None:
         self._answers, self._supposing = answers, supposing
 
-    def buttons(self, sight: Sight, group: GroupSummary) -> Sequence[Button]:
-        if self._supposing is None or not group.wait or not self._may_ask(sight):
+    def buttons(self, visible: VisibleOverview, group: GroupSummary) -> Sequence[Button]:
+        if self._supposing is None or not group.wait or not self._may_ask(visible):
             return ()
         url = url_for("pages.what_if", namespace=group.namespace, name=group.name)
         return (Button("What if?", url, "terms", "Terms, such as nodes=+2"),)
@@ -100,8 +100,8 @@ class WhatIfPage:
         )
         return make_response(page, 400 if fault else 200)
 
-    def _may_ask(self, sight: Sight) -> bool:
+    def _may_ask(self, visible: VisibleOverview) -> bool:
         """Return whether the viewer may ask: the answer may name every group, queue, node and pod."""
-        rights = sight.rights
+        rights = visible.rights
         sees_all = rights.queues and rights.nodes and rights.namespaces is None
         return sees_all and bool(g.viewer.may("list", "", "pods"))

@@ -25,7 +25,7 @@ from extender.files.reading import Document, where
 class Leaf(NamedTuple):
     allowed: str  # in words
     test: Callable[[Any], bool]
-    meant: Callable[[Any], str] = lambda _: ""  # what probably was, as a sentence
+    quoted_hint: Callable[[Any], str] = lambda _: ""  # how to write the probable value, as a sentence
 
 
 class Needed(NamedTuple):
@@ -100,13 +100,13 @@ def _factor(least: int, most: int) -> Leaf:
     def is_one(value: Any) -> bool:
         return _is_quantity(value) and least * 1000 <= at_least(str(value), 1000) <= most * 1000
 
-    def meant(value: Any) -> str:
+    def quoted_hint(value: Any) -> str:
         return f'write it in quotes: "{value}"' if is_one(value) else ""
 
     def is_written_well(value: Any) -> bool:
         return is_one(value) and not isinstance(value, float)
 
-    return Leaf(f"a number from {least} to {most}", is_written_well, meant)
+    return Leaf(f"a number from {least} to {most}", is_written_well, quoted_hint)
 
 
 ANY = Leaf("anything", lambda _: True)
@@ -152,8 +152,8 @@ def _faults(file: str, node: yaml.Node, value: Any, form: Form, at: str) -> Iter
         yield from _faults(file, node, value, form.form, at)
     elif isinstance(form, Leaf):
         if not form.test(value):
-            meant = form.meant(value)
-            allowed = f"must be {form.allowed}{f'; {meant}' if meant else ''}"
+            quoted_hint = form.quoted_hint(value)
+            allowed = f"must be {form.allowed}{f'; {quoted_hint}' if quoted_hint else ''}"
             yield f"{where(file, node)}: {at}: invalid value {_short(value)}: {allowed}"
     elif isinstance(form, dict):
         yield from _faults_of_object(file, node, value, form, at)
@@ -274,7 +274,7 @@ def form_of(name: KindName) -> dict[str, Any]:
         form = {**of_all, "spec": {OTHERS: ANY}, "status": ANY}
     row = WORKLOADS[name]
     for offspring in row.offspring if row.runtime is None else ():
-        _mark(form, offspring)
+        _mark_offspring(form, offspring)
     for path in row.templates:
         _put(form, path, Needed(_template(), _PURPOSE))
     for path in row.counts:
@@ -293,7 +293,7 @@ def _template() -> dict[str, Form]:
     return {"metadata": metadata(), "spec": Needed(spec_of(PODS), _PURPOSE)}
 
 
-def _mark(form: dict[str, Form], offspring: Offspring) -> None:
+def _mark_offspring(form: dict[str, Form], offspring: Offspring) -> None:
     """Mark the templates and the counts of offspring in a form."""
     part = form
     if offspring.each:

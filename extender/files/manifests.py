@@ -148,7 +148,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
     notes: list[str] = []
     given = [document for path in paths for document in documents(path, faults)]
     found = [manifest for document in given for manifest in _manifest(document, faults, notes)]
-    faults += [*_twice(found), *_counted(found, notes), *_refused(found, notes)]
+    faults += [*_duplicates(found), *_count_faults(found, notes), *_webhook_refusals(found, notes)]
     missing = _missing_namespaces(found)
     if not create_namespaces:
         why = "not found; --create-namespaces makes those that are missing"
@@ -207,7 +207,7 @@ def _kind_name(obj: Json) -> KindName:
     return str(obj.get("apiVersion")), str(obj.get("kind"))
 
 
-def _twice(found: Sequence[Manifest]) -> Iterator[str]:
+def _duplicates(found: Sequence[Manifest]) -> Iterator[str]:
     """Yield the faults of objects with the same kind, namespace and name."""
     first: dict[tuple[str, ...], str] = {}
     for manifest in found:
@@ -218,7 +218,7 @@ def _twice(found: Sequence[Manifest]) -> Iterator[str]:
         first.setdefault(key, manifest.where)
 
 
-def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
+def _count_faults(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """Yield the faults of the numbers of pods, and note facts about workloads."""
     left, find = MOST_PODS, among(manifest.object for manifest in found)
     for manifest in found:
@@ -246,7 +246,7 @@ def _counted(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
         notes += [f"{subject}: {remark}"] if remark else []
 
 
-def _refused(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
+def _webhook_refusals(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     """Yield the refusals of Muster's webhooks, in their words, and note their warnings.
 
     A queue's parent may be made later, or from a quota.

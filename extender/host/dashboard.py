@@ -1,4 +1,4 @@
-"""Assembles the dashboard in the cluster: what Muster knows, behind a door that the API server judges.
+"""Assembles the dashboard in the cluster: the state of Muster, for users that the API server knows.
 
 It never keeps Muster from being ready: without a certificate nobody can call it, and the note says so.
 """
@@ -16,11 +16,11 @@ from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app, limit_costs
-from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
 from extender.dashboard.source import STEP
-from extender.dashboard.what_if_page import Ground, Supposing
+from extender.dashboard.token_login import TokenLogin
+from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.scheduling.memory import carried_of
 from extender.host.certificate_files import CertificateFiles
@@ -53,14 +53,14 @@ def what_is_decided(
     )
 
 
-def supposing(ledger: Ledger) -> Supposing:
+def supposing(ledger: Ledger) -> WhatIfTrials:
     """On what the newest decisions were made on."""
 
-    def newest() -> Ground | None:
+    def newest() -> WhatIfBase | None:
         memory = carried_of(ledger.decisions)
-        return Ground(memory.snapshot) if memory else None
+        return WhatIfBase(memory.snapshot) if memory else None
 
-    return Supposing(newest)
+    return WhatIfTrials(newest)
 
 
 class Dashboard:
@@ -73,7 +73,7 @@ class Dashboard:
         listener: socket.socket,
         source: DecidedSource,
         history: History,
-        supposing: Supposing,
+        supposing: WhatIfTrials,
     ) -> None:
         self._listener = listener
         self._secure = bool(configuration.dashboard_tls_folder)
@@ -81,10 +81,10 @@ class Dashboard:
         self._files = CertificateFiles(
             Path(configuration.dashboard_tls_folder), self._identity.use, whose="dashboard"
         )
-        door = ClusterDoor(AccessApi(connection), connection.endpoint)
+        access = TokenLogin(AccessApi(connection), connection.endpoint)
         self._open = OpenPages(source)
         self._app = create_dashboard_app(
-            source, door.identify, door.login, history, supposing=supposing, open_pages=self._open
+            source, access.identify, access.login, history, supposing=supposing, open_pages=self._open
         )
         limit_costs(self._app)
         self._hour = Poller("last hour", STEP, lambda: source.sample(time.time()))

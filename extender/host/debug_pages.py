@@ -17,7 +17,7 @@ from extender.controllers.history import History
 from extender.controllers.queue_status import local_queue_report, reclaims
 from extender.controllers.quota_queues import QuotaQueuesController
 from extender.dashboard.decided import DecidedSource
-from extender.dashboard.what_if_page import Supposing
+from extender.dashboard.what_if_page import WhatIfTrials
 from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.explain.history import InvalidPeriod, Period, Report
@@ -47,7 +47,7 @@ class Views(NamedTuple):
     quota_queues: QuotaQueuesController
     decided: DecidedSource
     past: History
-    supposing: Supposing
+    supposing: WhatIfTrials
 
     def table(self) -> dict[str, View]:
         return {

@@ -109,7 +109,7 @@ class Embedded:
         reason, meta = find_stored_condition(group, SCHEDULED).get("reason", ""), group["metadata"]
         if reason == Reason.BACKING_OFF:
             owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
-            return not any(self.controllers.tries_in_vain(uid, meta["namespace"]) for uid in owners)
+            return not any(self.controllers.was_refused_lately(uid, meta["namespace"]) for uid in owners)
         return reason in ("", *_UNSETTLED)
 
 

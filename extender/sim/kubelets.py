@@ -48,10 +48,10 @@ class Kubelets(StoreFollower):
         for uid in self._running.keys() - {pod["metadata"]["uid"] for pod in pods}:
             self._forget(uid)
         for pod in pods:
-            self._look(pod)
+            self._sync_pod(pod)
         return version
 
-    def _patience(self) -> float:
+    def _seconds_to_next_end(self) -> float:
         due = self._ends[0][0] - self._clock() if self._ends else LONGEST_WAIT
         return min(max(due, 0.0), LONGEST_WAIT)
 
@@ -60,7 +60,7 @@ class Kubelets(StoreFollower):
             if change.kind is PODS and change.type == "DELETED":
                 self._forget(change.object["metadata"]["uid"])
             elif change.kind is PODS:
-                self._look(change.object)
+                self._sync_pod(change.object)
         while self._ends and self._ends[0][0] <= self._clock():
             at, uid, namespace, name = heapq.heappop(self._ends)
             if self._end_of.get(uid) != at:
@@ -75,7 +75,7 @@ class Kubelets(StoreFollower):
         self._running.pop(uid, None)
         self._end_of.pop(uid, None)
 
-    def _look(self, pod: Json) -> None:
+    def _sync_pod(self, pod: Json) -> None:
         """Start a pod on a node, plan its end, or confirm its deletion. Later changes have own events."""
         if not pod["spec"].get("nodeName"):
             return

@@ -18,8 +18,8 @@ import msgspec
 from extender.api.setting_kinds import Address
 from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app, limit_costs
-from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
+from extender.dashboard.token_login import TokenLogin
 from extender.domain.model.reasons import Verdict
 from extender.domain.scheduling.decide import decide
 from extender.kube.access import AccessApi
@@ -63,7 +63,7 @@ class Watched:
             connection = Connection.load(
                 str(write_kubeconfig(Path(folder), f"http://127.0.0.1:{api}")),
             )
-        door, open_pages = ClusterDoor(AccessApi(connection), connection.endpoint), OpenPages(source)
+        door, open_pages = TokenLogin(AccessApi(connection), connection.endpoint), OpenPages(source)
         app = create_dashboard_app(source, door.identify, door.login, open_pages=open_pages)
         limit_costs(app)
         listener = listen("--listen", Address("127.0.0.1", 0))

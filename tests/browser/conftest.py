@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from extender.api.setting_kinds import Address
 from extender.dashboard.app import Identify, create_dashboard_app
 from extender.dashboard.decided import DecidedSource
-from extender.dashboard.what_if_page import Supposing
+from extender.dashboard.what_if_page import WhatIfTrials
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
 from tests.dashboard.sample import Town, past
@@ -80,7 +80,7 @@ def served(
     identify: Identify | None = None,
     login: Blueprint | None = None,
     port: int = 0,
-    supposing: Supposing | None = None,
+    supposing: WhatIfTrials | None = None,
 ) -> Iterator[str]:
     """Yield the address of a dashboard that shows `source` to `viewer`."""
     known = viewer or SomeViewer()

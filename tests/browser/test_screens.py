@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 
 from extender.api.summaries import Overview
 from extender.api.units import rounded
-from extender.dashboard.cluster_door import ClusterDoor
 from extender.dashboard.decided import DecidedSource
+from extender.dashboard.token_login import TokenLogin
 from extender.host.dashboard import supposing
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
@@ -200,7 +200,7 @@ def test_a_token_opens_the_door_and_what_it_may_not_see_is_not_there(
     opened: Open, connection: Connection
 ) -> None:
     authority = Authority(rights={("ann", "list", "students")})
-    door = ClusterDoor(authority, connection.endpoint)
+    door = TokenLogin(authority, connection.endpoint)
     with served(town(time.time()), identify=door.identify, login=door.login) as address:
         page = opened(f"{address}/")
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()

@@ -211,7 +211,7 @@ def test_a_group_that_is_inqueue_is_not_said_to_start() -> None:
     """It may lack its first members."""
     status = {"state": "Closing", "pending": 1, "inqueue": 2, "running": 1}
     found = msgspec.convert({"metadata": {"name": "q"}, "status": status}, ObservedQueue)
-    assert queue_removal.in_it(found) == "Closing, 4 groups left: 1 waits, 2 are Inqueue, 1 runs"
+    assert queue_removal.contents_of(found) == "Closing, 4 groups left: 1 waits, 2 are Inqueue, 1 runs"
 
 
 def test_closing_is_not_closed_before_the_status_says_so(town: Desk) -> None:

@@ -13,7 +13,7 @@ from kubernetes.client import Configuration
 from extender.api.summaries import GroupSummary, Overview
 from extender.dashboard.answers import AGAIN, OpenPages
 from extender.dashboard.app import create_dashboard_app, csrf_token
-from extender.dashboard.cluster_door import ClusterDoor
+from extender.dashboard.token_login import TokenLogin
 from extender.kube.endpoint import ApiEndpoint
 from extender.web.side import SideServer, pages
 from tests.dashboard.authority import Authority, Clock
@@ -60,7 +60,7 @@ def test_a_form_comes_from_our_own_pages_only(port: int, viewer: SomeViewer) -> 
 
 def test_a_request_with_two_tokens_is_refused() -> None:
     authority, listener = Authority(), socket.create_server(("127.0.0.1", 0))
-    door = ClusterDoor(authority, ApiEndpoint(Configuration))
+    door = TokenLogin(authority, ApiEndpoint(Configuration))
     app = create_dashboard_app(SomeSource(), door.identify, door.login)
     server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
     answers = []

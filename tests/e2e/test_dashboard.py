@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from extender.api.keys import HOLD
-from extender.dashboard.cluster_door import COOKIE
+from extender.dashboard.token_login import COOKIE
 from extender.webhooks.certificates import make_mutual
 from tests.e2e.conftest import KUBERNETES
 from tests.e2e.harness import manifests, objects

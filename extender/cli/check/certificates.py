@@ -85,7 +85,7 @@ def bundle_fault(bundle: str, certificates: Sequence[ShownCertificate], now: flo
     return f"its authority {ends(left)}" if left <= soon else ""
 
 
-def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
+def reason_of_distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str, str] | None:
     """Return why the API server refuses the certificate of `host`, and a remedy. None if unreadable."""
     from extender.webhooks.certificates import leads_to, names
 
@@ -106,14 +106,14 @@ def distrust(bundle: str, host: str, certificate: ShownCertificate) -> tuple[str
 
 def certificates(site: Installation) -> Iterator[Finding]:
     for found in shown(site):
-        yield _ending(site, found, _LOG if found.own else _OTHERS)
+        yield _expiry(site, found, _LOG if found.own else _OTHERS)
     for workload in site.workloads:
         if (folder := workload.setting("dashboard_tls_folder")) and (name := workload.secret_at(folder)):
             secret = site.get(SECRETS, site.namespace, name)
-            yield _ending(site, ShownCertificate(f"{site.namespace}/{name}", False, secret), _DASHBOARD)
+            yield _expiry(site, ShownCertificate(f"{site.namespace}/{name}", False, secret), _DASHBOARD)
 
 
-def _ending(site: Installation, found: ShownCertificate, todo: str) -> Finding:
+def _expiry(site: Installation, found: ShownCertificate, todo: str) -> Finding:
     if found.secret is None:
         return wrong("certificates", f"the Secret {found.name} does not exist", todo)
     try:
@@ -141,10 +141,10 @@ def mutual_tls(site: Installation) -> Iterator[Finding]:
         if (folder := workload.setting("tls_folder")) and (name := workload.secret_at(folder)):
             # The host in urlPrefix of the scheduler's configuration: Muster is on the scheduler's own node.
             host = workload.setting("listen").rpartition(":")[0].strip("[]")
-            yield _evaluated(site, name, host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
+            yield _mutual_tls_finding(site, name, host if host not in ("", "0.0.0.0", "::") else "127.0.0.1")
 
 
-def _evaluated(site: Installation, name: str, host: str) -> Finding:
+def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
     secret, shown = site.get(SECRETS, site.namespace, name), f"the Secret {site.namespace}/{name}"
     if secret is None:
         todo = (

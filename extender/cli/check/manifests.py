@@ -7,7 +7,7 @@ from itertools import product
 from extender.api.keys import MANAGED
 from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
-from extender.cli.check.certificates import ShownCertificate, bundle_fault, distrust, shown
+from extender.cli.check.certificates import ShownCertificate, bundle_fault, reason_of_distrust, shown
 from extender.cli.check.findings import APPLY, Finding, fine, wrong
 from extender.cli.check.view import is_viewed
 from extender.cli.installation import ACCOUNT, Installation, at, name_of
@@ -210,7 +210,7 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
         return wrong("webhooks", f"{name}: {fault}", todo)
     host = f"{service['name']}.{service['namespace']}.svc"
     for certificate in certificates:
-        if found := distrust(bundle, host, certificate):
+        if found := reason_of_distrust(bundle, host, certificate):
             fault, todo = found
             return wrong("webhooks", f"{name}: {fault}", todo)
     return fine("webhooks", f"{name} is served, with a certificate that the API server trusts")

@@ -94,7 +94,7 @@ class _Sides(NamedTuple):
     plan: QuotaPlan
     queues: Mapping[str, Queue]  # by name
 
-    def made(self) -> Iterator[Queue]:
+    def from_quotas(self) -> Iterator[Queue]:
         """Return the existing queues that were made from quotas."""
         return (queue for queue in self.queues.values() if quota_source(queue))
 
@@ -112,17 +112,17 @@ def quotas(site: Installation) -> Iterator[Finding]:
         plan_of(Quotas(*kinds), int(site.first.setting("max_queue_depth"))),
         {queue.metadata.name: queue for queue in site.all_of(kube.QUEUES, Queue)},
     )
-    if not any(found.values()) and not any(sides.made()):
+    if not any(found.values()) and not any(sides.from_quotas()):
         yield fine("quotas", "there are none from which queues would be made")
         return
-    unread = list(_unread(site, [name for name, objects in found.items() if objects]))
-    amiss = [*unread, *_amiss(sides, is_read=not unread)]
+    unread = list(_unreadable_quotas(site, [name for name, objects in found.items() if objects]))
+    amiss = [*unread, *_quota_faults(sides, is_read=not unread)]
     yield from amiss
     if not amiss:
         yield fine("quotas", f"{many(len(sides.plan.queues), 'queue')} made from them")
 
 
-def _unread(site: Installation, there: list[QuotaKind]) -> Iterator[Finding]:
+def _unreadable_quotas(site: Installation, there: list[QuotaKind]) -> Iterator[Finding]:
     rights = [right_to(verb, kube.QUOTAS[name][0]) for name in sorted(there) for verb in ("list", "watch")]
     rights += [right_to(verb, kube.QUEUES) for verb in ("create", "patch", "delete")]
     missing = [right for right in rights if not site.may(right)]
@@ -132,7 +132,7 @@ def _unread(site: Installation, there: list[QuotaKind]) -> Iterator[Finding]:
         yield wrong("quotas", message, _COMPONENT)
 
 
-def _amiss(sides: _Sides, is_read: bool) -> Iterator[Finding]:
+def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
     """Yield the faults of quotas, and of queues in their way.
 
     Args:
@@ -152,7 +152,7 @@ def _amiss(sides: _Sides, is_read: bool) -> Iterator[Finding]:
         yield wrong("quotas", message, todo)
     # Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go.
     left = []
-    for queue in sides.made():
+    for queue in sides.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)
         if name not in sides.plan.queues and origin not in sides.plan.unsure and not is_ended(queue):
             left.append(f"{name} ({origin})")

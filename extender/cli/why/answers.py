@@ -38,7 +38,7 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
             return [explain_pod(evidence, fetch(place.reader, PODS, namespace, name, Pod))]
         case "podgroup":
             group = evidence.find(POD_GROUPS, name, ObservedGroup)
-            if group is None and (naming := _naming(evidence, name)):
+            if group is None and (naming := _misspelt_group(evidence, name)):
                 raise click.ClickException(f"podgroup {name!r} not found in namespace {namespace}; {naming}")
             group = group or fetch(place.reader, POD_GROUPS, namespace, name, ObservedGroup)
             return [explain_group(evidence, group)]
@@ -61,21 +61,21 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
 def _of_name(evidence: Evidence, name: str) -> list[Explanation]:
     """Return one answer for each group, even if a pod or a workload has the same name."""
     found: dict[str, Explanation] = {}
-    for answer in _called(evidence, name):
+    for answer in _objects_named(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
         subject = f"podgroup/{answer.group}" if is_of_group else answer.spoken_name
         found.setdefault(subject, answer)
     if found:
         return list(found.values())
     message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
-    if naming := _naming(evidence, name):
+    if naming := _misspelt_group(evidence, name):
         raise click.ClickException(f"{message}; {naming}")
     unread = f"you may not read {', '.join(evidence.unread)}" if evidence.unread else ""
-    meant = _home(evidence, name) or _meant(evidence, name)
+    meant = _found_in(evidence, name) or _suggestion(evidence, name)
     raise click.ClickException("; ".join(filter(None, (message, unread, meant))))
 
 
-def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
+def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
     if pod := evidence.find(PODS, name, Pod):
         yield explain_pod(evidence, pod)
     if group := evidence.find(POD_GROUPS, name, ObservedGroup):
@@ -86,7 +86,7 @@ def _called(evidence: Evidence, name: str) -> Iterator[Explanation]:
         yield explain_queue(evidence, queue)
 
 
-def _naming(evidence: Evidence, name: str) -> str:
+def _misspelt_group(evidence: Evidence, name: str) -> str:
     """Return `2 pods name trian: did you mean train?` if pods name a group that does not exist."""
     there = [group.name for group in evidence.groups_here]
     pods = sum(
@@ -94,17 +94,17 @@ def _naming(evidence: Evidence, name: str) -> str:
     )
     if POD_GROUPS.plural in evidence.unread or not pods:
         return ""
-    meant = did_you_mean(near_misses(name, there)) or _home(evidence, name) or "no podgroup has this name"
+    meant = did_you_mean(near_misses(name, there)) or _found_in(evidence, name) or "no podgroup has this name"
     return f"{pods_that_name(pods)} {name}: {meant}"
 
 
-def _home(evidence: Evidence, name: str) -> str:
+def _found_in(evidence: Evidence, name: str) -> str:
     """Return a namespace that has a group of this name; empty if none has."""
     homes = sorted(group.namespace for group in evidence.groups if group.name == name)
     return f"there is podgroup/{name} in namespace {homes[0]}: add -n {homes[0]}" if homes else ""
 
 
-def _meant(evidence: Evidence, name: str) -> str:
+def _suggestion(evidence: Evidence, name: str) -> str:
     there = {f"podgroup/{group.name}": group.name for group in evidence.groups_here}
     there |= {f"queue/{queue}": queue for queue in evidence.queues or ()}
     there |= {f"pod/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
@@ -158,7 +158,7 @@ def _without_pods(
     found, resource = evidence.find_owner(kind, name, Json), evidence.resource_of_kind(kind)
     if found is None or resource is None:
         return []
-    verdict, stands = _standing(evidence, found, job)
+    verdict, stands = _state_without_pods(evidence, found, job)
     case, what, offers = Case(evidence), f"{kind.plural}.{kind.group} {name}", []
     if stands.code == "WorkloadSuspended":
         right = right_to("patch", resource, evidence.namespace, name)
@@ -169,7 +169,7 @@ def _without_pods(
     return [replace(answer, verdict=verdict)]
 
 
-def _standing(evidence: Evidence, found: Json, job: ObservedJob | None) -> tuple[str, Statement]:
+def _state_without_pods(evidence: Evidence, found: Json, job: ObservedJob | None) -> tuple[str, Statement]:
     spec, conditions = found.get("spec") or {}, (found.get("status") or {}).get("conditions") or ()
     holding = {each.get("type") for each in conditions if each.get("status") == "True"}
     if ending := next((each for each in _ENDINGS if each in holding), ""):
@@ -229,15 +229,15 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
         asking = case.offer("AskWhole", case.to("get", POD_GROUPS), whole=whole)
         return Statement("JobIsPart", whole=whole), [asking]
     if record and record.named_group:
-        return Statement("JobNamesGroup"), _letting_go(evidence, job)
+        return Statement("JobNamesGroup"), _unsuspending(evidence, job)
     if record and not record.ours:
-        return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _letting_go(evidence, job)
+        return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspending(evidence, job)
     if evidence.is_kueues(job.meta):
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
     named = record and (record.queue or record.local_queue or record.commanded)
     if record and not named and not evidence.queue_of_namespace(record.namespace):
         naming = _offer(evidence, job, "NoteQueue", queue=DEFAULT_QUEUE)
-        return Statement("JobWithoutQueue"), [naming, *_letting_go(evidence, job)]
+        return Statement("JobWithoutQueue"), [naming, *_unsuspending(evidence, job)]
     if not evidence.muster_may(job.patching):
         kind = f"{job.row.plural}.{job.row.group}"
         return Statement("JobNotPermitted", kind=kind), [checking(case)]
@@ -247,7 +247,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
     return stands, [checking(case)]
 
 
-def _letting_go(evidence: Evidence, job: ObservedJob) -> list[Offer]:
+def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
     """Return the command that unsuspends a job; none for a kind that has no field for it."""
     patch = json.dumps(job.suspending(False))
     return [_offer(evidence, job, "LetGoOn", patch=patch)] if job.row.suspend else []

@@ -254,7 +254,7 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
     if name and (other := evidence.other_group(name)):
         return _in_other_group(evidence, pod, other)
     if not name or name == auto_name(pod):
-        return _alone(evidence, pod)
+        return _single_pod(evidence, pod)
     return _without_group(evidence, pod, name)
 
 
@@ -305,7 +305,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
             stands = Statement("PodInGroup" if group.spec.min_member > 1 else "PodForItself")
             return replace(named, sentence=[stands, *of_group.sentence])
         case Verdict.RUNNING:
-            return _late(evidence, pod, group, named)
+            return _surplus_member(evidence, pod, group, named)
         case Verdict.STARTING if is_gated(pod):
             return replace(named, sentence=[Statement("PodUngated")])
         case Verdict.STARTING:
@@ -315,7 +315,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     return replace(named, sentence=[Statement("AboutGroup"), *of_group.sentence])
 
 
-def _late(evidence: Evidence, pod: Pod, group: ObservedGroup, named: Explanation) -> Explanation:
+def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, named: Explanation) -> Explanation:
     """Return the answer about a pod that its group does not need, or that replaces a lost one."""
     reason, detail = (named.reason, named.detail) if named.reason else reason_of(pod)
     case = Case(evidence, evidence.queue_of(group), group, pod.metadata.name)
@@ -357,20 +357,20 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
     counts = member_counts(record.min_member, members) if evidence.pods is not None else None
     case = Case(evidence, queue, pod=meta.name, there=counts.there if counts else 0, other=other)
     stands = Statement("InOtherGroup", group=record.name, project=other.project)
-    return replace(_by_itself(pod, case, stands, reported, "ReadItsEvents"), members=counts)
+    return replace(_pod_without_podgroup(pod, case, stands, reported, "ReadItsEvents"), members=counts)
 
 
-def _alone(evidence: Evidence, pod: Pod) -> Explanation:
+def _single_pod(evidence: Evidence, pod: Pod) -> Explanation:
     queue, name, controller = evidence.queue_of_pod(pod), group_name(pod), group_owner_of(pod)
     stands = Statement("OwnGroup" if name else "Alone")
     if controller:
         stands = Statement("GroupOfOwner", owner=controller.spoken_name)
     case = Case(evidence, queue, pod=pod.metadata.name)
     reported = evidence.reason_in_events("Pod", pod.metadata.name)
-    return _by_itself(pod, case, stands, reported, "NameAGroup")
+    return _pod_without_podgroup(pod, case, stands, reported, "NameAGroup")
 
 
-def _by_itself(
+def _pod_without_podgroup(
     pod: Pod, case: Case, stands: Statement, reported: tuple[str, Statement | None], advice: str
 ) -> Explanation:
     """Return the answer about a pod without a PodGroup of Volcano's.
@@ -413,7 +413,7 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         verdict=queue.state,
         sentence=[*_queue_state(queue), *_share(queue)],
         queue=queue_figures(queue),
-        waiting=that_wait(waiting),
+        waiting=pending_blockers(waiting),
         holders=list(_above_share(evidence, but=queue.name)) if is_short else [],
         remedies=[
             *([_message(opened.message)] if opened and by_parent else []),
@@ -499,21 +499,21 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     own = evidence.queue_of(group)
     if group.reason in FOR_CAPACITY:
         its_queues_first = sorted(evidence.groups, key=lambda other: evidence.queue_of(other) != own)
-        return [*_above_share(evidence, but=own), *_that_hold(evidence, group, its_queues_first)]
+        return [*_above_share(evidence, but=own), *_holding_blockers(evidence, group, its_queues_first)]
     match group.reason:
         case Reason.QUEUE_CEILING:
-            return list(_that_hold(evidence, group, evidence.groups_in(own)))
+            return list(_holding_blockers(evidence, group, evidence.groups_in(own)))
         case Reason.QUEUE_SHARE:
             mates = evidence.groups_in(own)
-            return [*_claimants(evidence, own), *_that_hold(evidence, group, mates)]
+            return [*_claimants(evidence, own), *_holding_blockers(evidence, group, mates)]
         case Reason.BEHIND_OTHERS:
-            return that_wait(_ahead(evidence, group))
+            return pending_blockers(_ahead(evidence, group))
         case Reason.RESERVED:
             keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
-            return that_wait(other for other in evidence.groups if other.key in keys)
+            return pending_blockers(other for other in evidence.groups if other.key in keys)
         case Reason.WINDOW_FULL:
             starting = (other for other in evidence.groups if other.verdict is Verdict.STARTING)
-            return list(_that_hold(evidence, group, starting))
+            return list(_holding_blockers(evidence, group, starting))
     return []
 
 
@@ -532,7 +532,7 @@ def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker
         yield Statement("Reclaims", after=rounded(int(after)), most=rounded(int(max(after, at_most))))
 
 
-def that_wait(groups: Iterable[ObservedGroup]) -> list[Blocker]:
+def pending_blockers(groups: Iterable[ObservedGroup]) -> list[Blocker]:
     return [_group(group, waits(group)) for group in groups]
 
 
@@ -554,7 +554,7 @@ def _group(group: ObservedGroup, does: Statement, pods: int = 0, holds: Quantiti
     return Blocker(**vars(does), who=summary_of(group, pods, holds))
 
 
-def _that_hold(
+def _holding_blockers(
     evidence: Evidence, group: ObservedGroup, others: Iterable[ObservedGroup]
 ) -> Iterator[Blocker]:
     """Yield running and starting groups, without those whose members have all ended."""

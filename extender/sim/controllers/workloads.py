@@ -72,7 +72,7 @@ class WorkloadControllers(StoreFollower):
             found.setdefault(top["metadata"]["uid"], each)
         return [*found.values()]
 
-    def tries_in_vain(self, uid: str, namespace: str) -> bool:
+    def was_refused_lately(self, uid: str, namespace: str) -> bool:
         """Return whether pods of a workload were refused since quotas of its namespace last had more left."""
         return self._refused_at.get(uid, 0.0) > self._freed_at.get(namespace, 0.0)
 
@@ -109,12 +109,12 @@ class WorkloadControllers(StoreFollower):
                     if before != change.object["metadata"]["generation"]:
                         remade.add(uid)
                 (remade if _leaves(change) else restated).add(owner)
-            remade |= self._let_in(changes)
+            remade |= self._recount_quotas(changes)
             collect(self._service, gone)
             self._work(remade, restated)
             self._stopping.wait(_PACE)
 
-    def _let_in(self, changes: Sequence[Change]) -> set[str]:
+    def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
         """Count the usage of quotas again. Return the UIDs of workloads that may make more pods now."""
         freeing = [change for change in changes if _frees_quota(change)]
         freed = {change.object["metadata"]["namespace"] for change in freeing}

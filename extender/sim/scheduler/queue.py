@@ -75,8 +75,8 @@ class SchedulingQueue:
     def see(self, pod: Json, *, concerns_all: bool = True) -> None:
         """Record a new or changed pod without a node.
 
-        Any change of its own is worth a try to one that the extender refused; to others, only those
-        that concern all.
+        A pod that the extender refused is tried again after any change of the pod, others only if
+        `concerns_all`.
         """
         with self._changed:
             item = self._pods.setdefault(pod["metadata"]["uid"], QueuedPod(pod))
@@ -210,9 +210,9 @@ class Informer(StoreFollower):
                     if before is None or _without_heartbeat(node) != _without_heartbeat(before):
                         self._queue.requeue()
                 elif change.kind is PODS:
-                    self._take_pod(change)
+                    self._apply_pod(change)
 
-    def _take_pod(self, change: Change) -> None:
+    def _apply_pod(self, change: Change) -> None:
         pod = change.object
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         if change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES:
@@ -225,10 +225,11 @@ class Informer(StoreFollower):
             self._queue.requeue(concerns_all=False)
         elif pod["spec"]["schedulerName"] in self._schedulers:
             self._nodes.nominate(pod)
-            self._queue.see(pod, concerns_all=change.before is None or _wishes(pod) != _wishes(change.before))
+            changed = change.before is None or _relevant_fields(pod) != _relevant_fields(change.before)
+            self._queue.see(pod, concerns_all=changed)
 
 
-def _wishes(pod: Json) -> object:
+def _relevant_fields(pod: Json) -> object:
     """Return the fields of a pod whose change may help it, without its status, if the extender had no say."""
     return pod["spec"], pod["metadata"].get("labels")
 

@@ -23,16 +23,16 @@ from extender.sim.scheduler.loop import EXTENDED
 from extender.sim.show.gangs import (
     ClusterReport,
     Gang,
-    Known,
-    LoosePod,
+    KnownObjects,
     PodSummary,
     ReportedNode,
     ReportedQueue,
+    SinglePod,
     Written,
     gang_of,
     hint_for,
     key_of,
-    loose_pod,
+    single_pod,
 )
 
 Look = Callable[[str], Any]
@@ -58,7 +58,7 @@ class ShownObjects(NamedTuple):
 class ClusterState(msgspec.Struct, frozen=True):
     report: ClusterReport
     gangs: list[Gang]
-    loose: list[LoosePod]  # pods of no gang
+    loose: list[SinglePod]  # pods of no gang
     holding: list[Gang]  # that run or start
     in_line: dict[str, int]  # how many groups are, by queue
 
@@ -87,12 +87,12 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
         key = _group_of(pod)
         counts = key in groups and pod.spec.scheduler_name in EXTENDED
         members.setdefault(key if counts else "", []).append(pod)
-    known = Known(
+    known = KnownObjects(
         {group["podGroup"]: group for group in look("podgroups") or ()},
         groups.keys(),
         {queue["metadata"]["name"] for queue in objects.queues},
     )
-    loose = [loose_pod(pod, known) for pod in members.pop("", [])]
+    loose = [single_pod(pod, known) for pod in members.pop("", [])]
     # The queue of a namespace is the one that it names, else the one that its quota gives it.
     metas = [queue["metadata"] for queue in objects.queues]
     queue_of = {name: meta["name"] for meta in metas for name in entering(meta.get("annotations"))}
@@ -124,10 +124,10 @@ def _group_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{group_name(pod) or auto_name(pod)}"
 
 
-def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], loose: Iterable[LoosePod]) -> list[PodSummary]:
+def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], rest: Iterable[SinglePod]) -> list[PodSummary]:
     """Return the summaries of pods. A member waits for the reason of its group."""
     of_group = {gang.key: gang.group.reason for gang in gangs}
-    of_pod = {pod.key: pod.why.reason for pod in loose}
+    of_pod = {pod.key: pod.why.reason for pod in rest}
     found = []
     for pod in pods:
         meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase

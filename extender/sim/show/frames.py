@@ -19,7 +19,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.files.unasked import Unasked
 from extender.sim.show import sentences, tables
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.gangs import Gang, LoosePod
+from extender.sim.show.gangs import Gang, SinglePod
 from extender.sim.show.sentences import ShownTransition, TransitionLog
 from extender.sim.show.tables import Canvas
 from extender.terminal.text import many
@@ -48,7 +48,7 @@ def frame(instant: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     lines = [clock_line(instant.second, instant.settled), *drawn_head(head, canvas)]
     lines += [Text(tables.cpu_in_use(instant.cluster)), Text()]
     lines += [*tables.queue_lines(instant.cluster, canvas, canvas.height // 3), Text()]
-    loose = _loose_lines(instant.cluster.loose, canvas)
+    loose = _single_pod_lines(instant.cluster.loose, canvas)
     lines += _gang_lines(instant, canvas, canvas.height - len(lines) - len(loose) - 1)
     lines += loose
     capacity, turns = canvas.height - len(lines) - 2, instant.log.transitions
@@ -109,7 +109,7 @@ def _gang_lines(instant: Picture, canvas: Canvas, capacity: int) -> list[Text]:
     return [*tables.brief_table(rows, canvas), Text(others, "dim")]
 
 
-def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
+def _single_pod_lines(pods: Sequence[SinglePod], canvas: Canvas) -> list[Text]:
     """Return the waiting pods in full, the others in a line."""
     kinds = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in kind], 3)} {sentences.pods_sentence(kind)}" for kind in kinds]
@@ -123,7 +123,7 @@ def _loose_lines(pods: Sequence[LoosePod], canvas: Canvas) -> list[Text]:
     return [Text(), *lines] if lines else []
 
 
-def _verb(pod: LoosePod) -> str:
+def _verb(pod: SinglePod) -> str:
     if pod.state is Verdict.ENDED:
         return "failed" if pod.failed else "succeeded"
     return _VERBS[pod.state]

@@ -179,7 +179,7 @@ NO_SCHEDULER = "NoSuchScheduler"
 FOREIGN_GATES = "SchedulingGated"
 
 
-class Why(NamedTuple):
+class WaitReason(NamedTuple):
     """Reason of a wait, its numbers, and a similar name as a hint."""
 
     reason: str = ""
@@ -187,7 +187,7 @@ class Why(NamedTuple):
     hint: str = ""
 
 
-class LoosePod(msgspec.Struct, frozen=True):
+class SinglePod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     group: str  # the PodGroup that it names
@@ -196,7 +196,7 @@ class LoosePod(msgspec.Struct, frozen=True):
     state: Verdict
     node: str
     failed: bool
-    why: Why = Why()
+    why: WaitReason = WaitReason()
 
     @property
     def key(self) -> str:
@@ -207,7 +207,7 @@ class LoosePod(msgspec.Struct, frozen=True):
         return self.state in (Verdict.RUNNING, Verdict.ENDED)
 
 
-class Known(NamedTuple):
+class KnownObjects(NamedTuple):
     """Existing objects that explain a pod."""
 
     decided: Mapping[str, Json]  # what Muster's debug port says, by group
@@ -215,9 +215,9 @@ class Known(NamedTuple):
     queues: Collection[str]
 
 
-def loose_pod(pod: Pod, known: Known) -> LoosePod:
+def single_pod(pod: Pod, known: KnownObjects) -> SinglePod:
     meta, node, phase = pod.metadata, pod.spec.node_name, pod.status.phase
-    why = Why() if node or phase in ENDED_PHASES else _why(pod, known)
+    why = WaitReason() if node or phase in ENDED_PHASES else _pod_reason(pod, known)
     if phase in ENDED_PHASES:
         state = Verdict.ENDED
     elif node:
@@ -227,25 +227,25 @@ def loose_pod(pod: Pod, known: Known) -> LoosePod:
     named, scheduler = group_name(pod), pod.spec.scheduler_name
     missing = "" if f"{meta.namespace}/{named}" in known.groups else named
     failed = phase == "Failed"
-    return LoosePod(meta.namespace, meta.name, named, missing, scheduler, state, node, failed, why)
+    return SinglePod(meta.namespace, meta.name, named, missing, scheduler, state, node, failed, why)
 
 
-def _why(pod: Pod, known: Known) -> Why:
+def _pod_reason(pod: Pod, known: KnownObjects) -> WaitReason:
     scheduler = pod.spec.scheduler_name
     if scheduler not in SERVED:
         detail = f"no scheduler named {scheduler} runs here; {', '.join(sorted(SERVED))} do"
-        return Why(NO_SCHEDULER, detail, _meant(scheduler, SERVED))
+        return WaitReason(NO_SCHEDULER, detail, _suggestion(scheduler, SERVED))
     if foreign := [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != GATE]:
-        return Why(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
-    if scheduler in EXTENDED and (why := _decided(pod, known)):
+        return WaitReason(FOREIGN_GATES, f"gates that Muster does not remove: {', '.join(foreign)}")
+    if scheduler in EXTENDED and (why := _group_reason(pod, known)):
         return why
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason != FOREIGN_GATES:
-        return Why(scheduled.reason, scheduled.message)
-    return Why()
+        return WaitReason(scheduled.reason, scheduled.message)
+    return WaitReason()
 
 
-def _decided(pod: Pod, known: Known) -> Why | None:
+def _group_reason(pod: Pod, known: KnownObjects) -> WaitReason | None:
     """Return the reason of the pod's named group, or of the group that Muster made for it."""
     meta, named = pod.metadata, group_name(pod)
     names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
@@ -255,23 +255,23 @@ def _decided(pod: Pod, known: Known) -> Why | None:
         return None
     hint = ""
     if reason == Reason.QUEUE_NOT_FOUND:
-        hint = _meant(str(decided.get("queue", "")), known.queues)
+        hint = _suggestion(str(decided.get("queue", "")), known.queues)
     elif reason == Reason.GROUP_NOT_FOUND:
         homes = [key.partition("/")[0] for key in known.groups if key.endswith(f"/{named}")]
         elsewhere = f"there is one in namespace {homes[0]}" if homes else ""
-        hint = _meant(named, names_in(meta.namespace, known.groups)) or elsewhere
-    return Why(reason, decided.get("detail", ""), hint)
+        hint = _suggestion(named, names_in(meta.namespace, known.groups)) or elsewhere
+    return WaitReason(reason, decided.get("detail", ""), hint)
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     return did_you_mean(near_misses(name, known, 1))
 
 
-def hint_for(gang: Gang, known: Known, loose: Sequence[LoosePod]) -> str:
+def hint_for(gang: Gang, known: KnownObjects, loose: Sequence[SinglePod]) -> str:
     """Return a hint as a sentence; empty without one."""
     namespace, name, reason = gang.group.namespace, gang.group.name, gang.group.reason
     if reason == Reason.QUEUE_NOT_FOUND:
-        meant = _meant(gang.queue, known.queues)
+        meant = _suggestion(gang.queue, known.queues)
         return meant[:1].upper() + meant[1:]
     if reason != Reason.NOT_ENOUGH_MEMBERS:
         return ""

@@ -13,7 +13,7 @@ from extender.domain.model.reasons import (
     with_numbers,
 )
 from extender.sim.show.cluster_state import ClusterState
-from extender.sim.show.gangs import Gang, LoosePod
+from extender.sim.show.gangs import Gang, SinglePod
 from extender.terminal.text import many, pods_that_name
 
 
@@ -61,7 +61,7 @@ def _reason(reason: str, detail: str, hint: str) -> str:
     return f"{text} {hint}" if hint else text
 
 
-def pods_sentence(pods: Sequence[LoosePod]) -> str:
+def pods_sentence(pods: Sequence[SinglePod]) -> str:
     """Return the state of equal pods, in a sentence without its subject."""
     first, one = pods[0], len(pods) == 1
     match first.state:
@@ -75,7 +75,7 @@ def pods_sentence(pods: Sequence[LoosePod]) -> str:
     return f"{'waits' if one else 'wait'}. {why_pods_wait(pods)}"
 
 
-def why_pods_wait(pods: Sequence[LoosePod]) -> str:
+def why_pods_wait(pods: Sequence[SinglePod]) -> str:
     why, missing = pods[0].why, pods[0].missing_group
     if why.reason == Reason.GROUP_NOT_FOUND and why.hint:
         return _reason(why.reason, why.detail, f"{pods_that_name(len(pods))} {missing}: {why.hint}")
@@ -169,9 +169,9 @@ class TransitionLog:
                 yield ShownTransition(second, gang.title, text, brief)
 
 
-def similar(pods: Sequence[LoosePod]) -> list[list[LoosePod]]:
+def similar(pods: Sequence[SinglePod]) -> list[list[SinglePod]]:
     """Return pods grouped by state and reason, in order of arrival."""
-    found: dict[tuple[object, ...], list[LoosePod]] = {}
+    found: dict[tuple[object, ...], list[SinglePod]] = {}
     for pod in pods:
         found.setdefault((pod.namespace, pod.state, pod.failed, pod.missing_group, pod.why), []).append(pod)
     return list(found.values())

@@ -124,8 +124,8 @@ _OWNERS = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
 Thing = TypeVar("Thing")
 
 
-class Made(NamedTuple):
-    """An object as the API server made it."""
+class Accepted(NamedTuple):
+    """Object that the API server accepted, with its defaults."""
 
     object: Json
     at: float | None  # None where it does not say when it comes
@@ -133,7 +133,7 @@ class Made(NamedTuple):
 
 def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorkload:
     made = (node(f"node-{number}", cpu, memory, gpu) for number in range(1, count + 1))
-    return VirtualWorkload(nodes=_all((Made(obj, None) for obj in made), Node))
+    return VirtualWorkload(nodes=_all((Accepted(obj, None) for obj in made), Node))
 
 
 def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = None) -> VirtualWorkload:
@@ -190,12 +190,12 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     )
 
 
-def _by_kind(creation: Creation) -> defaultdict[KindName, list[Made]]:
+def _by_kind(creation: Creation) -> defaultdict[KindName, list[Accepted]]:
     """Return the created objects by kind, and record faults of unreadable times.
 
     Checkpoints of owners are copied to their pods, and read from there if there is no PodGroup.
     """
-    made = defaultdict[KindName, list[Made]](list)
+    made = defaultdict[KindName, list[Accepted]](list)
     saved: dict[str, str] = {}  # by UID
     for obj, where in creation.objects:
         meta = obj["metadata"]
@@ -206,7 +206,7 @@ def _by_kind(creation: Creation) -> defaultdict[KindName, list[Made]]:
             saved[meta["uid"]] = text
             obj = {**obj, "metadata": {**meta, "annotations": {**given, CHECKPOINT: text}}}
         try:
-            made[obj["apiVersion"], obj["kind"]].append(Made(obj, arrival_of(obj["metadata"])))
+            made[obj["apiVersion"], obj["kind"]].append(Accepted(obj, arrival_of(obj["metadata"])))
         except ValueError as fault:
             creation.faults.append(f"{where}: {fault}")
     return made
@@ -216,7 +216,7 @@ def _name(kind: ResourceKind) -> KindName:
     return kind.api_version, kind.name
 
 
-def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
+def _member(made: Accepted, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
     """Return an arrival of a pod, by default at that of its PodGroup. Other gates are never removed here."""
     pod = msgspec.convert(made.object, Pod)
     group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
@@ -227,5 +227,5 @@ def _member(made: Made, coming: Mapping[GroupKey, GroupArrival], run_seconds: fl
     return PodArrival(at, pod, ending.seconds, ending.fails) if ending else PodArrival(at, pod, None)
 
 
-def _all(made: Iterable[Made], kind: type[Thing]) -> tuple[Thing, ...]:
+def _all(made: Iterable[Accepted], kind: type[Thing]) -> tuple[Thing, ...]:
     return tuple(msgspec.convert(obj.object, kind) for obj in made)

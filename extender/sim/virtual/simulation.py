@@ -100,16 +100,16 @@ class Simulation(VirtualCluster):
         for quota in workload.quotas:
             self._quotas[quota["metadata"]["namespace"]].append(quota)
         if dumped is not None:
-            self._go_on(dumped)
-        self._surround(workload)
+            self._continue_dump(dumped)
+        self._add_cluster_objects(workload)
         for at, group in workload.groups:
-            self.plan(begun + at, partial(self._come_group, group))
+            self.plan(begun + at, partial(self._create_group, group))
         for job in workload.jobs:
             self.plan(begun + job.podgroup.at, partial(self._queue, job))
         for member in workload.members:
-            self.plan(begun + member.at, partial(self._come, member))
+            self.plan(begun + member.at, partial(self._create_pod, member))
 
-    def _surround(self, workload: VirtualWorkload) -> None:
+    def _add_cluster_objects(self, workload: VirtualWorkload) -> None:
         """Add all objects except groups, jobs and pods to the ledger."""
         intake = self.ledger.intake
         intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
@@ -134,7 +134,7 @@ class Simulation(VirtualCluster):
         for kind, controller in workload.controllers:
             intake.set_controller(kind, controller)
 
-    def _go_on(self, dumped: DumpedState) -> None:
+    def _continue_dump(self, dumped: DumpedState) -> None:
         """Continue from a dump: running pods end after the rest of their run time."""
         self.restore(dumped.snapshot)
         for pod in dumped.snapshot.others:
@@ -167,7 +167,7 @@ class Simulation(VirtualCluster):
             self._observer.settled(self.ledger.decisions, self.second)
         while self.advance():
             self._settle()
-            while self._let_go() or self._give_up():
+            while self._unsuspend_jobs() or self._suspend_refused_jobs():
                 self._settle()
             self._observer.settled(self.ledger.decisions, self.second)
             advance(self._started)
@@ -202,7 +202,7 @@ class Simulation(VirtualCluster):
                 # its controller creates another pod, which has all of its work ahead
                 metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
                 again = replace(member.pod, metadata=metadata)
-                self.plan(self.now, partial(self._come, member._replace(pod=again), again=True))
+                self.plan(self.now, partial(self._create_pod, member._replace(pod=again), again=True))
         self.make_again([pod for pod in done.evicted if pod.group in self._runs])
 
     def _is_made_again(self, pod: PodRecord) -> bool:
@@ -233,7 +233,7 @@ class Simulation(VirtualCluster):
         self.ledger.intake.set_job(job.kind, job.waiting)
         self._observer.queued(key, len(job.pods), self.second)
 
-    def _let_go(self) -> bool:
+    def _unsuspend_jobs(self) -> bool:
         """Unsuspend jobs for which capacity is claimed, and make their pods. Return whether there are any."""
         found = []
         for key, job in [*self._jobs.items()]:
@@ -243,7 +243,7 @@ class Simulation(VirtualCluster):
             self._starting[key] = self._jobs.pop(key)
             found.append((job, managed.reduced_to))
             self._left[key] += len(job.pods[: managed.reduced_to])
-            self._tell(job, job.let_go(self.timestamp, managed.reduced_to))
+            self._update_job(job, job.let_go(self.timestamp, managed.reduced_to))
             if (going := self.ledger.managed_job(key)) is not None:
                 spec = replace(job.podgroup.group.spec, min_member=going.members)
                 self.ledger.intake.set_group(replace(job.podgroup.group, spec=spec))
@@ -251,10 +251,10 @@ class Simulation(VirtualCluster):
             if reduced_to is not None:
                 self._observer.queued(job.podgroup.key, reduced_to, self.second)
             for member in job.pods[:reduced_to]:
-                self._come(member)
+                self._create_pod(member)
         return bool(found)
 
-    def _give_up(self) -> bool:
+    def _suspend_refused_jobs(self) -> bool:
         """Suspend jobs whose pods are refused. Return whether any is, or is about to be."""
         done = False
         for key, refused in self._refused_groups().items():
@@ -264,7 +264,7 @@ class Simulation(VirtualCluster):
             elif step is JobStep.GIVE_UP:
                 self.refused = [each for each in self.refused if key_of_group(each.member.pod) != key]
                 self._suspend(key)
-                self._try_again()  # not planned: it changes nothing for good, and is no event of its own
+                self._retry_refused()  # not planned: it changes nothing for good, and is no event of its own
             done |= step in (JobStep.ASK, JobStep.GIVE_UP)
         return done
 
@@ -290,9 +290,9 @@ class Simulation(VirtualCluster):
         del self._left[key]
         self._jobs[key] = job
         self.ledger.intake.set_group(job.podgroup.group)
-        self._tell(job, job.waiting)
+        self._update_job(job, job.waiting)
 
-    def _tell(self, job: JobArrival, now: AnyJob) -> None:
+    def _update_job(self, job: JobArrival, now: AnyJob) -> None:
         """Update a changed job in the ledger, where it may be an owner of pods."""
         known = self.ledger.intake.set_job(job.kind, now)
         if WORKLOADS[job.kind].makes_groups:
@@ -314,10 +314,10 @@ class Simulation(VirtualCluster):
     def _dated(self, meta: Meta) -> Meta:
         return replace(meta, creation_timestamp=self.timestamp)
 
-    def _come_group(self, group: PodGroup) -> None:
+    def _create_group(self, group: PodGroup) -> None:
         self.ledger.intake.set_group(replace(group, metadata=self._dated(group.metadata)))
 
-    def _come(self, member: PodArrival, again: bool = False) -> bool:
+    def _create_pod(self, member: PodArrival, again: bool = False) -> bool:
         """Create a pod. Return False if a quota refuses it. `again`: it replaces an evicted pod."""
         given = member.pod
         if why := self._refusal(given):
@@ -359,7 +359,7 @@ class Simulation(VirtualCluster):
             self._charge(member.pod, -1)
         return super().remove(uid)
 
-    def _try_again(self) -> None:
+    def _retry_refused(self) -> None:
         """Create refused pods again; the controller of a group stops at the first one that is refused."""
         self._tries_again = False
         waiting, self.refused = self.refused, []
@@ -368,7 +368,7 @@ class Simulation(VirtualCluster):
             group = key_of_group(each.member.pod)
             if group in stopped:
                 self.refused.append(each)
-            elif not self._come(each.member, each.again):
+            elif not self._create_pod(each.member, each.again):
                 stopped.add(group)
 
     def _leave(self, pod: PodRecord) -> None:
@@ -377,7 +377,7 @@ class Simulation(VirtualCluster):
         self._observer.ended(pod, self.second)
         if self.refused and not self._tries_again:  # once, however many leave at this moment
             self._tries_again = True
-            self.plan(self.now, self._try_again)
+            self.plan(self.now, self._retry_refused)
 
     def _run(self, pods: Sequence[PodRecord]) -> None:
         """Record pods that run from now on, and plan their ends. Pods that end together are one event."""

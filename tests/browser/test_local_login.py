@@ -1,4 +1,4 @@
-"""The door of one's own machine in a real browser: what it keeps, and to whom it sends that."""
+"""The login of the local dashboard in a real browser: the cookie and its recipients."""
 
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -6,7 +6,7 @@ from threading import Thread
 
 from playwright.sync_api import expect
 
-from extender.dashboard.local_door import LocalDoor
+from extender.dashboard.local_login import LocalLogin
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
 from tests.dashboard.sample import town
@@ -18,7 +18,7 @@ def test_the_cookie_opens_our_pages_and_goes_to_no_other_port(
 ) -> None:
     server.script.extend(Reply(body=b'{"status": {"allowed": true}}') for _ in range(50))
     printed: list[str] = []
-    door = LocalDoor(connection, printed.append)
+    door = LocalLogin(connection, printed.append)
     sent: list[str | None] = []
 
     class Neighbour(BaseHTTPRequestHandler):

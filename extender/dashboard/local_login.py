@@ -30,7 +30,7 @@ from extender.ports.connection import refuse_pages
 _COOKIE = "muster"
 
 
-class LocalDoor:
+class LocalLogin:
     """Authentication by a secret path. `renewed` is called with the next path when one was used."""
 
     def __init__(

@@ -13,9 +13,9 @@ from werkzeug.exceptions import TooManyRequests
 from werkzeug.test import Client, TestResponse
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
-from extender.dashboard.cluster_door import COOKIE, LARGEST_TOKEN, ClusterDoor, Sessions, Tokens
-from extender.dashboard.source import Unsure
-from extender.dashboard.viewers import Grants, Remembered
+from extender.dashboard.source import RightsUnknown
+from extender.dashboard.token_login import COOKIE, LARGEST_TOKEN, Sessions, TokenLogin, Tokens
+from extender.dashboard.viewers import ExpiringCache, Grants
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection
@@ -32,7 +32,7 @@ class Town:
 
     def __init__(self, endpoint: ApiEndpoint) -> None:
         self.authority, self.clock = Authority(), Clock()
-        door = ClusterDoor(self.authority, endpoint, self.clock)
+        door = TokenLogin(self.authority, endpoint, self.clock)
         self.app = create_dashboard_app(SomeSource(), door.identify, door.login)
         self.app.add_url_rule("/name", view_func=lambda: g.viewer.name)
 
@@ -298,7 +298,7 @@ def test_a_user_with_many_names_causes_a_bounded_number_of_reviews() -> None:
     rights, names = Grants(authority.grants, clock), [f"n{number}" for number in range(500)]
     for number in range(20):  # as many accounts as a tenant likes
         clock.now += 0.1
-        with suppress(Unsure):
+        with suppress(RightsUnknown):
             rights.where(Subject(f"account-{number}"), LIST, names)
     assert authority.asked.total() <= 3000 + 10 * 500
     clock.now += 60
@@ -307,13 +307,13 @@ def test_a_user_with_many_names_causes_a_bounded_number_of_reviews() -> None:
 
 def test_an_unanswered_access_review_grants_no_right() -> None:
     rights = Grants(Authority(answers=False).grants, Clock())
-    with pytest.raises(Unsure, match="timed out"):
+    with pytest.raises(RightsUnknown, match="timed out"):
         rights.where(ANN, LIST, ["team"])
 
 
 def test_threads_share_a_question_and_its_fault() -> None:
     both, asked = Barrier(2, timeout=10), list[int]()
-    remembered: Remembered[str, int] = Remembered(10, lambda _: 5.0, Clock())
+    remembered: ExpiringCache[str, int] = ExpiringCache(10, lambda _: 5.0, Clock())
     found: list[Any] = []
 
     def slow() -> int:

@@ -39,7 +39,7 @@ class Rights:
 
 
 @dataclass(frozen=True)
-class Sight:
+class VisibleOverview:
     """Overview for a viewer. `since`: the version in which each part last changed."""
 
     overview: Overview
@@ -51,7 +51,7 @@ class Sight:
         return self.rights, tuple(self.since[part] for part in parts)
 
 
-class Eyes:
+class VisibleOverviews:
     """Overviews for viewers, shared by viewers with equal rights, for all threads of the port."""
 
     def __init__(self, source: Source) -> None:
@@ -64,22 +64,22 @@ class Eyes:
         self._last = Overview("", "")
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
 
-    def see(self, viewer: Viewer) -> Sight:
+    def see(self, viewer: Viewer) -> VisibleOverview:
         """Return the overview for a viewer.
 
         Raises:
-            Unsure: A right cannot be checked now.
+            RightsUnknown: A right cannot be checked now.
         """
         overview = self._source.overview()
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            found, since = self._reserved.get(key), self._since_when(overview)
+            found, since = self._reserved.get(key), self._changed_in(overview)
         if found is None:
             found = seen(overview, rights)
             with self._lock:
                 self._reserved[key] = found
-        return Sight(found, rights, since)
+        return VisibleOverview(found, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:
         """Return the details.
@@ -87,7 +87,7 @@ class Eyes:
         None also where its namespace is hidden, so that its existence is not revealed.
 
         Raises:
-            Unsure: A right cannot be checked now.
+            RightsUnknown: A right cannot be checked now.
         """
         if not viewer.may("list", *PODGROUPS, namespace):
             return None
@@ -99,7 +99,7 @@ class Eyes:
             return details
         return replace(details, members=(), notes=(*details.notes, f"You may not list pods in {namespace}."))
 
-    def _since_when(self, overview: Overview) -> Mapping[str, str]:
+    def _changed_in(self, overview: Overview) -> Mapping[str, str]:
         if overview.version != self._last.version:
             last, since = self._last, self._since
             self._since = {

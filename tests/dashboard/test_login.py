@@ -6,7 +6,7 @@ from flask import Request
 from werkzeug.test import Client
 
 from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.source import Unsure, Viewer
+from extender.dashboard.source import RightsUnknown, Viewer
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.rows import each_of
 
@@ -41,7 +41,7 @@ def test_an_unanswered_token_review_is_reported_and_admits_no_user() -> None:
     says = "the API server does not answer"
 
     def identify(request: Request) -> Viewer | None:
-        raise Unsure(says)
+        raise RightsUnknown(says)
 
     answer = Client(create_dashboard_app(SomeSource(), identify)).get("/")
     assert answer.status_code == 503

@@ -20,7 +20,7 @@ from werkzeug.exceptions import TooManyRequests, Unauthorized
 from werkzeug.wrappers import Response
 
 from extender.dashboard.source import Viewer
-from extender.dashboard.viewers import Grants, Remembered, ReviewedViewer
+from extender.dashboard.viewers import ExpiringCache, Grants, ReviewedViewer
 from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection
@@ -50,7 +50,7 @@ class Tokens:
     ) -> None:
         self._review = review
         self._clock = clock
-        self._owners: Remembered[bytes, Subject | None] = Remembered(
+        self._owners: ExpiringCache[bytes, Subject | None] = ExpiringCache(
             _MOST, lambda owner: _GOOD if owner else _BAD, clock
         )
         self._trusted: TTLCache[bytes, bool] = TTLCache(_MOST, _TRUSTED, clock)
@@ -62,7 +62,7 @@ class Tokens:
         """Return the owner of a token.
 
         Raises:
-            Unsure: The API server does not answer.
+            RightsUnknown: The API server does not answer.
             TooManyRequests: Too many unknown tokens came.
         """
         if not _TOKEN.fullmatch(token):
@@ -127,7 +127,7 @@ class TokenReviewer(Protocol):
     def grants(self, who: Subject, right: Right) -> bool: ...
 
 
-class ClusterDoor:
+class TokenLogin:
     """Authentication by bearer tokens. `endpoint`: of requests with the viewers' credentials."""
 
     def __init__(
@@ -143,7 +143,7 @@ class ClusterDoor:
         """Return the viewer.
 
         Raises:
-            Unsure: The API server does not answer.
+            RightsUnknown: The API server does not answer.
             TooManyRequests: Too many unknown tokens came.
         """
         session = request.cookies.get(COOKIE, "")

@@ -9,7 +9,7 @@ from flask import g
 from werkzeug.test import Client
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
-from extender.dashboard.local_door import LocalDoor
+from extender.dashboard.local_login import LocalLogin
 from extender.kube.connection import Connection
 from tests.dashboard.authority import Clock
 from tests.dashboard.standins import SomeSource, SomeViewer
@@ -22,7 +22,7 @@ HERE = "http://127.0.0.1:8286"
 class Machine:
     def __init__(self, connection: Connection) -> None:
         self.printed: list[str] = []
-        self.door = LocalDoor(connection, self.printed.append, Clock())
+        self.door = LocalLogin(connection, self.printed.append, Clock())
         self.app = create_dashboard_app(SomeSource(), self.door.identify, self.door.login)
         self.app.add_url_rule("/name", view_func=lambda: g.viewer.name)
 

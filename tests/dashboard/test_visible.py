@@ -12,8 +12,8 @@ from extender.api.summaries import (
     QueueSummary,
     ReservationSummary,
 )
-from extender.dashboard.seen import SOMEBODY, Eyes
 from extender.dashboard.source import LastHour
+from extender.dashboard.visible import SOMEBODY, VisibleOverviews
 from tests.dashboard.standins import SomeViewer
 from tests.rows import each_of
 
@@ -63,11 +63,11 @@ def names(overview: Overview) -> str:
     (NOTHING, ""),
 )
 def test_only_objects_that_the_user_may_list_are_shown(refused: set[tuple[str, ...]], shown: str) -> None:
-    assert names(Eyes(One()).see(SomeViewer(refused=refused)).overview) == shown
+    assert names(VisibleOverviews(One()).see(SomeViewer(refused=refused)).overview) == shown
 
 
 def test_viewers_with_equal_rights_share_one_overview() -> None:
-    eyes = Eyes(One())
+    eyes = VisibleOverviews(One())
     ann, bob = (eyes.see(SomeViewer(name, refused=set(NOT_B))) for name in ("ann", "bob"))
     assert ann.overview is bob.overview
     assert ann.state("groups") == bob.state("groups") != eyes.see(SomeViewer()).state("groups")
@@ -82,13 +82,13 @@ def test_viewers_with_equal_rights_share_one_overview() -> None:
 def test_details_need_the_rights_for_the_group_and_for_its_pods(
     refused: set[tuple[str, ...]], namespace: str, name: str, members: int | None
 ) -> None:
-    details = Eyes(One()).details(namespace, name, SomeViewer(refused=refused))
+    details = VisibleOverviews(One()).details(namespace, name, SomeViewer(refused=refused))
     assert (None if details is None else len(details.members)) == members
 
 
 def test_a_part_that_has_not_changed_keeps_its_state() -> None:
     source = One()
-    eyes = Eyes(source)
+    eyes = VisibleOverviews(source)
     before = eyes.see(SomeViewer())
     source.all = replace(ALL, version="2", groups=ALL.groups[:1], nodes=[*ALL.nodes])
     after = eyes.see(SomeViewer())
@@ -105,7 +105,7 @@ def test_details_of_one_group_are_computed_once_for_all_viewers() -> None:
             return super().details(namespace, name)
 
     source = Counting()
-    eyes = Eyes(source)
+    eyes = VisibleOverviews(source)
     for name in ("ann", "bob", "cid"):
         assert eyes.details("a", "one", SomeViewer(name)) is not None
     assert source.asked < 3
