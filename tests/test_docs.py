@@ -398,7 +398,7 @@ def test_a_fault_in_a_group_would_be_found(spec: Json) -> None:
     ("explanation/concepts", "reserved for at most five minutes", Limits().reclaim_deadline, 300.0),
     (
         "explanation/concepts",
-        "for the same other group at most once an hour",
+        "at most once an hour for the same group",
         Limits().reclaim_memory,
         3600.0,
     ),

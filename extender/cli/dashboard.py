@@ -30,7 +30,7 @@ _THREADS = 8  # pages that are made at the same time
     metavar="ADDRESS",
     help="A loopback address; port 0 is any free one.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @access_flags
 def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     """Show queues, groups and nodes in a browser.

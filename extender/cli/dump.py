@@ -114,7 +114,7 @@ def _renamed(raw: bytes) -> bytes:
     multiple=True,
     metavar="TERM",
     shell_complete=complete_supposition,
-    help="Say instead what would be decided if this held, as with --what-if of muster why.",
+    help="Show the decisions after a change, as --what-if of muster why.",
 )
 @output_flag(("text", "json"), "text")
 def replay(file: Path, terms: tuple[str, ...], output: str) -> None:

@@ -335,13 +335,13 @@ _AMOUNTS: dict[str, Any] = {
 
 @job.command("run")
 @click.option("--name", required=True, help="The name of the new job.")
-@click.option("--image", default="busybox", show_default=True, help="The image of its container.")
-@click.option("--replicas", **_PODS, help="How many pods it has.")
-@click.option("--min", "least", **_PODS, help="How many of them start together.")
-@click.option("--requests", **_AMOUNTS, help="What each of them asks for.")
-@click.option("--limits", **_AMOUNTS, help="What each of them may use.")
-@click.option("--scheduler", default="volcano", show_default=True, help="Their schedulerName.")
-@click.option("--queue", default="", help="Its queue. [default: that of the namespace]")
+@click.option("--image", default="busybox", show_default=True, help="The image of the container.")
+@click.option("--replicas", **_PODS, help="The number of pods.")
+@click.option("--min", "least", **_PODS, help="The number of pods that start together.")
+@click.option("--requests", **_AMOUNTS, help="The request of each pod.")
+@click.option("--limits", **_AMOUNTS, help="The limit of each pod.")
+@click.option("--scheduler", default="volcano", show_default=True, help="The schedulerName of the pods.")
+@click.option("--queue", default="", help="The queue of the job. [default: that of the namespace]")
 @out.dry_run_flag
 @out.result_flag
 @access_flags

@@ -35,7 +35,7 @@ _DONE = {OPEN: "opened", CLOSED: "closed"}
 _REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # no state written yet counts as Open
 _STATES = {"open": OPEN, "close": CLOSED}
 _ACTIONS = "open, close, update"
-_wait_flag = click.option("--wait", is_flag=True, help="Wait until the queue's status shows it.")
+_wait_flag = click.option("--wait", is_flag=True, help="Wait until the status shows the change.")
 
 
 @click.group()
@@ -178,7 +178,7 @@ def _close_message(place: ClusterAccess, name: str, state: str, dry_run: str) ->
 
 @queue.command("hold")
 @queue_spec.several_names()
-@click.option("--drain", is_flag=True, help="What runs in it gives its room back as well.")
+@click.option("--drain", is_flag=True, help="Also evict running groups.")
 @out.dry_run_flag
 @access_flags
 def hold_queues(names: tuple[str, ...], drain: bool, **rest: Any) -> None:
@@ -208,7 +208,7 @@ def _stop(names: tuple[str, ...], action: str, done: str, dry_run: str, **flags:
 
 @queue.command("operate", cls=queue_spec.SpecCommand)
 @queue_spec.one_name
-@click.option("-a", "--action", metavar="open|close|update", help="What to do with the queue.")
+@click.option("-a", "--action", metavar="open|close|update", help="The change of the queue.")
 @_wait_flag
 @queue_spec.timeout_flag
 @out.dry_run_flag

@@ -38,20 +38,22 @@ _FORMULA = ("=", "+", "-", "@")  # with which a cell begins that a spreadsheet w
 
 
 @click.command()
-@click.option("--since", default="7d", show_default=True, metavar="MOMENT", help=f"From when on: {INSTANTS}.")
-@click.option("--until", metavar="MOMENT", help="Up to when, in the same form. [default: now]")
+@click.option(
+    "--since", default="7d", show_default=True, metavar="MOMENT", help=f"The begin of the period: {INSTANTS}."
+)
+@click.option("--until", metavar="MOMENT", help="The end of the period, in the same form. [default: now]")
 @click.option(
     "--by",
     type=click.Choice(["queue", "user", "namespace"]),
     default="queue",
     show_default=True,
-    help="Whose figures are added up in one row.",
+    help="The subject of a row.",
 )
 @click.option(
     "--history",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Read this file, which --history of muster serve named, and ask no Muster.",
+    help="Read this file of `muster serve --history` instead of the debug port.",
 )
 @debug_address_flag
 @output_flag(("table", "wide", "csv", "json", "yaml"), "table")

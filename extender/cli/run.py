@@ -53,7 +53,7 @@ def files_flag(default: str = "") -> Callable[[F], F]:
         f" may be given several times.{default}",
     )
     namespaces = click.option(
-        "--create-namespaces", is_flag=True, help="Create namespaces that objects name and no file holds."
+        "--create-namespaces", is_flag=True, help="Create missing namespaces of objects."
     )
     return lambda command: files(namespaces(command))
 
@@ -67,10 +67,10 @@ def node_flags(
     the help.
     """
     flags = (
-        ("--nodes", {"type": counts}, count, "How many nodes."),
-        ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of a node."),
-        ("--node-memory", {"callback": checked(_QUANTITY)}, memory, "Its memory."),
-        ("--node-gpu", {"type": WholeNumber(0, 1024)}, gpu, f"Its devices of {GPU}."),
+        ("--nodes", {"type": counts}, count, "The number of nodes."),
+        ("--node-cpu", {"callback": checked(_QUANTITY)}, cpu, "The cpu of each node."),
+        ("--node-memory", {"callback": checked(_QUANTITY)}, memory, "The memory of each node."),
+        ("--node-gpu", {"type": WholeNumber(0, 1024)}, gpu, f"The number of {GPU} of each node."),
     )
 
     def decorate(command: F) -> F:
@@ -86,26 +86,26 @@ half_life_flag = click.option(
     "--usage-half-life",
     metavar="DURATION",
     callback=checked(duration("0s", "8760h")),
-    help="After how long what queues and users have held counts half, as for muster serve; 0s: not at all. "
+    help="The time after which past usage counts half, as for muster serve; 0s: it never counts. "
     f"[default: {as_duration(Configuration().usage_half_life)}]",
 )
 
 
 @click.command(context_settings={"max_content_width": 110})
 @files_flag(" [default: the example]")
-@click.option("--until-settled", is_flag=True, help="On a terminal, too, end when nothing changes any more.")
+@click.option("--until-settled", is_flag=True, help="End when nothing changes any more, also on a terminal.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["json"]),
-    help="Print only the outcome, when nothing changes any more.",
+    help="Print only the outcome, once nothing changes any more.",
 )
 @node_flags(WholeNumber(0, 5000), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
 @click.option(
     "--speed",
     metavar="FACTOR",
     callback=checked(_SPEED),
-    help="How many times faster than stated pods run. [default: 4; on a terminal, where it stays, 1]",
+    help="The factor by which pods run faster. [default: 4; 1 on a terminal, where the cluster stays]",
 )
 @click.option("--seed", type=int, help="The random seed; the same seed gives the same run.")
 @half_life_flag
@@ -124,9 +124,8 @@ def run(**options: Any) -> None:
     another terminal; elsewhere it ends when nothing changes any more. Pods run for the seconds of their
     annotation sim.kube-muster.io/run-seconds, or without end. Nodes in files replace the default ones.
 
-    Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 1
-    when Muster failed, 2 for mistakes in flags and files, 130 when a signal came before everything had
-    started.
+    Exit status: 0 if all objects started, 3 if one never started or none was for Muster to start, 1 if
+    Muster failed, 2 for invalid flags or files, 130 if a signal came before all objects had started.
     """
     with orderly_end():
         try:

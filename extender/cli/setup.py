@@ -54,7 +54,7 @@ _LIFETIME = Kind(f"a duration from 1h to {_LONGEST}, such as 8760h", within(as_s
     default=_LONGEST,
     show_default=True,
     callback=checked(_LIFETIME),
-    help="How long the certificates are valid. The scheduler reads its own only when it starts.",
+    help="How long the certificates are valid. The scheduler reads its certificate only at its start.",
 )
 def certificates(out: Path, names: tuple[str, ...], lifetime: float) -> None:
     """Make TLS certificates for Muster and its scheduler.

@@ -26,7 +26,7 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
     "--from-dump",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="A file of muster dump, whose state goes on: docs/how-to/simulate.md.",
+    help="A file of muster dump, to continue from its state: docs/how-to/simulate.md.",
 )
 @click.option(
     "--trace",
@@ -36,12 +36,14 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
     metavar="FILE",
     help="A CSV file of groups (columns: docs/how-to/simulate.md); may be given several times.",
 )
-@click.option("--synthetic", type=WholeNumber(1, 1_000_000), metavar="PODS", help="Generate a trace.")
+@click.option(
+    "--synthetic", type=WholeNumber(1, 1_000_000), metavar="PODS", help="Generate a trace of gangs."
+)
 @click.option(
     "--synthetic-jobs",
     type=WholeNumber(1, 200_000),
     metavar="JOBS",
-    help="Generate a trace of so many jobs from 20 queues in a tree.",
+    help="Generate a trace of jobs for 20 queues in a tree.",
 )
 @node_flags(
     WholeNumber(1, 20_000),
@@ -54,14 +56,16 @@ _SECONDS = Kind("a number of seconds from 0 to 1000000000, such as 90", within(f
     "--run-seconds",
     metavar="SECONDS",
     callback=checked(_SECONDS),
-    help="How long pods run that do not say so. [default: without end]",
+    help="The run time of pods that declare none. [default: without end]",
 )
-@click.option("--window", type=WholeNumber(1), help="How many pods may start at once, as for muster serve.")
+@click.option(
+    "--window", type=WholeNumber(1), help="The maximum of pods that start at once, as for muster serve."
+)
 @half_life_flag
 @click.option(
     "--compare",
     type=click.Choice(["traverse"]),
-    help="Run the same again with traverse in all queues, no reservations and no reclaim, and compare.",
+    help="Compare with traverse in all queues, without reservations and reclaim.",
 )
 @click.option(
     "--gantt",
@@ -86,8 +90,8 @@ def simulate(**options: Any) -> None:
     sim.kube-muster.io/arrival-seconds, and run for sim.kube-muster.io/run-seconds, else --run-seconds. Nodes
     in files replace the default ones.
 
-    Exit status: 0 when everything started, 3 when something never did, or nothing is Muster's to start, 2 for
-    mistakes in flags and files, 130 when a signal ended it before it was over.
+    Exit status: 0 if all objects started, 3 if one never started or none was for Muster to start, 2 for
+    invalid flags or files, 130 if a signal ended the simulation.
     """
     if not any(options[name] for name in _SOURCES):
         raise click.UsageError("nothing to simulate: give -f, --trace, --from-dump or --synthetic")
@@ -145,8 +149,8 @@ def plan(files: tuple[Path, ...], output: str, **flags: Any) -> None:
     of objects, in YAML or JSON, or - for standard input. The command reads the pods, groups and nodes of the
     whole cluster.
 
-    Exit status: 0 when everything would start, as far as is known, 3 when something never would, 2 for
-    mistakes in flags and files.
+    Exit status: 0 if all objects would start, as far as is known, 3 if one never would, 2 for invalid
+    flags or files.
     """
     supposed = import_module("extender.cli.supposed")
     if not supposed.show_plan(Flags(**flags), files, output):

@@ -22,7 +22,7 @@ from extender.cli.output import echo, output_flag, show_document
     multiple=True,
     metavar="TERM",
     shell_complete=complete_supposition,
-    help="Say instead what would be decided if this held, such as nodes=+2, queue.weight=research:4,"
+    help="Show the decisions after a change, such as nodes=+2, queue.weight=research:4,"
     " minMember=3 or delete=podgroup/x; may be given several times. Nothing is written.",
 )
 @output_flag(("text", "json", "yaml"), "text")
@@ -30,12 +30,12 @@ from extender.cli.output import echo, output_flag, show_document
 def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> None:
     """Explain why something waits, and what helps.
 
-    NAME is looked for among pods, groups, queues and workloads. KIND is pod, podgroup, queue, or a kind of
-    workload: job, cronjob, deployment, statefulset, jobset, pytorchjob, rayjob and others, as kubectl names
-    them; the answer is then about the groups that its pods are in.
+    NAME may be a pod, a group, a queue or a workload. KIND is pod, podgroup, queue, or a kind of workload:
+    job, cronjob, deployment, statefulset, jobset, pytorchjob, rayjob and others, as kubectl names them. For
+    a workload, the answer is about the groups of its pods.
 
-    It needs the permissions of a submitter: to read pods and podgroups of the namespace, and, for shares
-    and limits, queues. --what-if reads the pods, groups and nodes of the whole cluster.
+    The command needs the rights of a submitter: to read pods and podgroups of the namespace, and queues
+    for shares and limits. --what-if reads the pods, groups and nodes of the whole cluster.
     """
     if terms:
         from extender.cli.supposed import show_what_if
