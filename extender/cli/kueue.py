@@ -1,4 +1,4 @@
-"""Muster's objects in the place of Kueue's, and the objects that have no counterpart."""
+"""Conversion of Kueue's objects to Muster's, with comments on fields without a counterpart."""
 
 import math
 import re

@@ -92,7 +92,7 @@ class OpenPages:
         `part` is the news for open pages; None where that is not the same for all.
         """
         headers, path = request.headers, request.environ.get("REQUEST_URI", "")
-        page = _page(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
+        page = _page_key(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
         answer.headers[AGAIN] = f"{self._source.again():.3f}"
         with self._lock:
             self._pages[page] = (_rights_part(state), self._clock() + _SURE)
@@ -108,7 +108,7 @@ class OpenPages:
             return None
         cookie = "; ".join(headers.getall("Cookie", ()))
         token = ", ".join(headers.getall("Authorization", ()))
-        page = _page(asked.raw_path, headers.get("Host", ""), cookie, token)
+        page = _page_key(asked.raw_path, headers.get("Host", ""), cookie, token)
         with self._lock:
             whose, end = self._pages.get(page, ("", 0.0))
             state, version = self._states.get(whose, ("", ""))
@@ -134,7 +134,7 @@ def _rights_part(state: str) -> str:
     return state.partition("-")[0]
 
 
-def _page(*parts: str) -> bytes:
+def _page_key(*parts: str) -> bytes:
     """Return the page of one browser. No token is kept."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
 

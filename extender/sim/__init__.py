@@ -5,7 +5,6 @@
         ├── kubelets           │ filter, prioritize, bind over HTTP
         └── scheduler ─────────┘ one pod at a time, as the stock one does
 
-It behaves like the real thing wherever Muster leans on it, and only there: what nothing needs is left out.
-Kubelets and scheduler live in this process and use the API server's own functions; everything that Muster
-itself sees goes over the wire.
+The cluster behaves like Kubernetes where Muster depends on that; other features are left out. Kubelets and
+scheduler run in this process and call the API server's functions. Muster uses HTTP only.
 """

@@ -115,9 +115,9 @@ def in_another_folder(site: Installation) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (without_kubeconfig, "its scheduler has no kubeconfig, so it reads around the view, whose own is"),
-        (by_flags, "its scheduler has the kubeconfig /etc/own/kubeconfig, so it reads around the view"),
-        (in_another_folder, "so it reads around the view, whose own is /run/elsewhere/kubeconfig"),
+        (without_kubeconfig, "its scheduler has no kubeconfig, so it does not read through Muster"),
+        (by_flags, "its scheduler has the kubeconfig /etc/own/kubeconfig, so it does not read"),
+        (in_another_folder, "so it does not read through Muster (/run/elsewhere/kubeconfig)"),
     ],
 )
 def test_a_scheduler_with_another_kubeconfig_reads_around_it(

@@ -250,7 +250,7 @@ def test_long_lists_come_in_pages(crowded: FlaskClient) -> None:
     [
         ("q=job-00042", "1 job "),
         ("q=JOB-00042+team-42", "1 job "),
-        ("q=job-00042+team-41", "No job is like that"),
+        ("q=job-00042+team-41", "No job matches"),
         ("queue=queue-7", "10 jobs"),
         ("state=Starting", "133 jobs"),
         ("state=Failing", "133 jobs"),
@@ -366,7 +366,7 @@ def test_the_share_of_a_queue_over_the_last_hour_is_drawn() -> None:
         return app.test_client().get("/queues/language").text
 
     source.hour.record({"language": 0.5}, NOW - 660)
-    unknown = "as soon as two minutes of it are known"
+    unknown = "The chart appears after two minutes"
     assert unknown in page_now()
     source.hour.record({"language": 2.0}, NOW - 600)
     page, since = page_now(), timestamp_at(NOW - 660)[11:19]

@@ -1,4 +1,4 @@
-"""All checks, in the order of repair; the first is whether Muster runs, and which replica leads."""
+"""All checks, in the order of repair. The first checks are about the workload and the leader."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -65,15 +65,15 @@ def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
         used, made_in_pod = _kubeconfig_of_scheduler(site, workload)
     except Unread as fault:
         if listens:
-            todo = f"See for yourself whether clientConnection.kubeconfig is {written}"
+            todo = f"Check that clientConnection.kubeconfig is {written}"
             yield Finding("view", UNKNOWN, f"{name}: {fault}", f"{todo}; {_PAGE}")
         return
     if listens and used == written:
         yield fine("view", f"{name}: its scheduler has the kubeconfig of the view, {written}")
     elif listens:
         has = f"the kubeconfig {used}" if used else "no kubeconfig"
-        message = f"{name}: its scheduler has {has}, so it reads around the view, whose own is {written}"
-        yield wrong("view", message, f"Name that one in clientConnection.kubeconfig: {_SHIPPED}")
+        message = f"{name}: its scheduler has {has}, so it does not read through Muster ({written})"
+        yield wrong("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED}")
     elif made_in_pod:
         message = f"{name}: its scheduler has the kubeconfig {used}, and Muster writes none"
         todo = f"Set --view-listen and --view-folder; {_PAGE}. Or give it sidecar-gates.yaml."

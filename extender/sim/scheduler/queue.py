@@ -127,7 +127,7 @@ class SchedulingQueue:
         """Add a pod that was refused."""
         with self._changed:
             item.refusals, item.errors, item.by_extender = item.refusals + 1, 0, by_extender
-            item.ready_at = self._after(item.refusals)
+            item.ready_at = self._backoff_end(item.refusals)
             missed = item.missed or (by_extender and item.missed_if_refused)
             self._move(item, SubQueue.BACKOFF if missed else SubQueue.UNSCHEDULABLE)
 
@@ -135,7 +135,7 @@ class SchedulingQueue:
         """Add a pod whose attempt met an error."""
         with self._changed:
             item.errors += 1
-            item.ready_at = self._after(item.errors)
+            item.ready_at = self._backoff_end(item.errors)
             self._move(item, SubQueue.ERROR)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class SchedulingQueue:
                 return item
         return None
 
-    def _after(self, failures: int) -> float:
+    def _backoff_end(self, failures: int) -> float:
         """Return the end of a backoff, in whole seconds: the stock scheduler looks once a second."""
         backoff: float = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LONGEST_BACKOFF)
         return (self._clock() + backoff) // 1.0 + 1.0

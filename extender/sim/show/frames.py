@@ -1,7 +1,7 @@
 """Frames of the live view, and their output: a terminal, lines for a pipe, or nothing.
 
-A picture is never higher than the canvas. Where not all gangs fit, each gets one line, those that wait come
-first, and the rest is counted. At the end of a run comes a summary.
+A frame fits the canvas. If not all gangs fit, each has one line, pending ones come first, and the rest is
+counted. A run ends with a summary.
 """
 
 from collections import Counter
