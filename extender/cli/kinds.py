@@ -1,6 +1,6 @@
 """Names in arguments, NAME or KIND/NAME, and the kinds of objects that own pods, by all of kubectl's names.
 
-Job kinds are those that can wait as a whole, suspended.
+Job kinds can wait suspended.
 """
 
 from pathlib import Path

@@ -1,8 +1,7 @@
 """Snapshot of the live cluster, made of objects of the API server, with the rights of the command's user.
 
-It decides as a Muster would that has just read them; on a clock that is put forward, also what comes once
-running pods end. Nothing is written. The memory of a running Muster is missing: the run times of ended
-groups, and failed starts.
+Decisions on it are those of a Muster after a start. Its clock can be advanced, to simulate the ends of pods.
+Nothing is written. The history of a running Muster is missing: run times of ended groups, and failed starts.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Output of commands: objects as JSON, YAML or names, text for people, and the flags that choose.
 
-Colours reach terminals only, and none where NO_COLOR is set.
+Colours are for terminals only, unless NO_COLOR is set.
 """
 
 import os

@@ -256,8 +256,9 @@ def delete_queue(
     """Delete closed queues.
 
     With --cascade each queue is closed first, its groups are deleted, and the queue after the last of them.
-    Pods are not deleted: the command waits for those on nodes that name the queue themselves, and lists those
-    that wait; delete their owners. With --jobs, the jobs that own the groups are deleted, and their pods.
+    Pods are not deleted: the command waits for pods on nodes that name the queue themselves, and lists
+    pending ones, whose owners you can delete. With --jobs, the jobs that own the groups are deleted, and
+    their pods.
     """
     if jobs and not cascade:
         raise click.UsageError("--jobs: requires --cascade, as jobs go with their groups")

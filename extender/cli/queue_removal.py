@@ -120,11 +120,11 @@ class RemovedObject(NamedTuple):
 class Removal:
     """Steps to delete a queue.
 
-    Admission refuses the deletion of a queue that is not Closed. The same is checked here first, so that
-    the refusal says what is left, and --cascade empties no queue in vain.
+    Admission refuses the deletion of a queue that is not Closed. This is checked first, so that the refusal
+    names the remaining groups, and --cascade empties no queue that cannot be deleted.
 
     Attributes:
-        with_jobs: The jobs that own its groups go with them.
+        with_jobs: Whether the jobs that own its groups are deleted, too.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Removal:
             raise click.ClickException(f"{message}\nTo close it: {steps}")
 
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
-        """Its Closed self; else what came to it meanwhile is deleted, too."""
+        """Return the queue once it is Closed; else delete groups that came meanwhile."""
         for group in Evidence(self._place, "").groups_in(self._name):
             if group.metadata.uid in self._asked:
                 continue

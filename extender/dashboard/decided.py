@@ -78,7 +78,7 @@ WhyOf = Callable[[GroupDecision], WhyGroup | None]
 class DecidedOverviews:
     """Overviews of decisions.
 
-    `overview` costs a look at each group, and work for those that changed. For one thread at a time, as
+    `overview` looks at each group, and works on changed ones only. For one thread at a time, as
     `details` is. `estimate_of` returns when a pending group is expected to start. `why_of` returns why it
     waits, where that is known already; else it is computed here, and kept for a while: it may take cycles
     of decisions.

@@ -52,7 +52,7 @@ def groupings_of(rights: Rights) -> list[By]:
 
 
 class VisibleReport(Summary, frozen=True):
-    """Report as a viewer may see it: `total` is None where they may not see all that it sums up."""
+    """Report as a viewer may see it: `total` is None if the viewer may not see all groups of the sum."""
 
     since: str
     until: str

@@ -51,7 +51,7 @@ class ExpiringCache(Generic[K, V]):
         return retained[0] if retained else None
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
-        """Return the cached value, or that of `ask`, whose other errors pass through.
+        """Return the cached value, else that of `ask`. Other errors of `ask` are raised, too.
 
         Raises:
             RightsUnknown: `ask` raises ApiError.

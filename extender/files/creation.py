@@ -1,7 +1,7 @@
 """Creation of objects of files in the API server, with the children that controllers would make.
 
-Pods that a ResourceQuota refuses are no fault of a file: controllers create theirs later, and for others
-whoever asked for them tries again.
+Pods that a ResourceQuota refuses are no fault of a file: controllers create their pods later, and the command
+tries to create the others again.
 """
 
 import math

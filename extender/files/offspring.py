@@ -1,4 +1,4 @@
-"""Offspring of a workload by the table of workloads, compared with what it owns already."""
+"""Offspring of a workload by the table of workloads, compared with its existing objects."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator

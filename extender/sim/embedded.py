@@ -98,7 +98,7 @@ class Embedded:
             self.service.create(NODES, "", node(f"node-{number}", cpu, memory, gpu))
 
     def settled(self) -> bool:
-        """Return whether nothing will change any more by itself."""
+        """Return whether the cluster has settled: no change is pending."""
         if time.monotonic() - self.store.changed_at <= _QUIET:
             return False
         if self.kubelets.busy or self.controllers.behind or self.scheduler is None or self.scheduler.busy:
@@ -206,7 +206,7 @@ class Session:
     def _is_settled(self) -> bool:
         """Return whether all groups are settled.
 
-        A group's status says whether it goes on. Any other pending pod needs a reason, and each
+        The status of a group shows that. Any other pending pod needs a reason, and each
         Volcano Job a phase.
         """
         if self.state is None or not self._cluster.settled():

@@ -1,10 +1,9 @@
 """All kubelets in one thread: bound pods run, end when their annotations say so, and deletions are confirmed.
 
-`sim.kube-muster.io/run-seconds` is how long a pod runs before it succeeds, in seconds of its own time, of
-which there are `speed` in one of ours; without it a pod never ends. `sim.kube-muster.io/fail` says that it
-fails instead, at that time, or at once where there is none; on a running pod it may be set at any moment.
-A pod that would run for longer than its activeDeadlineSeconds, or than those of its Job, fails when these
-are over.
+`sim.kube-muster.io/run-seconds` is the run time of a pod that succeeds; time passes `speed` times as fast as
+here. Without it a pod never ends. With `sim.kube-muster.io/fail` the pod fails after that time, or at once
+without one; a running pod may get it at any time. A pod fails after its activeDeadlineSeconds, or those of
+its Job.
 """
 
 import heapq

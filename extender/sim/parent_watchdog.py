@@ -1,9 +1,9 @@
 """Watchdog that ends a program with its parent process: `parent_watchdog.py PROGRAM ARGUMENT...`.
 
-That process holds the other end of our standard input and never writes to it. When it ends, however it ends,
-we read the end of the file: the program is asked to go and soon made to, together with all that it started.
-We go last: whoever waits for us may be sure that nothing is left. A Ctrl-C at the terminal is not heard here,
-as we are started in a session of our own; the parent says when.
+The parent holds the other end of the watchdog's standard input and never writes to it. When the parent ends,
+the watchdog reads the end of the file, and terminates the program and its children, after a short time by
+force. The watchdog ends last, so a parent that waits for it knows that no process is left. It runs in a
+session of its own, where Ctrl-C does not reach it.
 """
 
 import ctypes

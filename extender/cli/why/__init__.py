@@ -1,4 +1,4 @@
-"""`muster why`: the reason why something waits, its numbers, and what helps.
+"""`muster why`: the reason of a wait, its numbers, and remedies.
 
 It reads objects of the API server with its user's rights (`evidence`), makes a record of them (`answers`,
 `diagnosis`, `commands`), and prints that (`rendering`). While Muster is down, it shows the last state.
@@ -28,7 +28,7 @@ from extender.cli.output import echo, output_flag, show_document
 @output_flag(("text", "json", "yaml"), "text")
 @access_flags
 def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> None:
-    """Explain why something waits, and what helps.
+    """Explain why an object waits, and how to help.
 
     NAME may be a pod, a group, a queue or a workload. KIND is pod, podgroup, queue, or a kind of workload:
     job, cronjob, deployment, statefulset, jobset, pytorchjob, rayjob and others, as kubectl names them. For

@@ -1,9 +1,9 @@
 """Commands that may help a pending object: by reason their codes, fields and rights.
 
-Settings of Muster have none: the next `kubectl apply` of the install would undo a change in the cluster.
+There are no commands for settings of Muster: the next `kubectl apply` of the install would undo the change.
 
-Texts that tenants write freely (annotations, spec.queue, owner references) enter a command only as names that
-an object may have, because a shell reads them: other commands are left out (`safe`).
+A shell reads the commands, so texts of tenants (annotations, spec.queue, owner references) are used only if
+they are valid names of objects. Other commands are left out (`safe`).
 """
 
 import json

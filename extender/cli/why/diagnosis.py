@@ -474,7 +474,7 @@ def _share(queue: ObservedQueue) -> Iterator[Statement]:
 
 
 def share_of(queue: ObservedQueue) -> Statement:
-    """Return the used part of what a queue deserves, with the resource of which it uses the largest part."""
+    """Return the used part of the deserved share, with the resource that has the largest part."""
     status = queue.status
     places = [(status.allocated or {}, status.deserved or {}, "")]
     places += [(it.allocated or {}, it.deserved or {}, it.name) for it in status.flavors or ()]
@@ -579,7 +579,7 @@ def _above_share(evidence: Evidence, but: str = "") -> Iterator[Blocker]:
 
 
 def _claimants(evidence: Evidence, but: str) -> Iterator[Blocker]:
-    """Yield other queues whose groups wait although they use less than they deserve."""
+    """Yield other queues with pending groups that use less than their deserved share."""
     for queue in (evidence.queues or {}).values():
         pending = queue.counts["pending"]
         if queue.name != but and pending and queue.share < _ENOUGH:

@@ -1,8 +1,8 @@
 """Routes: methods on an object or a collection, for reading, listing, watching and writing.
 
-All pages of one list show the same version. In a watch an object that begins to match the selectors is ADDED,
-one that no longer does is DELETED; bookmarks tell the version while nothing else does, and once more at the
-end, so that the next watch can go on from there.
+All pages of one list show the same version. A watch has ADDED for an object that begins to match its
+selectors, and DELETED for one that ceases to match. Bookmarks have the version if there are no events, and at
+the end, so that the next watch can continue.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """Jobs as in kube-controller-manager: their pods, how those ended, and their status.
 
-A Job with completions goes on until so many pods have succeeded, one without makes no more once one has.
-What failed is made again, up to backoffLimit, and at once, where a real controller waits longer each time. An
-ended pod counts once, and still does when it is gone.
+A Job with completions creates pods until that many have succeeded, a Job without until one has. Failed pods
+are created again, up to backoffLimit, and without the backoff of a real controller. An ended pod counts once,
+even after its deletion.
 """
 
 from collections import defaultdict

@@ -1,11 +1,11 @@
 """All workload controllers in one thread, and the garbage collector.
 
-What was deleted is made again, what ended only by a Job; a new template replaces all pods at once. Of a
-workload whose status alone may have changed the pods are not compared again. What a ResourceQuota refused is
-made once there is room: pods that have ended or gone are counted no more here.
+Deleted objects are created again, ended pods only by Jobs. A new template replaces all pods at once. Pods are
+not compared if only the status may have changed. Pods that a ResourceQuota refused are created once other
+pods have ended or are deleted.
 
-Statuses come from what workloads own: the fields that kubectl shows, waits for and follows. Of operators'
-jobs no more is written than who waits for them reads, in the fields by which the table has them end.
+Statuses are computed from owned objects: the fields that kubectl shows and waits for. Jobs of operators get
+only the fields of their outcome in the table of kinds.
 """
 
 import time

@@ -1,11 +1,11 @@
 """Scheduling loop: takes one pod at a time from the queue, filters the nodes, calls the extender, and binds.
 
-A pod's nominated node is tried first, alone, then all nodes. Where none does, less important pods may have to
-go. The pod is then assumed to stand on its node and bound in a thread of its own, since the extender holds
-that call. Pods of profiles that have no extender are placed, too, as the cluster's own scheduler would.
+A pod's nominated node is tried first, then all nodes. If no node fits, pods of lower priority may be
+preempted. The pod is then assumed on its node, and bound in another thread, since the extender holds that
+call. Pods of profiles without an extender are placed as by the cluster's own scheduler.
 
-A pod that is refused with the same words again wakes nobody: only a new condition is written. A repeated
-Event counts up.
+A condition is written only if its message is new, so a repeated refusal requeues no pods. A repeated Event
+raises a count.
 """
 
 import random

@@ -1,8 +1,8 @@
 """Nodes of the scheduler, the pods on them, and the scheduler's own filters.
 
-The filters stand in the order in which the stock scheduler names what fails. Selectors, taints, requests and
-(anti-)affinity are evaluated by the functions of Muster's planner; the difference is which pods count: here
-all that are bound or assumed, and also those nominated to a node, if they are at least as important.
+The filters have the order of the stock scheduler's messages. Selectors, taints, requests and (anti-)affinity
+are evaluated by functions of Muster's planner, with other pods: all bound and assumed ones, and those
+nominated to the node with at least the same priority.
 """
 
 from collections import Counter

@@ -3,12 +3,13 @@
     gated ──► active ──► in flight ──► unschedulable ──► backoff ──► active
                                   └──► error ──────────────────────► active
 
-A pod that was refused waits for an event that concerns it, and then may have to back off: 1, 2, 4, 8, 10 s,
-cut short whenever no other pod is to be tried. One that met an error waits as long, without exception. An
-event while a pod is in flight counts for that try: should it fail, the pod backs off at once.
+A refused pod waits for an event that concerns it, and then for a backoff of 1, 2, 4, 8 or 10 s, which ends
+early if no other pod is active. A pod with an error always waits for its backoff. An event during an attempt
+counts for that attempt: if it fails, the pod goes to backoff at once.
 
-A pod that the extender refused is requeued by any change of a node or of a pod on one, and by any change of
-its own; one that failed the scheduler's own filters only by freed capacity, or by a change of its wishes.
+A pod that the extender refused is requeued by each change of a node, of an assigned pod, or of the pod. A pod
+that the scheduler's own filters refused is requeued only by freed capacity, or by a change of its
+requirements.
 """
 
 import heapq

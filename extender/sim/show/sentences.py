@@ -83,7 +83,7 @@ def why_pods_wait(pods: Sequence[SinglePod]) -> str:
 
 
 def ahead(gang: Gang, cluster: ClusterState) -> str:
-    """Return the gangs that hold what a gang waits for, by what their status says.
+    """Return a sentence about the gangs that hold the capacity that a gang waits for, by their status.
 
     Empty if only a change of the gang would help, or if its condition names the gangs already.
     """

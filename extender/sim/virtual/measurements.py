@@ -1,8 +1,7 @@
 """Measurements of a simulation: timelines of groups, usage and shares of queues, and fairness of siblings.
 
 Fairness is Jain's index, (sum of x)² / (n · sum of x²). x is held/deserved in the dominant resource, of the n
-siblings with unmet requests: 1 where all of them have the same part of what they deserve, 1/n where one has
-all.
+siblings with unmet requests: 1 if all of them have the same part of their deserved share, 1/n if one has all.
 """
 
 from collections import Counter, defaultdict

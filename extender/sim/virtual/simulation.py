@@ -1,8 +1,8 @@
 """A run of a workload in virtual time. Decisions are executed at once and without faults.
 
-Pods come without our gate, which nothing here would open. They are bound, run, and end; once all of a group
-has ended, it goes with its pods, as after the time to live of a Job. Suspended jobs wait as in a cluster, and
-make their pods when capacity is claimed for them. A dump goes on from its own moment.
+Pods are created without Muster's gate, bound, run, and end. A group is deleted with its pods once all of them
+have ended, as after the time to live of a Job. Suspended jobs wait as in a cluster, and create their pods
+when capacity is claimed for them. A dump continues at its own timestamp.
 """
 
 from collections import Counter, defaultdict
@@ -157,7 +157,7 @@ class Simulation(VirtualCluster):
         return self.now - self.begun
 
     def run(self, advance: Callable[[float], None] = lambda started: None) -> float:
-        """Run until nothing changes any more by itself. Return the time of the last event.
+        """Run until no event is pending. Return the time of the last event.
 
         Args:
             advance: Called with the number of started pods after each event.

@@ -125,7 +125,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         quotas: ResourceQuotas without usage.
         entering: Namespaces, each with the queue of its quota.
         owners, controllers: The controllers of pods, among them jobs.
-        ancestors: Objects that own pods, or own what does, each with its kind.
+        ancestors: Direct and indirect owners of pods, with their kinds.
         unasked: Objects that Muster is not asked to start.
         notes: Facts about the files.
     """
