@@ -44,7 +44,7 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     from extender.web.listen import listen
 
     if not is_loopback(address.host):
-        allowed = "must be a loopback address, as whoever comes in has your rights"
+        allowed = "must be a loopback address, since its users have your rights"
         raise click.UsageError(f"--listen: invalid value {str(address)!r}: {allowed}")
     try:
         listener = listen("--listen", address)

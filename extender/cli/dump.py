@@ -90,7 +90,7 @@ def _fetched(address: Address) -> bytes:
     with suppress(*_DAMAGED):
         if raw := gzip.GzipFile(fileobj=BytesIO(found)).read(_LARGEST):
             return raw
-    raise click.ClickException(f"what answers at {address} is not Muster's debug port")
+    raise click.ClickException(f"the server at {address} is not Muster's debug port")
 
 
 def _renamed(raw: bytes) -> bytes:
@@ -201,11 +201,11 @@ def _reported(found: "Dump", result: "Replay") -> str:
     if result.same:
         verdicts = Counter(decision.verdict.value for decision in result.decisions.groups.values())
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-        return f"{what}: the same is decided{counts and f' ({counts})'}"
+        return f"{what}: equal decisions{counts and f' ({counts})'}"
     if not result.differences:
-        return f"{what}: the same is decided on groups, but not on queues, evictions or moments"
+        return f"{what}: equal decisions on groups, but not on queues, evictions or timestamps"
     lines = [f"  {it.group}: {_course(it.before)} -> {_course(it.now)}" for it in result.differences]
-    return "\n".join([f"{what}: something else is decided on {len(lines)}", *lines])
+    return "\n".join([f"{what}: other decisions on {len(lines)}", *lines])
 
 
 def _course(decision: "GroupDecision | None") -> str:

@@ -14,7 +14,7 @@ from extender.domain.model.resources import offered, quantities, total
 GROUP = "kueue.x-k8s.io"
 _PODS = "pods"
 _LOST_OF_FLAVORS = {
-    "tolerations": "; pods say themselves what they tolerate",
+    "tolerations": "; pods need the tolerations themselves",
     "topologyName": "",
 }
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
@@ -252,10 +252,10 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
     within = given.get("withinClusterQueue", "Never")
     comments = []
     if within == "LowerOrNewerEqualPriority":
-        comments.append("preemption.withinClusterQueue: only groups of lower priority make room")
+        comments.append("preemption.withinClusterQueue: only groups of lower priority are preempted")
     if cohort and given.get("reclaimWithinCohort", "Never") == "Never":
         comments.append(
-            "preemption.reclaimWithinCohort is Never; in Muster each queue takes back what it deserves,"
+            "preemption.reclaimWithinCohort is Never; in Muster each queue reclaims its deserved share,"
             " except from queues with reclaimable: false"
         )
     rules: Json = {} if within == "Never" else {"withinQueue": LOWER_PRIORITY}

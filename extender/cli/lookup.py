@@ -84,7 +84,7 @@ def _rights(resource: Resource, namespace: str) -> Iterator[None]:
         if namespace:
             raise
         needed = f"to the role kube-muster-view, or to another that may read {resource.plural}"
-        message = f"not allowed: {fault.message}\nIt takes a ClusterRoleBinding {needed}."
+        message = f"not allowed: {fault.message}\nYou need a ClusterRoleBinding {needed}."
         raise click.ClickException(message) from fault
 
 

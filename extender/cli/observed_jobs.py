@@ -290,7 +290,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
     if evidence.unread:
         unread = (resource for kind, resource in served if kind.plural in evidence.unread)
         asked = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
-        raise click.ClickException(f"not allowed: to look for it takes the right to {asked}")
+        raise click.ClickException(f"not allowed: the search needs the right to {asked}")
     there = sorted(
         f"{kind.name.lower()}/{obj.metadata.name}" for kind, _ in served for obj in evidence.all_owners(kind)
     )

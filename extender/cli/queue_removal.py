@@ -158,7 +158,7 @@ class Removal:
             until(self._gone, self._timeout, lambda: f"queue {self._name} is still there")
         if cascade and for_real and (left := pods_outside(self._place, self._name)):
             waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
-            remedy = f"end what owns them, or have them name another queue than {self._name}"
+            remedy = f"delete their owners, or let them name another queue than {self._name}"
             message = f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}"
             click.echo(f"{message}\nTo end that: {remedy}", err=True)
 

@@ -76,7 +76,7 @@ def several_names(required: bool = True) -> Callable[[F], F]:
 
 def _pairs(read: Callable[[str], tuple[str, Any]], allowed: str) -> Callable[..., Any]:
     """Return the callback that reads `cpu=8,memory=16Gi` as a mapping; `cpu-` removes cpu."""
-    return checked(Kind(f"{allowed}; NAME- takes one away", lambda text: dict(map(read, text.split(",")))))
+    return checked(Kind(f"{allowed}; NAME- removes one", lambda text: dict(map(read, text.split(",")))))
 
 
 def _amount(text: str) -> tuple[str, str | None]:

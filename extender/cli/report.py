@@ -95,7 +95,7 @@ def _asked(address: Address, query: dict[str, str]) -> "Report":
     try:
         return msgspec.json.decode(raw, type=Report)
     except msgspec.MsgspecError as fault:
-        raise click.ClickException(f"what answers at {address} is not this Muster's debug port") from fault
+        raise click.ClickException(f"the server at {address} is not the debug port of this Muster") from fault
 
 
 def _read(file: Path, period: "Period") -> "Report":

@@ -147,7 +147,7 @@ def migrate() -> None:
 @migrate.command()
 @click.option(
     "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="A file or folder of YAML or JSON, or - for the standard input. [default: what is in the cluster]",
+    help="A file or folder of YAML or JSON, or - for the standard input. [default: those of the cluster]",
 )  # fmt: skip
 @access_flags
 def kueue(files: tuple[Path, ...], **flags: Any) -> None:

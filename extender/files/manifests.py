@@ -90,7 +90,7 @@ def left_out_record(document: Document) -> str:
     called = (document.object.get("metadata") or {}).get("name") or ""
     object_ = f'{kind} "{called}"' if called else kind
     if name.partition("/")[0] == "kueue.x-k8s.io":
-        instead = f"muster migrate kueue -f {document.file} prints what Muster has in its place"
+        instead = f"muster migrate kueue -f {document.file} prints Muster's counterpart"
         return f"{line}: {object_}: skipped, it is Kueue's; {instead}"
     if kind in _WITHOUT_PODS:
         return f"{line}: {object_}: skipped, no pods follow from it"

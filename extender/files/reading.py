@@ -83,7 +83,7 @@ def _read(path: Path, faults: list[str]) -> Iterator[Document]:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 1
         advice = next((advice for sign, advice in _ADVICE.items() if sign in str(fault.problem)), "")
         if "{{" in text:
-            advice = "; it is a template, as in Helm's charts: give what helm template prints of it"
+            advice = "; it is a template of a Helm chart: use the output of helm template"
         faults.append(f"{file}:{line}: not YAML: {fault.problem}{advice}")
     except yaml.reader.ReaderError as fault:
         line = text.count("\n", 0, fault.position) + 1

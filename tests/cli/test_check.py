@@ -118,8 +118,8 @@ def test_a_long_remedy_goes_on_below_itself(site: Installation, tmp_path: Path) 
     kubeconfig = str(write_kubeconfig(tmp_path, site.url))
     done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
     assert (
-        "         -> Use the kubeconfig of a user who may, usually an administrator of\n"
-        "            the cluster.\n"
+        "         -> Use the kubeconfig of a user with the right, such as an\n"
+        "            administrator of the cluster.\n"
     ) in done.stdout
 
 
@@ -449,11 +449,11 @@ OVERRULING = (("delete", "pods"), ("overrule", "queues"))
             [],
             OVERRULING,
             "wrong",
-            "in lent: pods on their lent room that budgets keep stay, since the account",
+            "in lent: pods that budgets protect keep borrowed capacity, since the account",
         ),
         ([], OVERRULING, "wrong", "account muster lacks: delete pods, overrule queues"),
         (["Preemptable"], OVERRULING[1:], "wrong", "account muster lacks: overrule queues"),
-        ([], (), "ok", "disruption budgets keep no lent room of lent"),
+        ([], (), "ok", "disruption budgets protect no borrowed capacity of lent"),
         (["PodDisruptionBudgets"], OVERRULING, "ok", "no queue leaves disruption budgets out"),
         (None, OVERRULING, "ok", "no queue leaves disruption budgets out"),
     ],
@@ -517,8 +517,8 @@ def test_jobs_of_kueue_are_said_to_be_left_to_it(site: Installation, check: Call
     kueues_job(site, "both", "door")["metadata"]["labels"]["kube-muster.io/local-queue"] = "own"
     kueues_job(site, "going", "door")["spec"]["suspend"] = False
     ((state, message, todo),) = check()["Kueue"]
-    assert (state, message) == ("ok", "1 suspended job left to it: team/job/x")
-    assert todo.startswith("To have Muster start one, take off its label kueue.x-k8s.io/queue-name")
+    assert (state, message) == ("ok", "1 suspended job left to Kueue: team/job/x")
+    assert todo.startswith("To let Muster start one, remove its label kueue.x-k8s.io/queue-name")
 
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
@@ -698,7 +698,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (quota_that_was_changed, "quotas", "1 queue not, or not yet, as quotas say: a"),
         (queue_of_a_quota_that_is_gone, "quotas", "not read: a (ElasticQuotaTree/kube-system/older)"),
         (local_queue_of_both, "Kueue", "team/door: LocalQueues of both, so both start and suspend the jobs"),
-        (local_queue_of_nobody, "Kueue", "LocalQueues that nobody has: team/job/x (team/door)"),
+        (local_queue_of_nobody, "Kueue", "missing LocalQueues: team/job/x (team/door)"),
         (queue_without_flavor, "flavors", "queues name ResourceFlavors that do not exist: lost"),
         (queue_guaranteed_too_much, "guarantees", "nodes offer less than queues are guaranteed: greedy"),
         (local_queues_astray, "LocalQueues", "1 of 2 let nothing in: team/door (QueueNotFound)"),
@@ -733,8 +733,8 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (fast_clock, "leader", "the clock of muster-1_5ec7 is 4"),
         (stranger, "leader", "elsewhere_5ec7 holds kube-system/muster-scheduler, and no Muster runs there"),
         (never_called, "calls", "muster-1 leads, and the scheduler has never called it"),
-        (volcano_at_work, "Volcano", "its scheduler is at work (vc-0_1)"),
-        (volcanos_pod, "Volcano", "its scheduler is at work (volcano-scheduler-1)"),
+        (volcano_at_work, "Volcano", "its scheduler is running (vc-0_1)"),
+        (volcanos_pod, "Volcano", "its scheduler is running (volcano-scheduler-1)"),
         (
             volcanos_pod_elsewhere,
             "Volcano",

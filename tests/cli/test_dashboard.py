@@ -72,6 +72,6 @@ def test_an_address_lets_one_browser_in_and_ctrl_c_ends_it(served: "subprocess.P
 def test_the_dashboard_command_listens_on_loopback_only(desk: Desk) -> None:
     said = desk.refuses("dashboard", "--listen", "0.0.0.0:0", status=2)
     assert said.endswith(
-        "--listen: invalid value '0.0.0.0:0': must be a loopback address, as whoever comes in has your rights"
+        "--listen: invalid value '0.0.0.0:0': must be a loopback address, since its users have your rights"
     )
     assert "'here': must be an address" in desk.refuses("dashboard", "--listen", "here", status=2)

@@ -49,7 +49,7 @@ def test_a_dump_is_written_and_replayed(debug_port: Callable[..., str], tmp_path
     result = muster("replay", file)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        "2 groups on 2 nodes at 2026-01-01T00:16:40Z: the same is decided (1 Starting, 1 Waiting)\n"
+        "2 groups on 2 nodes at 2026-01-01T00:16:40Z: equal decisions (1 Starting, 1 Waiting)\n"
     )
 
 
@@ -135,7 +135,7 @@ def test_a_port_that_has_none_is_named(debug_port: Callable[..., str], tmp_path:
     for sent in (b"hello", b"", WHOLE[:100], WHOLE[:200] + b"\0" * 50 + WHOLE[250:]):
         other = debug_port(dump=lambda sent=sent: sent)
         said = complaint("dump", file, "--debug-address", other, status=1)
-        assert said == f"what answers at {other} is not Muster's debug port\n"
+        assert said == f"the server at {other} is not Muster's debug port\n"
     assert not file.exists()
     assert "--debug-address" in complaint("dump", file, "--debug-address", "here", status=2)
 

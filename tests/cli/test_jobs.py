@@ -442,7 +442,7 @@ def test_a_missing_right_is_named(town: Desk) -> None:
 def test_a_right_to_look_that_is_missing_is_named(town: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "other")
     front.unreadable |= {"waits"}
-    asked = "to look for it takes the right to get jobs waits in team"
+    asked = "the search needs the right to get jobs waits in team"
     assert asked in town.refuses("job", "describe", "job/waits")
 
 

@@ -262,7 +262,7 @@ def test_forbidden_lists_have_the_words_of_the_server(desk: Desk) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == lines(
         'Error: not allowed: queues.scheduling.volcano.sh is forbidden: User "you" cannot list it',
-        "It takes a ClusterRoleBinding to the role kube-muster-view, or to another that may read queues.",
+        "You need a ClusterRoleBinding to the role kube-muster-view, or to another that may read queues.",
     )
 
 

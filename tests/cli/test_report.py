@@ -207,4 +207,4 @@ def test_the_error_names_a_missing_port_or_another_program(debug_port: Callable[
     assert "kubectl -n kube-muster port-forward deployment/muster 8283" in result.stderr
     result = muster("--debug-address", debug_port(history=lambda **_: {"hello": "world"}))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "is not this Muster's debug port" in result.stderr
+    assert "is not the debug port of this Muster" in result.stderr

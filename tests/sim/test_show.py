@@ -392,7 +392,7 @@ def test_more_nodes_are_offered_only_where_they_help(service: Service) -> None:
     gang(service, "g", 1, "Pending", ("NotEnoughMembers", "1 of 2 members exist"), min_member=2)
     assert "--nodes" not in summary(seen(service))
     gang(service, "h", 1, "Pending", WAITS)
-    assert "muster run -f some.yaml --nodes 2 room for default/h?" in summary(seen(service))
+    assert "muster run -f some.yaml --nodes 2 capacity for default/h?" in summary(seen(service))
 
 
 # ---- where it is shown

@@ -58,7 +58,7 @@ def test_very_many_are_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     bars = chart(result)
     monkeypatch.setattr(charts, "_MOST_BARS", 10)
     sums = chart(result)
-    assert "what the gangs of each queue hold" in " ".join(texts(sums))
+    assert "usage of the gangs of each queue" in " ".join(texts(sums))
     assert len(titles(sums)) == 1 < len(titles(bars))
 
 

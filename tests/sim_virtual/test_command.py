@@ -219,7 +219,7 @@ def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None
             "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n",
             f':2: ClusterQueue "a": skipped, it is Kueue\'s; muster migrate kueue -f {path} prints',
         ),
-        ("a: {{ .Values.a }}\n", ":1: not YAML: found unhashable key; it is a template, as in Helm's charts"),
+        ("a: {{ .Values.a }}\n", ":1: not YAML: found unhashable key; it is a template of a Helm chart"),
     ):
         path.write_text(text)
         result = muster("-f", path)
@@ -266,7 +266,7 @@ def test_progress_shows_from_the_beginning_on_a_terminal() -> None:
         shown = "".join(_chunks(ours))
     os.close(ours)
     assert run.returncode == 0
-    assert shown.index("reading what to simulate") < shown.index("starting pods in virtual time")
+    assert shown.index("reading the workload") < shown.index("starting pods in virtual time")
 
 
 def _chunks(terminal: int) -> Iterator[str]:

@@ -69,7 +69,7 @@ def all_findings(
         try:
             yield from check(site)
         except Forbidden as fault:
-            todo = "Use the kubeconfig of a user who may, usually an administrator of the cluster."
+            todo = "Use the kubeconfig of a user with the right, such as an administrator of the cluster."
             message = in_words(fault).removeprefix("not allowed: ")
             yield Finding(subject, UNSEEN, f"not allowed to look: {message}", todo)
         except ApiError as fault:

@@ -61,12 +61,12 @@ def kueue(site: Installation) -> Iterator[Finding]:
     known_jobs = sorted(job for job, queue in left if queue in theirs)
     lost = sorted(f"{job} ({queue})" for job, queue in left if queue not in theirs)
     if known_jobs:
-        message = f"{many(len(known_jobs), 'suspended job')} left to it: {listed(known_jobs)}"
-        todo = f"To have Muster start one, take off its label {KUEUE_QUEUE} and name a queue of Muster's."
+        message = f"{many(len(known_jobs), 'suspended job')} left to Kueue: {listed(known_jobs)}"
+        todo = f"To let Muster start one, remove its label {KUEUE_QUEUE} and name a queue of Muster."
         yield Finding("Kueue", OK, message, todo)
     if lost:
         count = many(len(lost), "suspended job")
-        message = f"{count} left to it, of LocalQueues that nobody has: {listed(lost)}"
+        message = f"{count} left to Kueue, with missing LocalQueues: {listed(lost)}"
         todo = f"Correct the label {KUEUE_QUEUE}, or create the LocalQueue; for Muster, a {_OURS}."
         yield wrong("Kueue", message, todo)
     if not left:
@@ -109,11 +109,11 @@ def volcano(site: Installation) -> Iterator[Finding]:
     elif not holder and all(pod["metadata"]["namespace"] != place for pod in pods):
         there = pods[0]["metadata"]["namespace"]
         message = f"its scheduler is at work in namespace {there} ({name_of(pods[0])})"
-        todo = f"Set --volcano-namespace={there}: until then both take the same pods."
+        todo = f"Set --volcano-namespace={there}: until then both schedulers place the same pods."
         yield wrong("Volcano", f"{message}, and Muster does not look there", todo)
     else:
         who = holder or name_of(pods[0])
-        message = f"its scheduler is at work ({who}), so pods of schedulerName: volcano are left to it"
+        message = f"its scheduler is running ({who}), so pods of schedulerName: volcano are left to it"
         todo = (
             f"Stop it when Muster is to take them over; {_PAGE}. Or take volcano out of --scheduler-name, the"
             " profiles and the policy, so that Muster's scheduler does not try them in vain."
@@ -135,7 +135,7 @@ def _controllers(site: Installation) -> Iterator[Finding]:
         ]
         if shared and at(found, "spec", "replicas"):
             where = f"{found['metadata']['namespace']}/{name_of(found)}"
-            message = f"its {' and '.join(shared)} run ({where}), and do what Muster does"
+            message = f"its {' and '.join(shared)} run ({where}), and overlap with Muster"
             off = ",".join(f"-{controller}" for controller in _SHARED)
             todo = f"Start it with --controllers=*,-sharding-controller,{off}; {_PAGE}."
             yield wrong("Volcano", message, todo)

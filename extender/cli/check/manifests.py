@@ -177,7 +177,7 @@ def adoption(site: Installation) -> Iterator[Finding]:
 def webhooks(site: Installation) -> Iterator[Finding]:
     found = [*site.ours(kube.MUTATING_WEBHOOKS), *site.ours(kube.VALIDATING_WEBHOOKS)]
     if not found:
-        message = "none is registered: what the CRDs and policies cannot check is not checked"
+        message = "none is registered: only the CRDs and policies check objects"
         yield wrong("webhooks", message, APPLY)
     if site.minor < _GATES_FROM and _POD_WEBHOOK not in map(name_of, found) and not is_viewed(site):
         message = (
@@ -206,7 +206,7 @@ def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertific
     if not any(at(end, "conditions", "ready") for end in ends):
         return wrong("webhooks", f"{name}: the service {served_by} has no endpoint that is ready", todo)
     if fault := bundle_fault(bundle, certificates, site.now):
-        todo = "Muster renews what it made itself: look at the lines rights and health, and at its log."
+        todo = "Muster renews its own certificate: see the lines rights and health, and its log."
         return wrong("webhooks", f"{name}: {fault}", todo)
     host = f"{service['name']}.{service['namespace']}.svc"
     for certificate in certificates:

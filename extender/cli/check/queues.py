@@ -48,11 +48,11 @@ def overruling(site: Installation) -> Iterator[Finding]:
     honoured = ((name, it.honour) for name, it in rules.items() if it and it.honour is not None)
     without = sorted(name for name, words in honoured if BUDGETS not in words)
     if without and (missing := [right for right in _OVERRULING if not site.may(right)]):
-        whose = f"{listed(without)}: pods on their lent room that budgets keep stay"
+        whose = f"{listed(without)}: pods that budgets protect keep borrowed capacity"
         message = f"{whose}, since the account {site.account} lacks: {', '.join(map(str, missing))}"
         yield wrong("overruling", f"spec.preemption.honour leaves budgets out in {message}", _OVERRULES)
     elif without:
-        yield fine("overruling", f"disruption budgets keep no lent room of {listed(without)}")
+        yield fine("overruling", f"disruption budgets protect no borrowed capacity of {listed(without)}")
     else:
         yield fine("overruling", "no queue leaves disruption budgets out of spec.preemption.honour")
 
@@ -148,7 +148,7 @@ def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
         yield wrong("quotas", message, f"Correct them; the rest of these quotas counts. {_PAGE} says how.")
     if is_read and (behind := [*sides.at(QuotaStep.CREATE), *sides.at(QuotaStep.CHANGE)]):
         message = f"{many(len(behind), 'queue')} not, or not yet, as quotas say: {listed(behind)}"
-        todo = "It takes Muster a second or two. If it stays so, look at the line health, and at its log."
+        todo = "Muster needs a second or two. If this stays, see the line health, and its log."
         yield wrong("quotas", message, todo)
     # Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go.
     left = []

@@ -96,7 +96,7 @@ def _kubeconfig_of_scheduler(site: Installation, workload: Serving) -> tuple[str
     containers = workload.spec.get("containers", ())
     container = next((found for found in containers if found["name"] == _PROGRAM), None)
     if container is None:
-        raise Unread(f"it has no container {_PROGRAM}, so what its scheduler reads is not known")
+        raise Unread(f"it has no container {_PROGRAM}, so the configuration of its scheduler is unknown")
     path = _flag(container, "--kubeconfig")
     if configuration := _flag(container, "--config"):
         source = workload.volume_at(container, str(PurePosixPath(configuration).parent))

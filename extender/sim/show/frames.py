@@ -313,11 +313,11 @@ def _other_nodes(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str
     nodes = len(cluster.report.nodes)
     short = [gang.title for gang in cluster.gangs if gang.waits and gang.group.reason in _MORE_NODES_HELP]
     if short:
-        yield f"{rerun.command} --nodes {nodes + 2}", f"room for {listed(short, 3)}?"
+        yield f"{rerun.command} --nodes {nodes + 2}", f"capacity for {listed(short, 3)}?"
     never = [gang.group.message for gang in cluster.gangs if gang.group.reason == Reason.NEVER_FITS]
     never += [pod.why.detail for pod in cluster.loose if pod.why.reason == Reason.NEVER_FITS]
     offered = any(GPU in node.allocatable for node in cluster.report.nodes)
     if not offered and any(GPU in detail for detail in never):
         yield f"{rerun.command} --node-gpu 8", f"nodes with {GPU}"
     elif cluster.everything_started and nodes > 1:
-        yield f"{rerun.command} --nodes {nodes - 1}", "the same with less room"
+        yield f"{rerun.command} --nodes {nodes - 1}", "the same with less capacity"

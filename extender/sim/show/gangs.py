@@ -146,7 +146,7 @@ class Gang(msgspec.Struct, frozen=True):
         """Return the number of pods of its start, as text."""
         needed, there = self.group.spec.min_member, len(self.pods)
         if self.is_job and there < needed:
-            return f"has room for {many(needed, 'pod')}; {there} of them are created"
+            return f"has capacity for {many(needed, 'pod')}; {there} of them are created"
         return f"admitted whole, with {many(self.size, 'pod')}"
 
     @property

@@ -137,10 +137,10 @@ def _capacity(scene: Scene, top: float) -> Iterator[str]:
     below = Panel(scene.begin, scene.end, _LEFT, panel.bottom + _GAP, _WAITING, most_waiting)
     of_cluster = f"{scene.resource} of the cluster"
     if len(scene.bars) <= _MOST_BARS:
-        yield from panel.frame(f"{of_cluster}: each bar is a gang, as high as what it holds")
+        yield from panel.frame(f"{of_cluster}: each bar is a gang, as high as its usage")
         yield from _packed(panel, scene)
     else:
-        yield from panel.frame(f"{of_cluster}: what the gangs of each queue hold")
+        yield from panel.frame(f"{of_cluster}: usage of the gangs of each queue")
         held = defaultdict[str, list[Change]](list)
         for bar in scene.bars:
             held[bar.timeline.key] += [(bar.start, float(bar.amount)), (bar.end, -float(bar.amount))]

@@ -64,7 +64,7 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
         InvalidManifests: A file is invalid.
         InvalidWorkload: An object is invalid.
     """
-    with working("reading what to simulate"):
+    with working("reading the workload"):
         made = VirtualWorkload()
         if options.state is not None:
             made = VirtualWorkload(state=(DumpedState(options.state, options.run_seconds),))
