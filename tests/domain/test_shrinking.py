@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.scheduling.gangs import shrunk
+from extender.domain.scheduling.gang_admission import shrunk
 
 _COUNTS = st.dictionaries(
     st.sampled_from("abc"), st.tuples(st.integers(0, 50), st.integers(0, 60)), min_size=1

@@ -22,7 +22,7 @@ _OVERRULES = (
     "List manifests/overruling under components: of your overlay (chart: overruling.enabled), and apply it;"
     " or have the queues honour PodDisruptionBudgets."
 )
-_PAGE = "docs/reference/quotas.md#what-is-wrong-with-a-quota"
+_PAGE = "docs/reference/quotas.md#faults-of-a-quota"
 
 
 def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:

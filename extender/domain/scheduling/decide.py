@@ -7,7 +7,7 @@ wakes them (sleepers.py), and the others are judged by the same rules as if all 
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.scheduling import gangs, members, reclaim, victims
+from extender.domain.scheduling import gang_admission, members, reclaim, victims
 from extender.domain.scheduling.backoff import undone
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
@@ -44,7 +44,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     """
     lending, strategies = Lending(cycle), Strategies(cycle)
     reservations = Reservations(cycle, strategies)
-    admission = gangs.Admission(cycle, lending, reservations, strategies, inadmissible.next_equal)
+    admission = gang_admission.Admission(cycle, lending, reservations, strategies, inadmissible.next_equal)
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(cycle)

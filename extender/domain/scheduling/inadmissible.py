@@ -23,7 +23,7 @@ from extender.domain.placement.planner import Kind, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gangs import BEHIND, Behind, behind
+from extender.domain.scheduling.gang_admission import BEHIND, Behind, behind
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, Grounds, Memory
 from extender.domain.scheduling.order import orders_by_usage
 from extender.domain.scheduling.reservation import RESERVED, InForce

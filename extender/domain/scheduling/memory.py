@@ -19,7 +19,7 @@ from extender.domain.placement.planner import Kind, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gangs import may_choose
+from extender.domain.scheduling.gang_admission import may_choose
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.reasons import Reason
-from extender.domain.scheduling.gangs import shrunk
+from extender.domain.scheduling.gang_admission import shrunk
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.first_kueue import queue_as_today
