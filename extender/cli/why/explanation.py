@@ -256,7 +256,7 @@ ReasonOfGroups: {reason}: {remedy}
 Message: {message}.
 GroupUnknown: Wait a moment. If it stays so, Muster does not run, or does not lead.
 NothingSays: Wait a moment. If it stays so, Muster does not run, or does not lead.
-PodsRefused: Raise the quota that it names, or ask whoever runs the webhook.
+PodsRefused: Raise the quota that it names, or ask the owner of the webhook.
 WrongScheduler: The schedulerName of a pod cannot be changed: create the pods again with schedulerName:
   {ours}.
 OtherGates: Scheduling gates are removed by those who set them.

@@ -39,13 +39,13 @@ class Reason(StrEnum):
     GROUP_NOT_FOUND = "GroupNotFound", "the PodGroup that the pod names does not exist"
     QUEUE_NOT_FOUND = "QueueNotFound", "the queue does not exist"
     INVALID_SPEC = "InvalidSpec", "the group's specification is invalid"
-    TOO_COMPLEX = "TooComplex", "placing the group takes more work than one group may cause"
+    TOO_COMPLEX = "TooComplex", "placing the group needs more work than one group may cause"
     QUEUE_NOT_OPEN = "QueueNotOpen", "the group was created after its queue was closed"
-    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed", "the queue takes no groups of this namespace"
-    QUEUE_NOT_ALLOWED = "QueueNotAllowed", "nobody who may use its queue is known to have put it there"
-    QUEUE_STOPPED = "QueueStopped", "the queue admits nothing until it is resumed"
-    HELD = "Held", "its owner keeps the group back"
-    START_TIMED_OUT = "StartTimedOut", "it did not get going in time, several times in a row"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed", "the queue accepts no groups of this namespace"
+    QUEUE_NOT_ALLOWED = "QueueNotAllowed", "it has no record of a user with the right to use its queue"
+    QUEUE_STOPPED = "QueueStopped", "the queue admits no groups until it is resumed"
+    HELD = "Held", "the group is held by its owner"
+    START_TIMED_OUT = "StartTimedOut", "its pods did not run before the start timeout, several times in a row"
     NOT_ENOUGH_MEMBERS = "NotEnoughMembers", "fewer pods exist than the group needs to start"
     NEVER_FITS = "NeverFits", "the group is too large for this cluster or its queue"
     QUEUE_CEILING = "QueueCeiling", "the queue has reached its capability, or a limit on what may run"
@@ -158,17 +158,17 @@ QueueNotFound: Create the queue, or the LocalQueue that the message names; or na
 InvalidSpec: Correct the field or annotation that the message names, or create the ResourceFlavor.
 TooComplex: Demand less: a pod may have 64 required pod (anti-)affinity terms, 256 host ports, 256 resources,
   128 KiB of selectors, affinity, tolerations and volumes, and 255 KiB of annotations; the pods of a namespace
-  10,000 different terms, where one that looks into other namespaces or requires no label counts as 200. What
-  merely takes too long is tried again after a minute or more, with more time.
+  10,000 different terms, where one that looks into other namespaces or requires no label counts as 200. A
+  group that only takes too long is tried again after a minute or more, with more time.
 QueueNotOpen: Open the queue (`spec.state: Open`), or name another.
-NamespaceNotAllowed: Name another queue, or have the namespace labelled as the queue's
-  `spec.namespaceSelector` asks.
-QueueNotAllowed: Name another queue, or have somebody who may use this one annotate the object that names it:
-  `kubectl annotate KIND NAME kube-muster.io/may-use=QUEUE/KIND`.
+NamespaceNotAllowed: Name another queue, or add the labels of the queue's `spec.namespaceSelector` to the
+  namespace.
+QueueNotAllowed: Name another queue, or ask a user with the right to use this one to annotate the object that
+  names it: `kubectl annotate KIND NAME kube-muster.io/may-use=QUEUE/KIND`.
 QueueStopped: Wait until the queue or LocalQueue is resumed (`spec.stopPolicy: None`), or name another.
-Held: Resume the group: take the annotation `kube-muster.io/hold` from its PodGroup.
-StartTimedOut: Look at why its pods did not run (images, volumes), or why members were not bound, then let it
-  try again: `muster job resume NAME`, or `muster resume NAME` for a PodGroup.
+Held: Resume the group: remove the annotation `kube-muster.io/hold` from its PodGroup.
+StartTimedOut: Find out why its pods did not run (images, volumes), or why members were not bound, then resume
+  it: `muster job resume NAME`, or `muster resume NAME` for a PodGroup.
 NotEnoughMembers: Create the missing pods, or lower `minMember`. A pod counts if it names the group, is in the
   same namespace and has the right `schedulerName`.
 NeverFits: Request less, loosen node selectors, raise the queue's capability, or add nodes: larger ones if no
@@ -176,7 +176,8 @@ NeverFits: Request less, loosen node selectors, raise the queue's capability, or
 QueueCeiling: Wait for other groups of the queue to end, or raise what the message names: the `capability` or
   `borrowingLimit` of the queue or its flavor or, if it counts groups or pods, `spec.limits`. Guarantees of
   other queues lower the ceiling, too.
-QueueShare: Wait: room that other queues do not claim is lent. A higher `spec.weight` gives a larger share.
+QueueShare: Wait: capacity that other queues do not claim is lent. A higher `spec.weight` gives a larger
+  share.
 BehindOthers: Wait until that group starts or is deleted. Groups that fit may overtake it if the queue's
   `dequeueStrategy` is neither `fifo` nor `mixed`.
 NoRoom: Wait for running pods to end, or request less. Administrators can see on the debug pages what holds
@@ -187,8 +188,8 @@ Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): gr
   first.
 Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.
 BackingOff: Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes (`--start-backoff`,
-  `--start-backoff-max`). If its pods are refused, raise the quota that it names, or ask whoever runs
-  the webhook.
+  `--start-backoff-max`). If its pods are refused, raise the quota that it names, or ask the owner of the
+  webhook.
 WindowFull: Wait until members that are starting have started. An administrator may raise `--window`.
 TooLargeForWindow: An administrator has to raise `--window` to at least the group's size.
 RefusedByScheduler: Read the scheduler's message; volumes and spread constraints are the usual causes. A
