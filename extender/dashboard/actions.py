@@ -18,14 +18,14 @@ from extender.dashboard.source import RightsUnknown, Source, Viewer
 from extender.kube.resources import POD_GROUPS, QUEUES, Resource
 
 _GROUP_ACTIONS = {
-    "hold": "It does not start until it is resumed. What runs of it goes on, and no further members join it.",
+    "hold": "It does not start until it is resumed. Running members continue, and no further members start.",
     "resume": "It may start when its turn comes.",
     "priority": "It gets another place in line.",
 }
 _QUEUE_ACTIONS = {
-    "open": "It takes new groups again.",
-    "close": "It takes no new groups. Those that are in it go on.",
-    "hold": "It admits nothing new. It still takes groups, which wait.",
+    "open": "It accepts new groups again.",
+    "close": "It accepts no new groups. Its groups continue.",
+    "hold": "It admits no groups. It still accepts new groups, which wait.",
     "resume": "It admits groups again.",
 }
 

@@ -48,7 +48,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "spec.namespaceSelector of queue research does not select namespace team",
         [
             (
-                "have the queue take the namespace",
+                "let the queue accept the namespace",
                 "kubectl label namespace team field=ai",
                 "patch namespaces team",
             )
@@ -58,7 +58,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "queue research is restricted, and it is not noted that the group's author may use it",
         [
             (
-                "note that you may use it",
+                "record that you may use it",
                 f"kubectl -n team annotate {GROUP} kube-muster.io/may-use=research/PodGroup",
                 "use queues research",
             )
@@ -141,7 +141,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
     ),
     Reason.NOT_READY: (
         "",
-        [("look whether Muster works", "muster check", "list deployments in kube-muster")],
+        [("check that Muster works", "muster check", "list deployments in kube-muster")],
     ),
 }
 

@@ -68,10 +68,9 @@ Ahead of it:
 What helps:
   Wait for running pods to end, or request less. Administrators can see on the
     debug pages what holds each node.
-  What other queues hold above their shares is taken back for groups with which
-    this queue stays within its own: after 2m if that loses little work, after
-    15m whatever it loses, unless disruption budgets keep it (spec.preemption of
-    the queues).
+  Capacity above the shares of other queues is reclaimed for groups within the
+    share of this queue: after 2m if little work is lost, after 15m at any loss,
+    unless disruption budgets protect it (spec.preemption of the queues).
 """
     )
 

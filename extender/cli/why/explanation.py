@@ -154,7 +154,7 @@ SomeRun: {placed} of {there} pods run.
 PodsRefused: Its controller has created {made} of {needed} pods: {refusal}.
 InQueue: It is in queue {queue}.
 CountsElsewhere: It is sent to queue {asked}, but has started in queue {queue} and counts there until none of
-  its pods holds room.
+  its pods holds capacity.
 
 WrongScheduler: schedulerName is {scheduler}, and Muster's is {ours}
 OtherGates: other scheduling gates hold it back: {gates}
@@ -168,46 +168,46 @@ PodFailed: The pod has ended: it failed.
 PodEnding: The pod is being deleted.
 PodEndingOnNode: The pod is being deleted on node {node}.
 PodRuns: The pod does not wait: it runs on node {node}.
-PodPlaced: The pod does not wait for a place: it is on node {node}, which is to start its containers.
+PodPlaced: The pod is placed on node {node}, which has to start its containers.
 PodGatedByOthers: The pod is held back by scheduling gates that are not Muster's: {gates}.
 PodForeign: Nothing shows that the pod is Muster's: {scheduler} places it.
 PodNotAdopted: The pod is not Muster's, although its namespace is adopted: {scheduler} places it.
-GroupNotKept: It names the group {group}, but no scheduler keeps that group together.
+GroupNotKept: It names the group {group}, but no scheduler starts that group together.
 PodInGroup: The pod waits with its whole group.
 PodForItself: The pod does not wait for others.
 PodMissing: Its group runs without it.
-PodFollows: Its group runs; it is to follow.
+PodFollows: Its group runs, and the pod starts later.
 PodUngated: Its group starts now, and the pod's scheduling gate is about to be opened.
 PodToBind: Its group starts now: the pod waits for the others, to be bound with them.
 PodNominated: It is planned for node {node}.
 AboutGroup: About its group:
 NoGroup: The pod belongs to the group {group}, but there is no PodGroup of that name in its namespace.
-GatedUntilGroup: It stays behind its scheduling gate until there is.
+GatedUntilGroup: It keeps its scheduling gate until the PodGroup exists.
 GroupElsewhere: there is one in namespace {namespace}, whose members have to be there, too
 InOtherGroup: The pod's group {group} is a PodGroup of {project}.
 GroupOfOwner: The pod is in the group of {owner}, which has no PodGroup.
 OwnGroup: The pod's group, which is its own, has no PodGroup.
 Alone: The pod names no group, so it waits on its own.
-Gated: It is behind Muster's scheduling gate; what for, its events do not say yet.
-NothingSays: Nothing on it says yet what it waits for.
+Gated: It has Muster's scheduling gate. Its events do not have the reason yet.
+NothingSays: It does not show the reason of its wait yet.
 MorePods: {pods} in the same state.
 
 QueueDeleted: It is being deleted.
-QueueOpen: It takes new groups.
-QueueTakesNone: It takes no new groups.
-QueueClosing: It takes no new groups; {left} that came before are still in it, and go on.
-QueueClosed: It is closed: it takes no new groups.
-QueueStopped: It takes new groups, and starts none: its spec.stopPolicy is {policy}.
+QueueOpen: It accepts new groups.
+QueueTakesNone: It accepts no new groups.
+QueueClosing: It accepts no new groups; {left} from before continue.
+QueueClosed: It is closed: it accepts no new groups.
+QueueStopped: It accepts new groups and starts none: its spec.stopPolicy is {policy}.
 QueueGuaranteeUnmet: Its guarantee is not met in full: {message}.
 QueueValid: But {message}.
 QueueFlavorNotFound: But {message}.
 QueueIsNotOpen: queue {queue} is {state}
 QueueIsDeleted: queue {queue} is {state}, because it is being deleted
 QueueIsMissing: queue {queue} does not exist
-ShareUnknown: Muster has not written yet what it holds and deserves.
+ShareUnknown: Muster has not written its usage and its deserved share yet.
 QueueUses: It uses {share}.
-KeepsAbove: What is above it keeps.
-BorrowsAbove: What is above is lent to it until others take it back.
+KeepsAbove: It keeps its usage above that.
+BorrowsAbove: Its usage above that is borrowed until other queues reclaim it.
 HasClaim: Groups that wait have a claim on the rest.
 Share: {used} of what it deserves
 ShareOfResource: {used} of what it deserves ({resource} {held} of {deserved})
@@ -232,14 +232,14 @@ JobWaits: It waits as a job: its {pods} will be made when it starts.
 JobSuspendedByOthers: It is suspended, and Muster does not manage it:
 JobOfOthers: It has no pods yet, and Muster does not manage it:
 JobIsPart: it belongs to {whole}, which starts as a whole.
-JobNamesGroup: its pods name a PodGroup, so once it is let go, they wait in that.
+JobNamesGroup: its pods name a PodGroup, so after its admission they wait in that group.
 JobOfScheduler: its pods name another scheduler than {ours}, whose pods Muster places by default. For Muster
   to start it, create it again with schedulerName: muster in the spec of its pods.
-JobOfKueue: its label kueue.x-k8s.io/queue-name names no LocalQueue of Muster here, so it is Kueue's to start.
+JobOfKueue: its label kueue.x-k8s.io/queue-name names no LocalQueue of Muster here, so Kueue starts it.
 JobWithoutQueue: it names no queue, and neither does its namespace.
 JobNotPermitted: its account may not change {kind}. docs/reference/jobs.md#the-rights says how that is
   granted.
-JobNotTaken: nothing on the job itself stands against it. Wait a moment. If it stays so, either Muster does
+JobNotTaken: no field of the job prevents that. Wait a moment. If it stays so, either Muster does
   not run, or its role for {plural} is not installed, or {off} is off, or --unmanaged-namespace or
   --unmanaged-kind names {namespace} or {kind}.
 
@@ -269,16 +269,16 @@ PodForeign: For Muster to place it, create it with schedulerName: {likeliest} (o
   administrator gave it).
 PodNotAdopted: A pod of before the adoption, of a DaemonSet, with another scheduler or with the annotation
   {key}: "false" keeps its scheduler. Otherwise create it again.
-ReadItsEvents: Its events will say what it waits for.
+ReadItsEvents: Its events will have the reason of its wait.
 NameAGroup: The administrator sees the reason in the debug pages. To see it here, create a PodGroup with
   minMember: 1, and name it in the pod's annotation {annotation}.
-Reclaims: What other queues hold above their shares is taken back for groups with which this queue stays
-  within its own: after {after} if that loses little work, after {most} whatever it loses, unless disruption
-  budgets keep it (spec.preemption of the queues).
+Reclaims: Capacity above the shares of other queues is reclaimed for groups within the share of this queue:
+  after {after} if little work is lost, after {most} at any loss, unless disruption budgets protect it
+  (spec.preemption of the queues).
 """)
 
 COMMANDS = texts("""
-CheckMuster: look whether Muster works => muster check
+CheckMuster: check that Muster works => muster check
 NameGroup: name the group {group} =>
   kubectl -n {namespace} annotate --overwrite pod {pod} {annotation}={group}
 CreateGroup: create it, which {pods} => echo '{manifest}' | kubectl -n {namespace} create -f -
@@ -288,7 +288,7 @@ NameQueue: name the queue {queue} => kubectl -n {namespace} patch {what} --type 
 CreateQueue: create it => muster queue create {queue}
 Edit: correct it => kubectl -n {namespace} edit {what}
 EditQueue: correct the queue => kubectl edit queue.scheduling.volcano.sh {queue}
-NoteUse: note that you may use it =>
+NoteUse: record that you may use it =>
   kubectl -n {namespace} annotate {what} kube-muster.io/may-use={queue}/{kind}
 PatchNumber: start with the existing {pods} => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
 AnnotateNumber: start with the existing {pods} =>
@@ -296,19 +296,19 @@ AnnotateNumber: start with the existing {pods} =>
 Resume: let it start => muster {command} {name} -n {namespace}
 Describe: see what failed => muster {command} {name} -n {namespace}
 DescribePod: read the scheduler's message => kubectl -n {namespace} describe pod {pod}
-FollowPod: see how far it is => kubectl -n {namespace} describe pod {pod}
+FollowPod: see its progress => kubectl -n {namespace} describe pod {pod}
 OpenQueue: open queue {queue} => muster queue open {queue}
 ResumeQueue: let it admit groups again => muster queue resume {queue}
 ResumeLocalQueue: let its LocalQueue admit groups again =>
   kubectl -n {namespace} patch localqueues.kube-muster.io {name} --type merge -p '{patch}'
-LabelNamespace: have the queue take the namespace => kubectl label namespace {namespace} {labels}
+LabelNamespace: let the queue accept the namespace => kubectl label namespace {namespace} {labels}
 RaiseCapability: raise the capability of queue {queue} => muster queue update {queue} --capability {amounts}
 RaiseWeight: give it a larger share => muster queue update {queue} --weight {weight}
 LetOvertake: let groups overtake => muster queue update {queue} --dequeue-strategy traverse
 AskFirst: see what the first one waits for => muster why podgroup/{group} -n {namespace}
 AskWhole: ask about that => muster why {whole} -n {namespace}
 QueueAgain: let it queue again, at its old place => muster job resume {name} -n {namespace}
-LetGoOn: let it go on => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
+LetGoOn: let it continue => kubectl -n {namespace} patch {what} --type merge -p '{patch}'
 NameLocalQueue: have Muster start it, by a LocalQueue of Muster =>
   kubectl -n {namespace} label {what} kueue.x-k8s.io/queue-name- kube-muster.io/local-queue=NAME
 NoteQueue: let it wait in a queue =>
