@@ -1,7 +1,7 @@
 """Application of the dashboard: all pages by their addresses, and the same as JSON.
 
-Each request is authenticated first, and each answer has security headers. Refusals of
-the API server and internal errors are pages with a sentence.
+Each request is authenticated first, and each answer has security headers. Refusals of the API server
+and internal errors are pages with a sentence.
 """
 
 import hmac
