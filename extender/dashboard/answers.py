@@ -161,7 +161,7 @@ class Answers:
         self._derived = _Shared[Any](LRUCache(_DERIVED))
 
     def see(self) -> VisibleOverview:
-        """Return what the viewer sees.
+        """Return the overview for the viewer.
 
         Raises:
             RightsUnknown: A right cannot be checked now.

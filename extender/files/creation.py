@@ -123,7 +123,7 @@ class Creation:
                 owner["uid"] = self._uids.get(key) or _uid(key)
         if kind is VOLCANO_JOBS:
             given = hand_down(given)
-        made = self._service.create(kind, "", given) if kind else self._born(given)
+        made = self._service.create(kind, "", given) if kind else self._stored(given)
         self._uids[_key(made)] = made["metadata"]["uid"]
         self.objects.append(Created(made, where))
         if kind_of(made) is not None:
@@ -134,7 +134,7 @@ class Creation:
                 with suppress(BeyondQuota):
                     self._create(child, where)
 
-    def _born(self, given: Json) -> Json:
+    def _stored(self, given: Json) -> Json:
         """Return the object as the server stores it."""
         meta = {**given["metadata"], "namespace": namespace_of(given)}
         if not meta.get("name"):

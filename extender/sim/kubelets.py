@@ -1,9 +1,9 @@
 """All kubelets in one thread: bound pods run, end when their annotations say so, and deletions are confirmed.
 
 `sim.kube-muster.io/run-seconds` is the run time of a pod that succeeds; it passes `speed` times as fast as
-real time. Without it a pod never ends. With `sim.kube-muster.io/fail` the pod fails after that time, or at once
-without one; a running pod may get it at any time. A pod fails after its activeDeadlineSeconds, or those of
-its Job.
+real time. Without it a pod never ends. With `sim.kube-muster.io/fail` the pod fails after that time, or at
+once without one; a running pod may get it at any time. A pod fails after its activeDeadlineSeconds, or those
+of its Job.
 """
 
 import heapq

@@ -245,7 +245,7 @@ class Evidence:
                 yield from self._above(found, height + 1)
 
     def _possible_owners(self, kind: OwnerKind | str) -> dict[str, Meta]:
-        """Return the objects of a kind by UID; of kinds that are only a name, those of pods."""
+        """Return the objects of a kind by UID. A kind that is a text has objects only if it is Pod."""
         if kind not in self._listed_owners:
             every: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
             if isinstance(kind, OwnerKind):

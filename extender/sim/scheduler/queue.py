@@ -146,7 +146,7 @@ class SchedulingQueue:
 
     @property
     def busy(self) -> bool:
-        """Return whether a pod is tried, or will be without another event."""
+        """Return whether an attempt is running, or is due without another event."""
         with self._changed:
             idle = (SubQueue.GATED, SubQueue.UNSCHEDULABLE)
             return any(item.place not in idle for item in self._pods.values())
