@@ -35,7 +35,9 @@ def test_a_dry_run_changes_nothing(town: Desk, dry_run: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("tema",), ("team", "--queue", "researhc")])
-def test_what_does_not_exist_is_named_and_nothing_changes(town: Desk, arguments: tuple[str, ...]) -> None:
+def test_a_missing_namespace_or_queue_is_named_and_nothing_changes(
+    town: Desk, arguments: tuple[str, ...]
+) -> None:
     done = town.muster("namespace", "adopt", *arguments)
     assert done.exit_code == 1
     assert f"'{arguments[-1]}' not found" in done.stderr

@@ -73,7 +73,7 @@ def _of_apps(stage: Stage, kind: str, name: str, **spec: Any) -> Json:
 
 
 @pytest.mark.usefixtures("muster")
-def test_what_nobody_rewrote_waits_in_the_queue_of_its_namespace(stage: Stage) -> None:
+def test_unchanged_manifests_wait_in_the_queue_of_their_namespace(stage: Stage) -> None:
     """Run a Deployment in the capacity of the queue, and a suspended Job whole after it."""
     stage.nodes(2, cpu="8")
     stage.queue("team", capability={"cpu": "2"})
@@ -94,7 +94,7 @@ def test_what_nobody_rewrote_waits_in_the_queue_of_its_namespace(stage: Stage) -
 
 
 @pytest.mark.usefixtures("muster")
-def test_what_stays_with_the_clusters_scheduler(stage: Stage) -> None:
+def test_excluded_pods_stay_with_the_clusters_scheduler(stage: Stage) -> None:
     stage.nodes(1)
     stage.queue("team")
     assert _born(stage) == DEFAULT, "before it is adopted"

@@ -6,7 +6,7 @@ from tests.rows import each_of
 
 
 @each_of(*PICTURES)
-def test_it_is_drawn_as_kept(name: str) -> None:
+def test_each_picture_is_drawn_as_stored(name: str) -> None:
     assert PICTURES[name]() == (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @each_of(*DRAWINGS)
-def test_it_is_drawn_as_kept(drawing: Drawing) -> None:
+def test_each_frame_is_drawn_as_stored(drawing: Drawing) -> None:
     assert drawn(drawing) == drawing.path.read_text(encoding="utf-8")
 
 
