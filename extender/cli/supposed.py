@@ -284,7 +284,7 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
     """
     intake = live.ledger.intake
     taken = {group.called for group in live.ledger.snapshot().groups.values()}
-    _surround(live, made, given)
+    _add_cluster_objects(live, made, given)
     podgroups = [*made.groups, *(job.podgroup for job in made.jobs)]
     for number, podgroup in enumerate(podgroups):  # a second each, so that they queue in their order
         meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
@@ -310,7 +310,7 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
     return titles
 
 
-def _surround(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> None:
+def _add_cluster_objects(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> None:
     """Add all new objects except groups and pods."""
     intake = live.ledger.intake
     for node in made.nodes:
@@ -342,7 +342,7 @@ def _planned(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedS
     return [_start_of(live, played, start, titles) for start in now]
 
 
-def _payers(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[str]:
+def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[str]:
     """Name the groups of the victims, with their numbers of pods, and victims without a group."""
     groups = live.ledger.snapshot().groups
     counts = Counter(
@@ -360,7 +360,7 @@ def _start_of(
         after, at = round(instant - future.begun), future.snapshot.timestamp(instant)
         if not after:
             return start
-        method, payers = str(future.method(key)), _payers(live, future.victims.get(key, ()))
+        method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless  # on the way, no change is looked for
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
