@@ -52,15 +52,15 @@ _PATIENCE = 60.0  # seconds for which a future is worked out
 NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is by default."
 
 
-class Played(NamedTuple):
-    """Result of putting the clock forward."""
+class ClockAdvance(NamedTuple):
+    """Result of advancing the clock."""
 
     future: Future
     is_cut: bool  # more would have happened than is looked at
 
     @property
     def timestamp(self) -> str:
-        """Return the time to which the clock was put."""
+        """Return the time to which the clock was advanced."""
         return self.future.snapshot.timestamp(self.future.snapshot.now)
 
 
@@ -91,16 +91,16 @@ class LiveCluster:
 
     # ---- forward in time
 
-    def play(self, wanted: Set[GroupKey]) -> Played:
+    def play(self, wanted: Set[GroupKey]) -> ClockAdvance:
         """Advance the clock until all `wanted` groups have started, or no pending event is left."""
         snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
         future = Future(snapshot, RunTimes(snapshot).after)
         for _ in range(_MOST_CYCLES):
             if wanted <= future.starts.keys() or not future.step():
-                return Played(future, is_cut=False)
+                return ClockAdvance(future, is_cut=False)
             if time.monotonic() > patience:
                 break
-        return Played(future, is_cut=True)
+        return ClockAdvance(future, is_cut=True)
 
     # ---- reading
 

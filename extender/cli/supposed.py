@@ -27,7 +27,7 @@ from extender.apimachinery.kinds import (
 )
 from extender.cli.access import ClusterAccess, Flags, opened
 from extender.cli.kinds import Target
-from extender.cli.live import LiveCluster, Played
+from extender.cli.live import ClockAdvance, LiveCluster
 from extender.cli.output import METHODS, InvalidContent, Json, echo, folded, show_document
 from extender.cli.why.answers import answers
 from extender.cli.why.evidence import Evidence
@@ -352,7 +352,7 @@ def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[
 
 
 def _start_of(
-    live: LiveCluster, played: Played, start: PlannedStart, titles: Mapping[GroupKey, str]
+    live: LiveCluster, played: ClockAdvance, start: PlannedStart, titles: Mapping[GroupKey, str]
 ) -> PlannedStart:
     key = GroupKey(start.group)
     future = played.future

@@ -245,7 +245,7 @@ def _scale_of(obj: Json) -> Json:
 
 
 def _scaling(name: str, change: Patch, strict: bool) -> Patch:
-    """Return the change of an object by a change of its scale."""
+    """Return the patch of an object for a patch of its scale subresource."""
 
     def scaled(before: Json) -> Json:
         wanted = read(SCALE, change(_scale_of(before)), strict)
