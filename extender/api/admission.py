@@ -93,9 +93,6 @@ review_decoder = msgspec.json.Decoder(Review)
 encode = msgspec.json.Encoder().encode
 
 
-# ---- the objects under review
-
-
 class NewPodSpec(PodSpec, frozen=True):
     service_account_name: str = ""
 

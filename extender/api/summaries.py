@@ -82,7 +82,7 @@ class EstimateSummary(Summary, frozen=True):
     unknown_because: str = ""
 
     @classmethod
-    def of(cls, reported: Estimate | None) -> "EstimateSummary | None":
+    def from_estimate(cls, reported: Estimate | None) -> "EstimateSummary | None":
         """Return the estimate; None where none was made."""
         if reported is None:
             return None
@@ -124,7 +124,9 @@ class WaitSummary(Summary, frozen=True):
     estimate: EstimateSummary | None = None
 
     @classmethod
-    def of(cls, reason: str, sentence: str, detail: str, status: WaitingStatus, line: int) -> "WaitSummary":
+    def from_status(
+        cls, reason: str, sentence: str, detail: str, status: WaitingStatus, line: int
+    ) -> "WaitSummary":
         """`status`: as it is written to a PodGroup; `line`: how many wait in its queue."""
         return cls(
             reason,
@@ -139,7 +141,7 @@ class WaitSummary(Summary, frozen=True):
                 for it in status.holders
             ],
             remedy=status.remedy,
-            estimate=EstimateSummary.of(status.estimate),
+            estimate=EstimateSummary.from_estimate(status.estimate),
         )
 
 

@@ -85,8 +85,6 @@ def _capped(value: int) -> int:
     return max(-_LARGEST, min(value, _LARGEST))
 
 
-# ---- durations and moments
-
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _GO_KNOWS = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
 

@@ -142,8 +142,6 @@ def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
     return tuple(name for name, has in named.items() if has)
 
 
-# ---- what clients are told of them
-
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "37"  # of the release whose behaviour is played
 GIT_VERSION = f"v1.{_MINOR}.0+muster-{__version__}"

@@ -12,8 +12,6 @@ from extender.apimachinery.field_schemas import FieldSchema, schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
 from extender.apimachinery.objects import now
 
-# ---- paths
-
 Path = tuple[str, ...]
 Paths = frozenset[Path]
 
@@ -84,8 +82,6 @@ def joined(like: Any, found: dict[str, Any]) -> Any:
     return list(found.values())
 
 
-# ---- what a change touches
-
 NOBODYS = frozenset(
     ("f:metadata", f"f:{name}")
     for name in (
@@ -144,8 +140,6 @@ def _everything(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
     for step, (part, inner) in inside.items():
         yield from _everything(part, inner, (*at, step))
 
-
-# ---- managers
 
 APPLY, UPDATE = "Apply", "Update"
 
@@ -211,14 +205,16 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
     change = difference(before, after, schema)
     if not change.set and not change.gone:
         return after
-    retained = without(entries, change, manager)
+    retained = without_changed(entries, change, manager)
     if change.set:
         own = retained[manager].paths if manager in retained else frozenset()
         retained[manager] = Entry(manager, now(), own | change.set)
     return with_entries(after, retained.values())
 
 
-def without(entries: dict[Manager, Entry], change: Difference, writer: Manager) -> dict[Manager, Entry]:
+def without_changed(
+    entries: dict[Manager, Entry], change: Difference, writer: Manager
+) -> dict[Manager, Entry]:
     """Return the entries after a change: removed fields have no owner, set ones only the writer."""
 
     def gone(path: Path) -> bool:

@@ -62,9 +62,6 @@ ObjectLoader.yaml_implicit_resolvers = {
 }
 
 
-# ---- whether a write means this object
-
-
 def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
     """Keep in `after` the fields that only the server writes.
 

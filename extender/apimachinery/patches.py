@@ -166,7 +166,7 @@ def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, forc
     change = fields.difference(live, merged, schema)
     if not force:
         _refuse_conflicts(entries, change.set, manager)
-    entries = fields.without(entries, change, manager)
+    entries = fields.without_changed(entries, change, manager)
     claims = fields.claimed(wanted, schema)
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)

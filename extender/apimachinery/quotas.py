@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.api.keys import ENDED_PHASES
 from extender.api.objects.pods import Container, Pod, PodSpec, ResourceRequirements
 from extender.api.units import Quantity, at_least, at_most
-from extender.api.workloads.shape import at
+from extender.api.workloads.shape import value_at
 from extender.apimachinery.errors import StatusError, forbidden
 from extender.apimachinery.kinds import PODS, RESOURCE_QUOTAS, Json
 from extender.apimachinery.objects import typed
@@ -31,9 +31,6 @@ class BeyondQuota(StatusError):
     def __init__(self, pod: str, why: str) -> None:
         refused = forbidden(PODS, pod, why)
         super().__init__(refused.code, refused.reason, refused.message, refused.details)
-
-
-# ---- what a pod counts for
 
 
 def is_counted(name: str) -> bool:
@@ -96,12 +93,9 @@ def _written(milli: int, binary: bool) -> str:
     return f"{amount}{scale}"
 
 
-# ---- which pods a quota takes
-
-
 def _applies(quota: Json, pod: Pod) -> bool:
     scopes = [{"scopeName": each, "operator": "Exists"} for each in quota["spec"].get("scopes") or ()]
-    scopes += at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
+    scopes += value_at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
     return all(_matches(scope, pod) for scope in scopes)
 
 
@@ -153,9 +147,6 @@ def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
             yield f"{name} for: {','.join(sorted(lacking))}"
 
 
-# ---- what is used of a quota
-
-
 def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
     """Return the quota with so many more of a pod in its usage."""
     if not _applies(quota, pod):
@@ -173,7 +164,7 @@ def counted(quota: Json, pods: Iterable[Pod]) -> Json:
     """Return the limits of a quota, and their usage by these pods."""
     hard = {
         name: _written(at_most(amount, _MILLI), str(amount).endswith("i"))
-        for name, amount in (at(quota, ("spec", "hard")) or {}).items()
+        for name, amount in (value_at(quota, ("spec", "hard")) or {}).items()
     }
     status = {"hard": hard, "used": {name: "0" for name in hard if is_counted(name)}}
     quota = {**quota, "metadata": {**quota["metadata"]}, "status": status}

@@ -238,9 +238,6 @@ class Service:
             self.create(EVENTS, namespace, event)
 
 
-# ---- what the verbs make of objects
-
-
 def _merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
     """Status is written through its subresource and nowhere else, where a kind has one."""
     if subresource == "status":

@@ -96,8 +96,6 @@ class Store:
             del self._log[: _LONGEST_LOG // 2]
         self._changed.notify_all()
 
-    # ---- following
-
     def wait(self, version: int, seconds: float) -> list[Change]:
         """Return the changes after `version`, and wait for one if there is none.
 

@@ -92,7 +92,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
         Groups of plain pods that begin to wait are due after a short delay.
         """
-        changed = self._changed_groups.of(decisions)
+        changed = self._changed_groups.since_last_call(decisions)
         for key in changed if self._plain_pods is PlainPods.WAITING else ():
             waits = self._plain_pods.need_one(decisions.groups.get(key))
             if waits and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):

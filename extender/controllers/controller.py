@@ -99,18 +99,18 @@ class Controller(Generic[K]):
     def _work(self, least_urgent: int | None = None) -> None:
         """Reconcile the keys that are due; those that become due meanwhile wait for the next look."""
         for _ in range(len(self._queue)):
-            key = self._queue.take(least_urgent)
+            key = self._queue.get(least_urgent)
             if key is None:
                 return
-            self._attend(key)
+            self._reconcile(key)
 
-    def _attend(self, key: K) -> None:
+    def _reconcile(self, key: K) -> None:
         """Bring the object of a key in line. An idle key leaves no trace: its object may be gone."""
         self._submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)
         elif not self._submitted and key not in self._queue:
-            self._queue.settle(key)
+            self._queue.reset_backoff(key)
 
     def write(
         self,
@@ -145,7 +145,7 @@ class Controller(Generic[K]):
         def ended(fault: ApiError | None) -> None:
             if fault is None:
                 self._guard.forget((key, "write"))
-                return self._queue.settle(key)
+                return self._queue.reset_backoff(key)
             undone()
             if isinstance(fault, Fenced):
                 return self._queue.add(key)
@@ -189,9 +189,9 @@ class PacedController(Controller[K]):
         self._parked[key] = course
         self._queue.move(key, after, lane)
 
-    def _attend(self, key: K) -> None:
+    def _reconcile(self, key: K) -> None:
         self._parked.pop(key, None)
-        super()._attend(key)
+        super()._reconcile(key)
 
     def _work(self, least_urgent: int | None = None) -> None:
         super()._work(0)
@@ -203,9 +203,9 @@ class PacedController(Controller[K]):
 
     def _work_on_numbers(self) -> None:
         for _ in range(AT_ONCE):
-            if not self._may_begin_numbers() or (key := self._queue.take()) is None:
+            if not self._may_begin_numbers() or (key := self._queue.get()) is None:
                 return
-            self._attend(key)
+            self._reconcile(key)
 
     def _take_turn(self) -> bool:
         """Return whether mere numbers may be written now.
@@ -216,4 +216,4 @@ class PacedController(Controller[K]):
         return (self._is_turn or not self._parked) and self._budget.take(self._clock())
 
     def _may_begin_numbers(self) -> bool:
-        return self._writers.depth < _BUSY and self._budget.left(self._clock()) >= 1
+        return self._writers.depth < _BUSY and self._budget.available(self._clock()) >= 1

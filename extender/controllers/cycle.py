@@ -72,7 +72,7 @@ class ChangedGroups:
     def __init__(self) -> None:
         self._seen = Decisions()
 
-    def of(self, decisions: Decisions) -> Sequence[GroupKey]:
+    def since_last_call(self, decisions: Decisions) -> Sequence[GroupKey]:
         """Return the groups of which anything changed since the last call."""
         before, self._seen = self._seen, decisions
         return decisions.changed_since(before)
@@ -80,7 +80,7 @@ class ChangedGroups:
     def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
         """Yield the groups whose decision changed since the last call."""
         before = self._seen.groups
-        for key in self.of(decisions):
+        for key in self.since_last_call(decisions):
             was, now = before.get(key), decisions.groups.get(key)
             if was is not now:
                 yield key, was, now
@@ -108,7 +108,7 @@ class DecisionLoop:
         self._seen = -1
         self.last_run = clock()
 
-    def poke(self) -> None:
+    def wake_up(self) -> None:
         if not self._changed.is_set():  # which takes no lock
             self._changed.set()
 
@@ -122,14 +122,14 @@ class DecisionLoop:
     def _run(self) -> None:
         while not self._stopping.is_set():
             started = self._clock()
-            self.once()
+            self.run_once()
             took = self._clock() - started
             self._stopping.wait(max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST)))
             requeue_at = self._ledger.decisions.requeue_at
             due = _HEARTBEAT if requeue_at is None else requeue_at - self._clock()
             self._changed.wait(min(max(due, 0.0), _HEARTBEAT))
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """Decide if anything changed or is due, and call all listeners, even if one raises.
 
         A restart would meet the same object again. The cycle counts as alive as long as decisions
@@ -254,7 +254,7 @@ class QueueWaits:
         self._since: dict[GroupKey, float] = {}
 
     def look(self, decisions: Decisions) -> None:
-        for key in self._changed_groups.of(decisions):
+        for key in self._changed_groups.since_last_call(decisions):
             self._guard.run(key, partial(self._record, key, decisions.groups.get(key)))
 
     def _record(self, key: GroupKey, decision: GroupDecision | None) -> None:

@@ -92,16 +92,14 @@ class Estimates(Poller):
     def listen(self, listener: Callable[[GroupKey], None]) -> None:
         self._listeners.append(listener)
 
-    def of(self, key: GroupKey) -> Estimate | None:
+    def get(self, key: GroupKey) -> Estimate | None:
         """Return the published estimate; None: the group does not wait, or there is none yet."""
         reported = self._reported.get(key)
         return None if reported is None else reported.text
 
-    # ---- in the thread of decisions
-
     def look(self, decisions: Decisions) -> None:
         """Forget groups that wait no longer, and compare those that start with their estimates."""
-        for key in self._changed_groups.of(decisions):
+        for key in self._changed_groups.since_last_call(decisions):
             made = decisions.groups.get(key)
             if made is None or made.verdict is not Verdict.WAITING:
                 self._guard.run(key, partial(self._forget, key, made))
@@ -128,8 +126,6 @@ class Estimates(Poller):
             metrics.estimate_error.labels(interval_of(reported, now)).observe(waited / expected)
             self._calibration = self._calibration.after(key, reported, now)
 
-    # ---- in a thread of its own
-
     def work(self) -> float:
         """Compute a slice; return the seconds of rest after it."""
         if not self._leads():
@@ -147,7 +143,7 @@ class Estimates(Poller):
                 cycles += 1
             except StopIteration as end:
                 work = None
-                self._tell(end.value)
+                self._publish(end.value)
         self._work, worked = work, self._cpu() - started
         self._costs += (worked / max(cycles, 1) - self._costs) / 10.0
         return self._rest_after(worked)
@@ -170,7 +166,7 @@ class Estimates(Poller):
         self._work = forecasts(decisions, max(1, min(cycles, MOST_CYCLES)))
         return True
 
-    def _tell(self, found: ExpectedStarts) -> None:
+    def _publish(self, found: ExpectedStarts) -> None:
         notes = carried_of(self._made) if self._made is not None else None
         if notes is None:
             return

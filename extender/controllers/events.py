@@ -93,7 +93,7 @@ class EventRecorder:
         Callers that can wait ask first, and record later.
         """
         with self._lock:
-            return self._all.left(self._clock()) >= events
+            return self._all.available(self._clock()) >= events
 
     def record(self, about: Reference, type_: str, reason: str, message: str) -> None:
         """Have an Event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
@@ -103,7 +103,7 @@ class EventRecorder:
             now = self._clock()
             fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
             of_object = self._objects.setdefault(_identity(about), fresh)
-            if not (self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)):
+            if not (self._all.available(now) >= 1 and of_object.take(now) and self._all.take(now)):
                 metrics.events.labels("dropped").inc()
                 return
             key, at = (_identity(about), type_, reason), timestamp(datetime.now(UTC))
@@ -219,7 +219,7 @@ class GroupEvents:
                     self._lacking.add(group)
         self._led = leads
         if leads:
-            while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
+            while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.get()) is not None:
                 self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
     def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:

@@ -62,7 +62,7 @@ class EvictionsController(RecordingController[Uid]):
     def due(self, decisions: Decisions) -> Iterable[Uid]:
         self._of_jobs = {uid: since for uid, since in self._of_jobs.items() if uid in decisions.evictions}
         yield from filter(self._is_new, decisions.evictions)
-        for key in self._changed_groups.of(decisions):
+        for key in self._changed_groups.since_last_call(decisions):
             if (decision := decisions.groups.get(key)) is not None:
                 yield from filter(self._is_new, decision.undo)
 
@@ -135,9 +135,9 @@ class EvictionsController(RecordingController[Uid]):
         if (decision := self._decisions.groups.get(pod.group)) is not None:
             metrics.of_queue(metrics.queue_evictions, decision.queue, cause).inc()
         if cause in _REASONS:
-            self._tell(pod, cause, why)
+            self._record_event(pod, cause, why)
 
-    def _tell(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
+    def _record_event(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         for about in self._concerned(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
         # The API server has written a condition of its own, which says less.

@@ -61,7 +61,7 @@ class History:
         self._hours, self._sampled = QueueHours(), 0.0
         self._first, self._seen = 0.0, 0.0  # when it began to record, and when it did last
         self._file = None if path is None else _File(path, retention, self._restart)
-        self._poller = Poller("history", _PACE, self._turn)
+        self._poller = Poller("history", _PACE, self._write_if_due)
 
     def start(self) -> None:
         self._poller.start()
@@ -83,8 +83,6 @@ class History:
         if self._file is None:
             return "kept in memory: --history is not set"
         return self._file.fault or f"written to {self._file.path}"
-
-    # ---- recording
 
     def look(self, decisions: Decisions) -> None:
         with self._lock:
@@ -121,7 +119,7 @@ class History:
             elif self._recorder is None and self._next is None:
                 self._next = [], 0.0
 
-    def _turn(self) -> None:
+    def _write_if_due(self) -> None:
         now = self._clock()
         if self._recorder is not None and _is_over(_SAMPLES, self._sampled, now):
             self._sampled = now
@@ -140,8 +138,6 @@ class History:
         with self._lock:
             begun = self._recorder.open if self._recorder is not None else (self._next or ([], 0.0))[0]
             return [*begun, *self._hours.open]
-
-    # ---- what came of it
 
     def report(self, period: Period) -> Report:
         """From the file, as of now, or from memory where that cannot be read."""

@@ -20,7 +20,7 @@ from extender.api.objects.queues import ABORT, new_command
 from extender.api.units import as_duration
 from extender.api.workloads.children import MALFORMED, controllers
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
-from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_suspended, with_runtime
+from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, is_suspended, value_at, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
 from extender.controllers.objects import of_group, of_job, timestamp
@@ -99,7 +99,7 @@ def may_change_templates(obj: Json) -> bool:
     changed any more. Its pods have the group of their controller without that.
     """
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
-    return not (is_job and at(obj, ("status", "startTime")))
+    return not (is_job and value_at(obj, ("status", "startTime")))
 
 
 def _known_name(metadata: Json) -> str:
@@ -153,7 +153,9 @@ class JobsController(RecordingController[GroupKey]):
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         victims = {eviction.victim.group for eviction in decisions.evictions.values()}
-        return filter(self._ledger.registry.has_job, {*self._changed_groups.of(decisions), *victims})
+        return filter(
+            self._ledger.registry.has_job, {*self._changed_groups.since_last_call(decisions), *victims}
+        )
 
     def reconcile(self, key: GroupKey) -> None:
         managed = self._ledger.managed_job(key)
@@ -178,9 +180,9 @@ class JobsController(RecordingController[GroupKey]):
         log.info("changing a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
         undone, is_first = partial(self._asked.pop, key, None), step not in _NOT_URGENT
-        self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)
+        self.write(key, partial(self._take_step, step, managed), undone=undone, first=is_first)
 
-    def _take(self, step: JobStep, managed: ManagedJob) -> None:
+    def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
         """Take a step of a job.
 
         Where it cannot be admitted, perhaps as its annotations are full, others get the capacity
@@ -193,7 +195,7 @@ class JobsController(RecordingController[GroupKey]):
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
                 text = f"{managed.job.spoken_name} goes back to queue {managed.queue}: {why}"
-                self._tell(managed, EventReason.START_GIVEN_UP, text)
+                self._record_event(managed, EventReason.START_GIVEN_UP, text)
             raise
 
     def _carry_out(self, step: JobStep, managed: ManagedJob) -> None:
@@ -335,10 +337,10 @@ class JobsController(RecordingController[GroupKey]):
                 )
         else:
             self._change(job, job_suspension.suspend(obj, row, job.started_at if for_good else ""))
-        self._tell(managed, reason, f"{job.spoken_name} was suspended: {why}")
+        self._record_event(managed, reason, f"{job.spoken_name} was suspended: {why}")
         return True
 
-    def _tell(self, managed: ManagedJob, reason: EventReason, text: str) -> None:
+    def _record_event(self, managed: ManagedJob, reason: EventReason, text: str) -> None:
         for about in (of_job(managed.job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, text)
 

@@ -79,7 +79,7 @@ class LeaderElection(Poller):
         self._fault = ""
         self._until = clock()
         self._led = False
-        super().__init__("leader-election", _PERIOD, self.look)
+        super().__init__("leader-election", _PERIOD, self.read_lease)
 
     def leads(self) -> bool:
         return self._clock() < self._until and not self.stopping
@@ -93,7 +93,7 @@ class LeaderElection(Poller):
             fault=self._fault,
         )
 
-    def look(self) -> None:
+    def read_lease(self) -> None:
         """Read the Lease once, and log it if the leadership changed."""
         asked, self._fault = self._clock(), ""
         try:

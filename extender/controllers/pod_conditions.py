@@ -61,7 +61,7 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Nothing at once: a new reason has to last first. What is about to be written keeps its place."""
-        for key in (*self._changed_groups.of(decisions), *self._queue_turns.groups(decisions)):
+        for key in (*self._changed_groups.since_last_call(decisions), *self._queue_turns.groups(decisions)):
             decision = decisions.groups.get(key)
             if decision is None or (reason := spoken_reason(decision)) is None:
                 self._queue.forget(key)
@@ -81,7 +81,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return ()
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
-        return self._asking.of(decision.queue) is not None
+        return self._asking.get(decision.queue) is not None
 
     def reconcile(self, key: GroupKey) -> None:
         """Write the conditions of a group. A partly written group stays ahead of groups of the same time."""
@@ -96,7 +96,7 @@ class PodConditionsController(PacedController[GroupKey]):
             self._park(key, course, left - _AHEAD)
 
     def _may_begin_numbers(self) -> bool:
-        return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
+        return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _BATCH
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
         """Write as many conditions as the budget allows, by any author; return whether that was all."""

@@ -330,7 +330,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._backoff = WriteBackoff(self._clock)
 
     def due(self, decisions: Decisions) -> Iterator[GroupKey]:
-        for key in self._changed_groups.of(decisions):
+        for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._course(key, decision)):
                 yield key
@@ -453,7 +453,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
         why, history = self._changes.known(decision), self._ledger.groups.history(key)
-        report = report_of(decision, why, *history, written, self._estimates.of(key))
+        report = report_of(decision, why, *history, written, self._estimates.get(key))
         if self._drops_waiting:
             report = replace(report, waiting=None)
         failure = self._provisioning.failure(key)

@@ -68,13 +68,13 @@ class ProvisioningRequests:
         """Register a listener for the group of each request that is new, has changed or (True) is gone."""
         self._listeners.append(listener)
 
-    def of(self, key: GroupKey) -> list[ProvisioningRequest]:
+    def of_group(self, key: GroupKey) -> list[ProvisioningRequest]:
         with self._lock:
             return list(self._of.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
         """Why the autoscaler brings no nodes for a group, for people; of one request: many may fail."""
-        failures = ((found.metadata.name, failure(found.status.conditions)) for found in self.of(key))
+        failures = ((found.metadata.name, failure(found.status.conditions)) for found in self.of_group(key))
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
@@ -116,7 +116,7 @@ class ProvisioningQueues:
         self.queues = queues
         self.served = served
 
-    def of(self, queue: str) -> Provisioning | None:
+    def get(self, queue: str) -> Provisioning | None:
         return self.written(queue) if self.served() else None
 
     def written(self, queue: str) -> Provisioning | None:
@@ -189,9 +189,13 @@ class ProvisioningController(PacedController[GroupKey]):
         self._queue.add(key)
 
     def due(self, decisions: Decisions) -> Iterator[GroupKey]:
-        for key in self._changed_groups.of(decisions):
+        for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
-            if key in self._turns or self._requests.of(key) or (decision and self._asking.of(decision.queue)):
+            if (
+                key in self._turns
+                or self._requests.of_group(key)
+                or (decision and self._asking.get(decision.queue))
+            ):
                 yield key
         yield from self._queue_turns.groups(decisions)
 
@@ -205,7 +209,7 @@ class ProvisioningController(PacedController[GroupKey]):
         name = wanted and wanted.name
         others = [
             request.metadata
-            for request in self._requests.of(key)
+            for request in self._requests.of_group(key)
             if not request.metadata.deletion_timestamp
             and (request.metadata.name != name or is_spent(request.status.conditions))
         ]
@@ -227,8 +231,8 @@ class ProvisioningController(PacedController[GroupKey]):
         decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None
-        provisioning = self._asking.of(decision.queue)
-        members = (pod for pod in self._ledger.groups.members(key) if self._policy.asks(decision, pod))
+        provisioning = self._asking.get(decision.queue)
+        members = (pod for pod in self._ledger.groups.members(key) if self._policy.wants_nodes(decision, pod))
         return wanted_request(group, provisioning, members) if provisioning else None
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
@@ -284,9 +288,6 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
     meta = {"name": f"{wanted.name}-{number}", "labels": _LABELS, "ownerReferences": [owner]}
     template = {"metadata": described, "spec": spec}
     return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template}
-
-
-# ---- what a request is, and how it goes
 
 
 def wanted_request(

@@ -283,8 +283,6 @@ def _state(decision: QueueDecision) -> tuple[object, ...]:
     return (*about, *decision.unmet, *decision.missing_flavors, decision.above_nodes)
 
 
-# ---- LocalQueues
-
 ACTIVE = "Active"  # the condition that says whether it leads to a queue
 
 

@@ -27,7 +27,7 @@ class SchedulingGatesController(Controller[GroupKey]):
         self._done: dict[GroupKey, dict[Uid, _Act]] = {}
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        return self._changed_groups.of(decisions)
+        return self._changed_groups.since_last_call(decisions)
 
     def rest(self) -> None:
         with self._lock:
@@ -50,7 +50,7 @@ class SchedulingGatesController(Controller[GroupKey]):
                 self._once(pod, ("nominate", node), nominate)
             elif pod.unschedulable and not is_shown:
                 token = f"{node}-{claim.since:.3f}"
-                nudge = partial(self._cluster.nudge, pod.namespace, pod.name, pod.uid, token)
+                nudge = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
                 self._once(pod, ("nudge", node), nudge)
 
     def _once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:

@@ -75,8 +75,6 @@ class VolcanoCopies:
         self.obeyed: dict[Uid, str] = {}  # by job, the UID of the last Command that it has obeyed
         self._owners: dict[str, Uid] = {}  # of the pods that are shown
 
-    # ---- jobs
-
     def put(self, job: VolcanoJob) -> None:
         with self._lock:
             self._jobs[Uid(job.metadata.uid)] = job
@@ -105,8 +103,6 @@ class VolcanoCopies:
     def uids(self) -> list[Uid]:
         with self._lock:
             return list(self._jobs)
-
-    # ---- pods, as they are shown
 
     def upsert(self, pod: AnyJob) -> None:
         owner = controller_of(pod.metadata.owner_references)
@@ -156,8 +152,6 @@ class VolcanoCopies:
             for pod in pods
             if self._is_of(uid, pod)
         ]
-
-    # ---- pods, as they are written
 
     def begin(self, uid: Uid, name: str) -> bool:
         """Record that a pod of this name is about to be created; return False if it is already."""

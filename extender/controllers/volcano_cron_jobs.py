@@ -109,7 +109,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         jobs = [job for job in known if job.metadata.namespace == cron.metadata.namespace]
         now = self._wall_clock()
         plan = cron_plan(cron, jobs, now)
-        self._say(cron, plan)
+        self._report(cron, plan)
         if plan.due_at is not None:
             self._queue.add(uid, plan.due_at - now)
         changes = difference(msgspec.to_builtins(cron.status), msgspec.to_builtins(plan.status))
@@ -117,7 +117,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             self._writing.add(uid)
             self.write(uid, partial(self._carry_out, cron, plan, changes), undone=partial(self._end, uid))
 
-    def _say(self, cron: CronJob, plan: CronPlan) -> None:
+    def _report(self, cron: CronJob, plan: CronPlan) -> None:
         text = "; ".join(remark.message for remark in plan.remarks)
         if text and text != self._said.get(Uid(cron.metadata.uid)):
             for remark in plan.remarks:
@@ -150,12 +150,12 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         try:
             self._cluster.create_owned(VOLCANO_JOBS, meta.namespace, job, meta.uid)
         except Conflict:
-            self._tell(cron, f"Job {job['metadata']['name']} is not its own: this time is left out")
+            self._record_event(cron, f"Job {job['metadata']['name']} is not its own: this time is left out")
         except (Forbidden, Invalid) as fault:
-            self._tell(cron, f"Error creating: {fault.message}")
+            self._record_event(cron, f"Error creating: {fault.message}")
             raise
 
-    def _tell(self, cron: CronJob, message: str) -> None:
+    def _record_event(self, cron: CronJob, message: str) -> None:
         self._recorder.record(_of_cron_job(cron), WARNING, EventReason.FAILED_CREATE, message)
 
 

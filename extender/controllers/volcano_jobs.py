@@ -151,8 +151,6 @@ class VolcanoJobsController(RecordingController[Uid]):
         if found.due_at is not None:
             self._queue.add(uid, max(found.due_at - now, 0.0))
 
-    # ---- what is known
-
     def _is_queued(self, job: VolcanoJob) -> bool:
         """Return whether its queue admits it, not the job itself."""
         return self._ledger.manages(_group_key(job))
@@ -223,8 +221,6 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._write_first(uid, memory, look_up)
         return True
 
-    # ---- what is done
-
     def _carry_out(
         self, uid: Uid, job: VolcanoJob, memory: _JobMemory, found: Plan, request: JobRequest | None
     ) -> None:
@@ -232,7 +228,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         if changes.keys() & _OF_TURN:
             return self._write_status(uid, job, memory, changes, found.remarks, request)
         self._has_obeyed(job, memory, request)
-        self._say(job, memory, found.remarks)
+        self._report(job, memory, found.remarks)
         for remark in found.remarks:
             if remark.reason in _LACKS_PODS:  # others may have its room meanwhile
                 self._ledger.record_refusal(_group_key(job), remark.message)
@@ -251,7 +247,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             return self._write_first(uid, memory, partial(self._make_claims, job, memory, found.claims))
         needs_objects = job.spec.plugins and (found.creates or found.deletes)
         if needs_objects and (job.spec != memory.retained or memory.secret not in ("", secret_name(job))):
-            return self._write_first(uid, memory, partial(self._keep, job, memory))
+            return self._write_first(uid, memory, partial(self._apply_objects, job, memory))
         if found.creates:
             self._create_all(uid, job, memory, found.creates)
 
@@ -281,7 +277,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         def put() -> None:
             state = self._put_status(job, changes).status.state
             self._has_obeyed(job, memory, request)
-            self._say(job, memory, remarks)
+            self._report(job, memory, remarks)
             memory.counts_at = None
             memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _LONGEST_PACE)
             if "state" in changes:
@@ -303,7 +299,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         self.copies.follow(job, answer)
         return answer
 
-    def _say(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
+    def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
             if remark not in memory.said:
                 self._recorder.record(of_volcano_job(job), *remark)
@@ -318,7 +314,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         for claim in claims:
             memory.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
-    def _keep(self, job: VolcanoJob, memory: _JobMemory) -> None:
+    def _apply_objects(self, job: VolcanoJob, memory: _JobMemory) -> None:
         """Make the objects of its plugins.
 
         Without them it has no pods, so that others may have its capacity.
@@ -327,7 +323,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         """
         whole = with_defaults(job)
         try:
-            self._objects.keep(whole)
+            self._objects.apply(whole)
             memory.secret = memory.secret or self._objects.make_secret(whole)
         except Refused as fault:
             if not fault.transient:

@@ -50,7 +50,7 @@ class JobObjects:
             with suppress(Conflict):  # it is there, and will be shown
                 self._cluster.create_group(job.metadata.namespace, group)
 
-    def keep(self, job: VolcanoJob) -> None:
+    def apply(self, job: VolcanoJob) -> None:
         """Make the objects of its plugins. Lists of hosts follow the job as it grows."""
         meta = job.metadata
         with self._refusals_reported(job, "plugins"):

@@ -63,12 +63,12 @@ class WorkQueue(Generic[K]):
             self._failures[key] = failures + 1
         self.add(key, min(longest, self._first * 2.0 ** min(failures, 30)))
 
-    def settle(self, key: K) -> None:
+    def reset_backoff(self, key: K) -> None:
         """`key` succeeded: its next failure counts as the first."""
         with self._lock:
             self._failures.pop(key, None)
 
-    def take(self, least_urgent: int | None = None) -> K | None:
+    def get(self, least_urgent: int | None = None) -> K | None:
         """Return the key that is due for longest in the most urgent lane, `least_urgent` at most.
 
         None: no key.

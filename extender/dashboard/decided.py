@@ -316,7 +316,7 @@ def _group_summary(
     if (reason := made.reason) is not None:
         status = waiting_of(made, why, why.outlook if why else "", estimate)
         detail = message_of(replace(made, position=0))
-        wait = WaitSummary.of(reason, sentence(reason), detail, status, line)
+        wait = WaitSummary.from_status(reason, sentence(reason), detail, status, line)
         more = len(why.holders) + why.more_holders - len(wait.holders) if why else 0
         wait = replace(wait, since=ready_since(info), more_holders=more)
     return GroupSummary(
@@ -471,7 +471,7 @@ class _Nodes:
             in_units(claimed),
             self._reserved.get(node.name, ""),
             sorted(there)[:_MOST_GROUPS],
-            [pool.name for pool in snapshot.pools.on(node.labels)],
+            [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
             taken=UNSCHEDULABLE not in node.taints,
         )
 

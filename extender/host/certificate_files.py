@@ -34,9 +34,9 @@ class CertificateFiles(Poller):
         self._whose = whose
         self._seen: list[bytes] | None = None
         self._logged = ""  # the fault that was logged last
-        super().__init__("certificate", _PERIOD, self.look)
+        super().__init__("certificate", _PERIOD, self.reload)
 
-    def look(self) -> None:
+    def reload(self) -> None:
         try:
             found = [(self._folder / name).read_bytes() for name in self._names]
             if found != self._seen:

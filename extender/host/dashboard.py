@@ -46,7 +46,7 @@ def what_is_decided(
     return DecidedSource(
         lambda: ledger.decisions,
         lambda: [*map(_summary, log(_SHOWN))],
-        estimate_of=estimates.of,
+        estimate_of=estimates.get,
         why_of=changes.known,
         news=lambda: estimates.reported,
         leads=leads,

@@ -97,7 +97,7 @@ class Views(NamedTuple):
                 "minMember": info.min_member,
                 "placed": len(info.placed),
                 **_decided(decisions, key),
-                "estimate": self.estimates.of(key),
+                "estimate": self.estimates.get(key),
                 "flips": self.decision_log.flips(key),
             }
             for key, info in sorted(self.ledger.snapshot().groups.items())
@@ -129,7 +129,7 @@ class Views(NamedTuple):
             "allocated": dict(info.allocated),
             "pending": dict(info.pending),
             **_decided(self.ledger.decisions.groups, key),
-            "estimate": self.estimates.of(key),
+            "estimate": self.estimates.get(key),
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
         }
 
@@ -153,7 +153,7 @@ class Views(NamedTuple):
             return supposed and supposed.found
         key = GroupKey(f"{namespace}/{name}")
         why = explain_group(self.ledger.decisions, key)
-        return why and replace(why, estimate=self.estimates.of(key))
+        return why and replace(why, estimate=self.estimates.get(key))
 
     def dump(self) -> bytes:
         """Return a dump.
@@ -237,7 +237,7 @@ class Views(NamedTuple):
             ServiceUnavailable: Another one is made.
         """
         try:
-            period = Period.of(by, since, until, time.time())
+            period = Period.parse(by, since, until, time.time())
         except InvalidPeriod as fault:
             raise BadRequest(str(fault)) from fault
         if not _ONE_REPORT.acquire(blocking=False):

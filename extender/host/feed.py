@@ -93,12 +93,12 @@ class OptionalWatches:
         self._poller.stop()
 
     @property
-    def settled(self) -> bool:
+    def has_settled(self) -> bool:
         """Return whether all served kinds have been read, or the wait for them is over."""
         read = self._looked and all(reflector.synced for reflector in self.started)
         return read or self._clock() >= self._patience
 
-    def look(self) -> None:
+    def start_served(self) -> None:
         """Start the watches of kinds that are served now."""
         for reflector in list(self.missing):
             resource, verb = reflector.resource, self._verbs[reflector]
@@ -107,7 +107,9 @@ class OptionalWatches:
                 self.missing.remove(reflector)
                 continue
             try:
-                is_served = self._cluster.serves(resource) and (not verb or self._cluster.may(verb, resource))
+                is_served = self._cluster.serves(resource) and (
+                    not verb or self._cluster.has_right(verb, resource)
+                )
             except ApiError as fault:
                 log.warning("cannot check whether a kind exists", kind=resource.path(), error=str(fault))
                 continue
@@ -119,7 +121,7 @@ class OptionalWatches:
 
     def _poll(self) -> None:
         first = not self._looked
-        self.look()
+        self.start_served()
         if not self.missing:
             self._poller.stop()
         elif first:
@@ -270,7 +272,7 @@ class Feed:
         if not self._has_come(lambda: queues.synced):
             return
         groups.start()
-        if self._has_come(lambda: all(it.synced for it in (*first, groups)) and self.optional.settled):
+        if self._has_come(lambda: all(it.synced for it in (*first, groups)) and self.optional.has_settled):
             self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
             pods.start()
 

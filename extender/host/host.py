@@ -111,7 +111,7 @@ class Host:
             Path(configuration.history) if configuration.history else None,
             configuration.history_retention,
         )
-        followers = (self._barrier.follow, self._unconfirmed.look)
+        followers = (self._barrier.follow, self._unconfirmed.read_due)
         last = (self._gauges.look, self._history.look)
         listeners = (*followers, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)
@@ -160,7 +160,7 @@ class Host:
             ),
             clock=time.monotonic,
             lock=RLock(),
-            on_change=lambda: self._cycle.poke(),
+            on_change=lambda: self._cycle.wake_up(),
             on_shown=self._view.pass_changes_on if self._view else None,
             wall_clock=time.time,
             jobs=JobRules(

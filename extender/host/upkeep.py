@@ -65,9 +65,9 @@ class Gauges:
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
         copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # since they go on counting
         for outcome, count in sum(copies, Counter()).items():
-            metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
+            metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
-        metrics.view_bypasses.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
+        metrics.view_bypasses.inc(self._increase("detours", "", self._ledger.shown.bypasses().calls))
         self._count(decisions.groups)
         metrics.show_groups(+self._verdicts)
         metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)
@@ -85,8 +85,8 @@ class Gauges:
             metrics.cache_synced.labels(name).set(all(each.synced for each in watches))
             relists = sum(each.relists for each in watches)
             bad = sum(each.inventory.bad_objects for each in watches)
-            metrics.relists.labels(name).inc(self._more("relists", name, relists))
-            metrics.bad_objects.labels(name).inc(self._more("bad", name, bad))
+            metrics.relists.labels(name).inc(self._increase("relists", name, relists))
+            metrics.bad_objects.labels(name).inc(self._increase("bad", name, bad))
             contacts = [each.last_contact for each in watches if each.last_contact is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
@@ -99,7 +99,7 @@ class Gauges:
                     self._verdicts[decision.verdict, decision.reason or ""] += times
         self._groups = groups
 
-    def _more(self, kind: str, name: str, count: int) -> int:
+    def _increase(self, kind: str, name: str, count: int) -> int:
         """Return by how much a count has grown since the last call."""
         more = count - self._counted[kind, name]
         self._counted[kind, name] = count
@@ -118,8 +118,6 @@ class Gauges:
                 " that their urlPrefix is the address of --listen"
             )
 
-
-# ---- memory
 
 _THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
@@ -158,10 +156,10 @@ class _Heaps(ctypes.Structure):
 
 class FreedMemory(Poller):
     def __init__(self) -> None:
-        super().__init__("memory", _EVERY, self.look)
+        super().__init__("memory", _EVERY, self.trim_heap)
         self._most = 0  # bytes in use since something was last given back
 
-    def look(self) -> None:
+    def trim_heap(self) -> None:
         with suppress(OSError, AttributeError):  # another C library, or an old one
             library = ctypes.CDLL(None)
             library.mallinfo2.restype = _Heaps

@@ -57,13 +57,13 @@ class HttpWire:
         self._sock.settimeout(timeout)
         self._sock.sendall(request)
 
-    def quiet(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no byte can be read, which between requests means that the connection is alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return self._at == len(self._come) and not poll.poll(0)
 
-    def until(self, end: bytes) -> bytes:
+    def read_until(self, end: bytes) -> bytes:
         """Return the bytes before `end`, and read `end`, too."""
         while (found := self._come.find(end, self._at)) < 0:
             if len(self._come) - self._at > _LONGEST_HEAD:
@@ -72,7 +72,7 @@ class HttpWire:
         begun, self._at = self._at, found + len(end)
         return self._come[begun:found]
 
-    def exactly(self, length: int) -> bytes:
+    def read_exactly(self, length: int) -> bytes:
         begun, self._at = self._at, min(self._at + length, len(self._come))
         pieces = [self._come[begun : self._at]]
         missing = length - len(pieces[0])
@@ -83,7 +83,7 @@ class HttpWire:
             missing -= self._at
         return b"".join(pieces)
 
-    def rest(self) -> bytes:
+    def read_rest(self) -> bytes:
         pieces = [self._come[self._at :]]
         while piece := self._sock.recv(_AT_ONCE):
             pieces.append(piece)
@@ -94,7 +94,7 @@ class HttpWire:
             return piece
         raise NotHttp("the connection was cut")
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the connection while another thread reads, which still closes it: its read returns at once."""
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
@@ -191,7 +191,7 @@ class Connection:
         self._closed = True
         self._drop_idle()
 
-    def keep(self, wire: HttpWire) -> None:
+    def return_wire(self, wire: HttpWire) -> None:
         """Take back a connection that is ready for another request."""
         wire.idle_since = self._clock()
         with self._lock:
@@ -263,7 +263,7 @@ class Connection:
                 if not self._idle:
                     return None
                 wire = self._idle.pop()
-            if self._clock() - wire.idle_since < _OLDEST_IDLE and wire.quiet():
+            if self._clock() - wire.idle_since < _OLDEST_IDLE and wire.is_idle():
                 return wire
             wire.close()
 
@@ -276,7 +276,7 @@ class Stream:
         self._wire = wire
         self._has_ended = False
         self._is_complete = False  # whether the body was read to its end
-        first, *lines = wire.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        first, *lines = wire.read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
         if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
             raise NotHttp("the answer is not HTTP/1.1")
@@ -295,7 +295,7 @@ class Stream:
         self._has_ended = True
         stays_open = self._framed and self.headers.get("connection", "").lower() != "close"
         if self._is_complete and stays_open:
-            self._connection.keep(self._wire)
+            self._connection.return_wire(self._wire)
         else:
             self._wire.close()
 
@@ -309,25 +309,25 @@ class Stream:
     def read(self) -> bytes:
         return b"".join(self.pieces())
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """From any thread: the reader gets Ambiguous at once."""
         if not self._has_ended:
-            self._wire.cut()
+            self._wire.abort()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the body as it arrives: chunk by chunk, or in one piece."""
         wire = self._wire
         try:
             if self._chunked:
-                while size := _number(wire.until(b"\r\n").partition(b";")[0].decode("latin-1"), base=16):
-                    yield wire.exactly(size)
-                    wire.until(b"\r\n")
-                while wire.until(b"\r\n"):
+                while size := _number(wire.read_until(b"\r\n").partition(b";")[0].decode("latin-1"), base=16):
+                    yield wire.read_exactly(size)
+                    wire.read_until(b"\r\n")
+                while wire.read_until(b"\r\n"):
                     pass  # trailers
             elif self._framed:
-                yield wire.exactly(_number(self.headers["content-length"], base=10))
+                yield wire.read_exactly(_number(self.headers["content-length"], base=10))
             else:
-                yield wire.rest()
+                yield wire.read_rest()
             self._is_complete = True
         except OSError as fault:
             raise Ambiguous(_text(fault)) from fault

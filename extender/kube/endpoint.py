@@ -126,7 +126,7 @@ class ApiEndpoint:
         """The header's value; empty if a client certificate, or nothing, identifies Muster."""
         if time.monotonic() >= self._due and self._refreshing.acquire(blocking=False):
             try:
-                self._look()
+                self._reload_token()
             finally:
                 self._refreshing.release()
         return self.current
@@ -141,7 +141,7 @@ class ApiEndpoint:
             self._refused_since = self._refused_since or now
             if self.current == refused and now >= self._forced + _REFRESH:
                 self._forced = now
-                self._look(everything=True)
+                self._reload_token(everything=True)
             return self.current != refused
 
     def accepted(self) -> None:
@@ -196,7 +196,7 @@ class ApiEndpoint:
             dialer.close()
             raise
 
-    def _look(self, everything: bool = False) -> None:
+    def _reload_token(self, everything: bool = False) -> None:
         """Read the token as it is now. If a plugin fails, or a file is half written, the old one may work."""
         self._due = time.monotonic() + _REFRESH
         try:

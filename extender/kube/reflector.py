@@ -217,7 +217,7 @@ class Reflector(Generic[T]):
         """Have the thread end, even in the middle of a silent watch, without waiting for it."""
         self._stopping.set()
         if stream := self._stream:
-            stream.cut()
+            stream.abort()
 
     def stop(self, patience: float = 1.0) -> None:
         """`halt`, and wait up to `patience` seconds for the thread: it may be dialling a dead address."""

@@ -56,21 +56,21 @@ class TokenBucket:
         self._left = burst
         self._at = now
 
-    def left(self, now: float) -> float:
+    def available(self, now: float) -> float:
         self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
         self._at = max(self._at, now)
         return self._left
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
         """Take `tokens` if that many are available, otherwise none. Whether they were taken."""
-        if self.left(now) < tokens:
+        if self.available(now) < tokens:
             return False
         self._left -= tokens
         return True
 
     def take_up_to(self, now: float, wanted: int) -> int:
         """Take as many whole tokens as are available, up to `wanted`; returns how many."""
-        taken = min(wanted, int(self.left(now)))
+        taken = min(wanted, int(self.available(now)))
         self._left -= taken
         return taken
 

@@ -48,7 +48,7 @@ class Caller:
         self.lost = False  # set by the connection before the descriptor is closed
         self._descriptor = descriptor
 
-    def gone(self) -> bool:
+    def has_hung_up(self) -> bool:
         """Return whether the caller hung up, even before the connection noticed. Safe in any thread."""
         if self.lost or self._descriptor < 0 or not _HUNG_UP:
             return self.lost
@@ -105,14 +105,12 @@ class CallerConnection(RequestHandler):
         self._enter("handshake" if secure else "idle")
         connections.add(self)
 
-    # ---- what a request needs
-
     def begin(self, content: StreamReader) -> None:
         """Process the complete head of a request."""
         self._content = content
         self._enter("body")
         if not content.is_eof():
-            self._connections.settle(self)  # from now on, it is counted as it is read
+            self._connections.forget_unread(self)  # from now on, it is counted as it is read
 
     async def body(self, request: web.BaseRequest) -> bytes:
         """Return the whole body.
@@ -181,8 +179,6 @@ class CallerConnection(RequestHandler):
             self._wire.abort()
         elif self.opening:
             self.opening.cancel()
-
-    # ---- what the event loop tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -260,8 +256,6 @@ class CallerConnection(RequestHandler):
             await self._loop.create_future()  # cancelled when the connection is lost
         return sent
 
-    # ---- states
-
     def _enter(self, state: str) -> None:
         self.state = state
         self.deadline = self._loop.time() + getattr(self._limits.patience, state)
@@ -269,7 +263,7 @@ class CallerConnection(RequestHandler):
     def _discard(self) -> None:
         """Read, but not as requests: a caller that still sends would else never see the answer."""
         self._refused = True
-        self._connections.settle(self)
+        self._connections.forget_unread(self)
         self._wait("discard")
         if self._wire and self._wire.can_write_eof():
             self._wire.write_eof()
@@ -291,8 +285,6 @@ def refusal(fault: HTTPException, last: bool) -> web.Response:
 def _text(fault: BaseException | None) -> str:
     return str(getattr(fault, "message", fault))[:_LONGEST_TEXT]
 
-
-# ---- what is refused at every port
 
 FAILED = "Muster failed to answer; its log says why"
 

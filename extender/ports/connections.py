@@ -103,7 +103,7 @@ class Connections:
             if not self._from[member.origin]:
                 del self._from[member.origin]
         self._waiting.pop(member, None)
-        self.settle(member)
+        self.forget_unread(member)
 
     def wait(self, member: Member) -> None:
         if member in self._all:
@@ -112,7 +112,7 @@ class Connections:
     def serve(self, member: Member) -> None:
         """Record that it does not wait any more, and no part of it is unread."""
         self._waiting.pop(member, None)
-        self.settle(member)
+        self.forget_unread(member)
 
     def grow(self, member: Member, size: int) -> None:
         """So many bytes more are unread. If there is no room for them, the largest are dropped."""
@@ -124,7 +124,7 @@ class Connections:
             self.count("memory")
             self.drop(max(self._all, key=lambda one: one.size))
 
-    def settle(self, member: Member) -> None:
+    def forget_unread(self, member: Member) -> None:
         """Nothing of it is unread any more."""
         self._bytes -= member.size
         member.size = 0
@@ -172,7 +172,7 @@ class TurnsByAddress:
         self._free = at_once
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # by address, the one that is next first
 
-    async def take(self, origin: str) -> None:
+    async def add(self, origin: str) -> None:
         if self._free:
             self._free -= 1
             return

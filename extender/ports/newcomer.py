@@ -90,7 +90,7 @@ class Newcomer:
         self.answered = self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
-        self._loop.add_reader(sock.fileno(), self._look)  # of a socket, asyncio would ask the addresses
+        self._loop.add_reader(sock.fileno(), self._check)  # of a socket, asyncio would ask the addresses
 
     def end(self) -> None:
         self._caller.lost = True
@@ -106,14 +106,14 @@ class Newcomer:
         self.state = state
         self.deadline = self._loop.time() + getattr(self._connections.limits.patience, state)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
             there = self._sock.recv(_MOST, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
             there = b""
-        if not there or (len(there) == self._seen and self._caller.gone()):
+        if not there or (len(there) == self._seen and self._caller.has_hung_up()):
             return self._connections.drop(self)
         if self.state in ("served", "answer"):  # another request, whose turn comes
             if len(there) < _MOST:
@@ -149,8 +149,6 @@ class Newcomer:
         length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
         is_short = length is not None and len(body) < int(length[1]) <= limits.body
         return "body" if is_short and not limits.patience.streams else ""
-
-    # ---- short requests
 
     def _serves(self, asked: re.Match[bytes]) -> bool:
         """Not if its body is not there, or may not be so long, or the answer is not for us to give."""
@@ -197,12 +195,12 @@ class Newcomer:
         """For another request, which may be there already."""
         if self.state == "answer":
             self._loop.remove_writer(self._sock.fileno())
-            self._connections.settle(self)
+            self._connections.forget_unread(self)
         self._enter("idle")
         self._connections.wait(self)
         if self._seen:
             self._wait_for_more_than(0)
-            self._look()
+            self._check()
 
 
 def _whole(there: bytes) -> int:

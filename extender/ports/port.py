@@ -105,7 +105,7 @@ class ServedPort:
         self._period = min(_PERIOD, min(limits.patience) / 2)
         self._server = web.Server(self._respond, request_factory=self._begin, handler_cancellation=True)
         self._loop.add_reader(listener, self._accept)
-        self._look()
+        self._check()
 
     async def stop(self, grace: float) -> None:
         """Take no new request, and give answers to complete ones `grace` seconds before they are cut."""
@@ -118,8 +118,6 @@ class ServedPort:
             await asyncio.sleep(_SOON)
         await self._server.shutdown(_CUT)
         self.connections.drop_all()  # whatever callers have not read
-
-    # ---- connections
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED):
@@ -177,13 +175,11 @@ class ServedPort:
         made.opening = self._loop.create_task(open_())
         made.opening.add_done_callback(opened)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._pulse.beat()
         more = self.connections.drop_late(self._loop.time())
         if not self._stopping:
-            self._loop.call_later(_SOON if more else self._period, self._look)
-
-    # ---- requests
+            self._loop.call_later(_SOON if more else self._period, self._check)
 
     def _begin(
         self,

@@ -180,7 +180,7 @@ class LinePool:
                 return await self._ask(self._idle.pop(), request)
         return await self._ask(await self._next(), request)
 
-    def look(self) -> None:
+    def close_expired(self) -> None:
         """End those past their deadline."""
         now = asyncio.get_running_loop().time()
         for line in self._all:

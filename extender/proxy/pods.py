@@ -59,8 +59,8 @@ class PodLists:
         if target.parameter("continue"):
             raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":
-            return target.asking(limit=str(FIRST_PAGE))
-        return target.asking(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
+            return target.with_parameters(limit=str(FIRST_PAGE))
+        return target.with_parameters(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
 
     async def send(
         self,
@@ -91,7 +91,7 @@ class PodLists:
         await response.write_eof()
         return response
 
-    async def meet(
+    async def read_unbound(
         self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
     ) -> None:
         """Read the unbound pods, of which another process may have shown some.
@@ -101,7 +101,7 @@ class PodLists:
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         reserved = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        first = target._replace(query="").asking(**reserved, limit=str(FIRST_PAGE))
+        first = target._replace(query="").with_parameters(**reserved, limit=str(FIRST_PAGE))
         met = {}
         try:
             page = await self._page(first, headers, codec)
@@ -121,7 +121,7 @@ class PodLists:
         while page.more:
             limit = str(next_page(len(page.pods), sum(len(item.pod) for item in page.pods)))
             further = {"continue": page.more, "limit": limit}
-            next_ = first.asking(resourceVersion=None, resourceVersionMatch=None, **further)
+            next_ = first.with_parameters(resourceVersion=None, resourceVersionMatch=None, **further)
             page = await self._page(next_, headers, codec)
             yield page.pods
 
@@ -214,9 +214,9 @@ class Sending:
             self._capacity.clear()
         if len(self._queue) > _MOST:
             log.warning("a client that does not read its watch of pods is cut off")
-            self.cut()
+            self.abort()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the connection, whatever is queued."""
         self._queue.clear()
         if self._request.transport:
@@ -266,7 +266,7 @@ class Sending:
     def _check(self, writing: asyncio.Task[None]) -> None:
         """End the connection, and with it the reading, if no write is possible any more."""
         if not writing.cancelled() and writing.exception():
-            self.cut()
+            self.abort()
 
     def _frame(self, write: PassOn | Show | TakeAway) -> bytes:
         if isinstance(write, PassOn):
@@ -293,12 +293,12 @@ class PodClient:
     def restart(self) -> None:
         """Stop the earlier reading of the client: the end of that connection may not have been noticed."""
         for sending in self.open:
-            sending.cut()
+            sending.abort()
 
     def readers(self, name: str) -> list[PodReader]:
         """Its open watches; it has the name of its program."""
         now = time.monotonic()
-        current = (sending for sending in self.open.copy() if not sending.stream.superseded)
+        current = (sending for sending in self.open.copy() if not sending.stream.is_superseded)
         return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current]
 
 
@@ -390,10 +390,10 @@ class PodRequests:
         if asks_all and not version:
             self._appearances.record_fresh_start()
         reads_all = asks_all or not version
-        if not reads_all and not client.waiting.know(version):
+        if not reads_all and not client.waiting.knows_version(version):
             headers = CIMultiDict(request.headers)
             headers[hdrs.ACCEPT] = codec.content_type
-            await self._lists.meet(target, CIMultiDictProxy(headers), codec, client.waiting)
+            await self._lists.read_unbound(target, CIMultiDictProxy(headers), codec, client.waiting)
         stream = PodWatch(client.waiting, self._appearances, version, reads_all)
         response = web.StreamResponse(headers=for_client(answer.headers))
         await response.prepare(request)

@@ -108,20 +108,20 @@ class Relay:
         finally:
             _requests_of(outcome).inc()
 
-    def short(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
+    def event_handler(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
         """Return the short way of an Event: there is one for each pod. `__call__` answers all others."""
         with suppress(MalformedTarget):
             target = read_target(request.method, request.target, self._secret)
             if not target or target.request_class is not RequestClass.TELLING:
                 return None
             if is_allowed(target.method, target.path):
-                return partial(self._tell, target, request)
+                return partial(self._send_event, target, request)
         return None
 
-    async def _tell(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
+    async def _send_event(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
         outcome = "left"
         try:
-            answer = await self._upstream.tell(target, request)
+            answer = await self._upstream.send_event(target, request)
             outcome = "passed"
             return answer
         except Exception as fault:
@@ -188,9 +188,9 @@ def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
         case HTTPException():  # of the body
             return "refused", _last(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
         case UpstreamGone():
-            return "gone", targets.gone(str(fault))
+            return "gone", targets.unreachable_response(str(fault))
         case TooManyEvents():
-            return "shed", targets.shed(fault.again)
+            return "shed", targets.too_many_response(fault.again)
         case CutOff() | Unanswered():
             log.info("a response of the API server was cut off", method=method, error=str(fault))
             return "cut", None
@@ -279,8 +279,6 @@ def _refusal(body: bytes) -> str | None:
     return "" if status.nominatedNodeName in ("", None) else None
 
 
-# ---- the port
-
 # A scheduler has about fifty connections. Selectors and continue tokens make the heads of its requests long.
 # Watches last. A body may be as large as for the API server; the relay says how long it may take, with a 408.
 LIMITS = ConnectionLimits(
@@ -359,7 +357,7 @@ class ViewServer:
             relay,
             refuse=_malformed,
             open_to_pages=True,
-            short=relay.short,
+            short=relay.event_handler,
         )
         metrics.view_connections.set_function(lambda: len(port.connections))
         try:

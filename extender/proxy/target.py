@@ -101,7 +101,7 @@ class ViewTarget(NamedTuple):
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
 
-    def asking(self, **changed: str | None) -> "ViewTarget":
+    def with_parameters(self, **changed: str | None) -> "ViewTarget":
         """Return the target with other parameters; None removes one."""
         reserved = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
         put = [(name, value) for name, value in changed.items() if value is not None]
@@ -195,7 +195,7 @@ def in_bytes(answer: web.Response) -> bytes:
     return written(answer.status, answer.reason, answer.headers.items(), answer.body)
 
 
-def gone(why: str) -> web.Response:
+def unreachable_response(why: str) -> web.Response:
     """Return the refusal while the API server does not answer.
 
     client-go repeats the request, and its reflector keeps its version, while for any other answer but a
@@ -204,7 +204,7 @@ def gone(why: str) -> web.Response:
     return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
 
 
-def shed(again: bool) -> web.Response:
+def too_many_response(again: bool) -> web.Response:
     """Return the refusal of an Event for which there is no connection.
 
     client-go repeats only requests with a time to come again, and drops the rest (`recordEvent` in its

@@ -122,7 +122,7 @@ class Upstream:
                     self._reported = time.monotonic()
                 yield answer
 
-    async def tell(self, target: ViewTarget, request: ShortRequest) -> bytes:
+    async def send_event(self, target: ViewTarget, request: ShortRequest) -> bytes:
         """Return the answer to an Event, as it is written to the client; it raises the errors of `open`."""
 
         async def send() -> Reply:
@@ -192,7 +192,7 @@ class Upstream:
         """Keep the token current. A look at it may run a program, for which no request waits here."""
         while True:
             await asyncio.sleep(_REFRESH)
-            self._lines.look()
+            self._lines.close_expired()
             await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 

@@ -69,7 +69,7 @@ class Signal:
         self._given = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def give(self) -> None:
+    def set(self) -> None:
         """From any thread, once; never blocks."""
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             self._loop.call_soon_threadsafe(self._end)
@@ -184,7 +184,7 @@ class Barrier:
         It is cancelled when the caller hangs up: a waiting call then gives its claim back.
         """
         ended = Signal()
-        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
+        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.set)
         with self._lock:
             if self._stopping:
                 return STOPPING
@@ -213,7 +213,7 @@ class Barrier:
         if not self._ledger.groups.is_quorate(group):
             return
         for hold in self._waiting(group):
-            if hold.caller.gone():
+            if hold.caller.has_hung_up():
                 self._give_up(hold, ABANDONED)
         # None is given up meanwhile, so the group is not counted whole with a claim that is about to end.
         with self._lock:
@@ -264,7 +264,7 @@ class Barrier:
         """
         for hold in self._waiting():
             with self._costs_only(hold.pod.group):
-                if hold.caller.gone():
+                if hold.caller.has_hung_up():
                     self._give_up(hold, ABANDONED)
                 pod = self._ledger.pods.get(hold.pod.uid)
                 if pod is None or self._ledger.claims.get(pod.uid) is None:

@@ -93,7 +93,7 @@ class Binder:
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
         began = self._clock()
         notes = entry_annotation(queue, pod.uid) if queue else {}
-        while not hold.caller.gone():
+        while not hold.caller.has_hung_up():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
                 return TOO_LATE
@@ -103,7 +103,7 @@ class Binder:
                 self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, notes, timeout)
             except (Ambiguous, Conflict) as fault:
                 hold.may_be_bound = hold.may_be_bound or isinstance(fault, Ambiguous)
-                error = self._what_became_of(hold)
+                error = self._read_result(hold)
             except NotFound:
                 hold.may_be_bound = False
                 error = POD_GONE
@@ -127,7 +127,7 @@ class Binder:
         is_of_rights = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
         return is_of_rights and self._clock() < began + _RIGHTS_WITHIN
 
-    def _what_became_of(self, hold: Hold) -> str | None:
+    def _read_result(self, hold: Hold) -> str | None:
         """Return the result of a binding after an unclear answer; None: try the same request again."""
         try:
             found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
@@ -161,7 +161,7 @@ class Unconfirmed:
     def start(self) -> None:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
 
-    def look(self, _: Decisions) -> None:
+    def read_due(self, _: Decisions) -> None:
         """Have the pods of all claims that are due read. Called in every cycle, only by its thread."""
         now = self._clock()
         found = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}

@@ -82,9 +82,6 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
     return [*patch, *(added(("spec", "plugins", name), []) for name in implied)]
 
 
-# ---- what is refused
-
-
 def review_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "required value: at least one task")]

@@ -26,8 +26,8 @@ from extender.volcano.states import (
     Action,
     JobPhase,
     Kill,
-    begun,
     counted,
+    initial_status,
     led_to,
     moved,
     phase_of,
@@ -164,7 +164,7 @@ def plan(view: JobView) -> Plan:
     if given.metadata.deletion_timestamp is not None:  # its pods go with it
         return Plan(given.status)
     job = with_defaults(given)
-    view, start = view._replace(job=job), begun(job, view.pods, view.now)
+    view, start = view._replace(job=job), initial_status(job, view.pods, view.now)
     request, due_at = _request(view, start)
     asked = _answered(view, start, request)
     doomed = _doomed(view, asked, request)

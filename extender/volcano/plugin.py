@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self, get_origin
 import msgspec
 
 from extender.api.objects.volcano import TaskSpec, VolcanoJob
-from extender.api.workloads.shape import Json, at, items_at
+from extender.api.workloads.shape import Json, items_at, value_at
 from extender.volcano.pods import JOB_NAME, JOB_NAMESPACE, pod_name
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -73,27 +73,24 @@ def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
 
     A hostname in the template is that of all.
     """
-    hostname = at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
+    hostname = value_at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
     return f"{hostname}.{_domain(job, task)}"
 
 
 def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
-    if at(task.template, _HOSTNAME):
+    if value_at(task.template, _HOSTNAME):
         return [host(job, task, 0)] if task.replicas else []
     name, domain = job.metadata.name, _domain(job, task)  # once: there may be thousands
     return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
 
 
 def _domain(job: VolcanoJob, task: TaskSpec) -> str:
-    return f"{at(task.template, ('spec', 'subdomain')) or job.metadata.name}"
+    return f"{value_at(task.template, ('spec', 'subdomain')) or job.metadata.name}"
 
 
 def labels_of(job: VolcanoJob) -> dict[str, str]:
     """Return the labels that select its pods."""
     return {JOB_NAME: job.metadata.name, JOB_NAMESPACE: job.metadata.namespace}
-
-
-# ---- what is put into a pod; the pod is the caller's own
 
 
 def containers(pod: Json, init: bool = True) -> list[Json]:

@@ -160,7 +160,7 @@ def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
 _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
-def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
+def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
     """Return the status, in phase Pending without a known phase, with what follows from its spec.
 
     Pods from after it say that this copy is outdated: the status that follows is refused then, and

@@ -99,7 +99,7 @@ class SideServer:
         if (ready := self._known(request)) is not None:
             connection.serve()
             return ready
-        await self._turns.take(connection.origin)
+        await self._turns.add(connection.origin)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
         answer.add_done_callback(lambda _: self._call(self._turns.give_back))

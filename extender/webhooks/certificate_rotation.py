@@ -66,7 +66,7 @@ class StoredCertificate(msgspec.Struct, frozen=True):
     extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
 
 
-def settle(lifetime: float) -> float:
+def settle_time(lifetime: float) -> float:
     """Seconds after which every API server and every replica has learned of a change."""
     return min(_LONGEST_SETTLE, lifetime * _SETTLE)
 
@@ -185,14 +185,14 @@ class CertificateRotation(Poller):
 
         def poll() -> float | None:
             try:
-                return _SOON if self.look() else None
+                return _SOON if self.advance() else None
             except ApiError as fault:
                 log.warning("the webhooks' certificate could not be checked", error=str(fault))
                 return None
 
-        super().__init__("certificate", min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS), poll)
+        super().__init__("certificate", min(_LONGEST_PERIOD, settle_time(lifetime) / _LOOKS), poll)
 
-    def look(self) -> bool:
+    def advance(self) -> bool:
         """Take the step that is due. Return whether there is something new to look at.
 
         It raises ApiError, and the errors of `serve`, which never prevent a renewal.
@@ -213,7 +213,7 @@ class CertificateRotation(Poller):
             self._seen, self._since = stored, self._monotonic()
         trusted = stored is not None and self._have_trusted(stored.bundle)
         now = self._clock()
-        settled = trusted and self._monotonic() - self._since >= settle(self._lifetime)
+        settled = trusted and self._monotonic() - self._since >= settle_time(self._lifetime)
         step = next_step(stored.retained if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False

@@ -123,7 +123,7 @@ class EntryRules:
         if not subjects or not self.is_restricted(to):
             return []
         try:
-            may = any(self._may_use(user, to.queue, self.latest.left()) for user in subjects)
+            may = any(self._may_use(user, to.queue, self.latest.seconds_left()) for user in subjects)
         except NotKnown as fault:
             return [not_known(to, str(fault))]
         return [] if may else [not_granted(to, subjects)]

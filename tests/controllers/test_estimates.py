@@ -47,7 +47,7 @@ def reported(bench: Desk) -> Any:
     bench.advance(module._EVERY)
     bench.estimates.look(bench.decisions)
     bench.estimates.work()
-    return bench.estimates.of(key("next"))
+    return bench.estimates.get(key("next"))
 
 
 def counted(interval: str) -> float:
@@ -72,10 +72,10 @@ def test_a_group_that_has_just_come_may_start_meanwhile(bench: Desk) -> None:
     bench.advance(module._LASTING - 0.1)
     bench.estimates.look(bench.decisions)
     bench.estimates.work()
-    assert bench.estimates.of(key("next")) is None
+    assert bench.estimates.get(key("next")) is None
     bench.advance(0.1)
     bench.estimates.work()
-    assert bench.estimates.of(key("next")) is not None
+    assert bench.estimates.get(key("next")) is not None
 
 
 def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> None:
@@ -86,7 +86,7 @@ def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> 
     bench.estimates.look(bench.decisions)
     bench.advance(60)
     bench.estimates.work()
-    assert bench.estimates.of(key("b")) is None
+    assert bench.estimates.get(key("b")) is None
 
 
 def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
@@ -131,7 +131,7 @@ def test_a_start_is_compared_with_what_was_told_first(bench: Desk, after: float,
     bench.finish("runs-0").settle()
     bench.estimates.look(bench.decisions)
     assert counted(interval) == before + 1
-    assert bench.estimates.of(key("next")) is None
+    assert bench.estimates.get(key("next")) is None
 
 
 def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -> None:
@@ -149,9 +149,9 @@ def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
     reported(bench)
     bench.leading = False
     bench.estimates.work()
-    assert bench.estimates.of(key("next")) is None
+    assert bench.estimates.get(key("next")) is None
     bench.estimates.work()
-    assert bench.estimates.of(key("next")) is None
+    assert bench.estimates.get(key("next")) is None
 
 
 def test_one_forecast_that_fails_is_given_up_and_the_next_is_made(

@@ -260,7 +260,7 @@ def test_a_file_that_is_moved_away_is_begun_anew(path: Path) -> None:
 
 def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
     office = Office(path, gang("a", 1)).look().start("a")
-    office.history._turn()
+    office.history._write_if_due()
     path.unlink()
     folder(path)
     office.look()
@@ -268,7 +268,7 @@ def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
     path.rmdir()
     office.world.wall_steps -= HOUR
     for _ in range(3):
-        office.after(module._SAMPLES).history._turn()
+        office.after(module._SAMPLES).history._write_if_due()
     assert office.history.text() == f"written to {path}"
     assert any(isinstance(it, QueueHour) for it in records(path))
 

@@ -97,7 +97,7 @@ def test_a_parked_pod_is_nudged_once_for_its_plan() -> None:
     with gates(node("a"), gang("g", 2, gated=False)) as bench:
         bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
         ((verb, name, _token),) = bench.look()
-        assert (verb, name) == ("nudge", "g-0")
+        assert (verb, name) == ("trigger_retry", "g-0")
         assert bench.look() == []
 
 
@@ -112,7 +112,7 @@ def test_each_plan_is_nudged_for_with_another_token() -> None:
         assert moved is not None
         assert moved.node != claim.node
         ((*second, other),) = bench.look()
-        assert first == second == ["nudge", "p"]
+        assert first == second == ["trigger_retry", "p"]
         assert token != other
 
 
@@ -124,7 +124,7 @@ def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
         assert bench.look() == []
         bench.advance(1).delete("s").settle()
         ((verb, name, other),) = bench.look()
-        assert (verb, name) == ("nudge", "p")
+        assert (verb, name) == ("trigger_retry", "p")
         assert token != other
 
 

@@ -176,7 +176,7 @@ def test_quick_changes_are_one_run_and_slow_ones_several() -> None:
     scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 3)).start("g")
     scribe.after(10).delete("g-2").after(HOUR).delete("g-1").after(HOUR)
     runs = scribe.all_of(GroupRun)
-    assert [run.at(scribe.now).spent["cpu"] for run in runs] == [3000 * 10 + 2000 * HOUR, 1000 * HOUR]
+    assert [run.up_to(scribe.now).spent["cpu"] for run in runs] == [3000 * 10 + 2000 * HOUR, 1000 * HOUR]
     assert runs[0].end == runs[1].start
 
 
@@ -217,7 +217,7 @@ def test_a_group_that_was_evicted_waits_anew() -> None:
     scribe.add(pod("again", victim.victim.group.partition("/")[2])).after(40)
     waits = [wait for wait in scribe.all_of(Wait) if wait.group == victim.victim.group]
     assert [wait.has_started for wait in waits] == [True, False]
-    assert waits[1].at(scribe.now).seconds == 40  # before that it lacked a pod
+    assert waits[1].up_to(scribe.now).seconds == 40  # before that it lacked a pod
 
 
 def test_members_of_a_start_that_failed_are_evicted_for_nobody() -> None:

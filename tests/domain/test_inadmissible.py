@@ -350,11 +350,13 @@ CASES: dict[str, Case] = {
     "flavors": Case(
         lambda: shared(flavors=[flavor("spot", {"cpu": "2"})]), lambda world: world.finish("runs-0")
     ),
-    "lines": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
+    "changed_heads": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
     "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
     "users": Case(of_users, bob_runs),
-    "heads": Case(without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))),
-    "turns": Case(one_after_the_other, first_goes),
+    "newly_blocked": Case(
+        without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))
+    ),
+    "next_in_turn": Case(one_after_the_other, first_goes),
     "victims": Case(
         outranking, lambda world: world.delete("s").add(stranger("s2", on="n", cpu="3", priority=-1))
     ),

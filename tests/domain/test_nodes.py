@@ -94,8 +94,8 @@ def _is_code(code: int) -> bool:
 
 
 def _shape(spec: PodSpec, part: Any) -> Shape:
-    shape = Shapes().of(spec, "team")
-    return shape if part is None else shape.within(part)
+    shape = Shapes().shape_of(spec, "team")
+    return shape if part is None else shape.on_part(part)
 
 
 def _record(row: int, given_: Any) -> NodeRecord | None:
@@ -141,7 +141,7 @@ def test_a_selector_of_many_names_is_looked_up_not_compared() -> None:
 
 def test_labels_that_no_node_has_are_not_kept() -> None:
     """Pods may name any key."""
-    test = Shapes().of(pod("p", affinity=on_nodes("made-up", "Gt", "3")).spec, "team").suits
+    test = Shapes().shape_of(pod("p", affinity=on_nodes("made-up", "Gt", "3")).spec, "team").suits
     index = NodeIndex([])
     assert not index.mask(test).any()
     assert index._numbers == {}

@@ -189,9 +189,9 @@ def test_nobody_goes_who_is_not_needed(cluster: Any) -> None:
     plans = [decision.plan for decision in world.decisions.groups.values()]
     promised = [(waiting[uid], where) for plan in plans for uid, where in plan.items() if uid in waiting]
     for unit in units(snapshot, gone):
-        planner = Planner.of(snapshot)
+        planner = Planner.from_snapshot(snapshot)
         planner.free(pod for pod in gone if pod not in unit)
-        planner.hold(promised)
+        planner.allocate(promised)
         assert planner.place(begun[0].waiting) is None, [pod.name for pod in unit]
 
 
@@ -222,7 +222,7 @@ def test_no_more_pods_go_than_budgets_allow(cluster: Any, budgets: Any) -> None:
             allowed[where] -= 1
             world.add(budget(where, allowed[where], queue=where))
     for group in world.ledger.snapshot().groups.values():
-        if group.stood_whole and not group.start.reclaim and group.lives:
+        if group.stood_whole and not group.start.reclaim and group.has_live_members:
             assert group.stands, group.key
 
 

@@ -138,7 +138,7 @@ def test_any_of_several_terms_admits_a_node() -> None:
 
 def test_equal_pods_share_one_shape() -> None:
     shapes = Shapes()
-    first, second = (shapes.of(pod(name).spec, "team") for name in ("a", "b"))
+    first, second = (shapes.shape_of(pod(name).spec, "team") for name in ("a", "b"))
     assert first is second
-    assert shapes.of(pod("c", cpu="2").spec, "team") is not first
-    assert shapes.of(pod("c", selector={"k": "v"}).spec, "team") is not first
+    assert shapes.shape_of(pod("c", cpu="2").spec, "team") is not first
+    assert shapes.shape_of(pod("c", selector={"k": "v"}).spec, "team") is not first

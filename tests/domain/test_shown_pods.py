@@ -318,15 +318,15 @@ def test_pods_that_are_left_to_another_scheduler_disappear() -> None:
     world.shows()
     world.ledger.pods.leave(frozenset({SCHEDULER}))
     assert world.settle().shows() == {"g-0": None, "g-1": None}
-    assert world.ledger.shown.of(Uid("uid-g-0")) is None
+    assert world.ledger.shown.appearance_of(Uid("uid-g-0")) is None
 
 
 def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     shared = "default-scheduler"
     ledger = Ledger(Ownership(frozenset({shared})), on_shown=lambda: None)
-    assert ledger.shown.of(Uid("uid-s")) is None
+    assert ledger.shown.appearance_of(Uid("uid-s")) is None
     ledger.pods.set(pod("s", gated=False, scheduler=shared))
-    assert ledger.shown.of(Uid("uid-s")) == AS_IT_IS
+    assert ledger.shown.appearance_of(Uid("uid-s")) == AS_IT_IS
     assert ledger.shown.take_changes() == [("uid-s", AS_IT_IS)]
 
 

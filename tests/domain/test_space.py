@@ -20,7 +20,7 @@ from tests.rows import each_of
 
 
 def space(world: World) -> Planner:
-    return Planner.of(world.ledger.snapshot())
+    return Planner.from_snapshot(world.ledger.snapshot())
 
 
 def record(world: World, name: str) -> PodRecord:
@@ -194,7 +194,7 @@ def test_a_term_of_some_leaves_the_others_to_be_placed_in_one_go() -> None:
     world = World(nodes("a", "b"), gang("picky", 2, labels={"app": "x"}, affinity=apart(app="x")))
     world.add(gang("plain", 3), gang("seen", 1, labels={"app": "x"})).settle()
     affinity = space(world).affinity
-    minded = [affinity.minds(record(world, name)) for name in ("picky-0", "seen-0", "plain-0")]
+    minded = [affinity.is_counted(record(world, name)) for name in ("picky-0", "seen-0", "plain-0")]
     assert minded == [True, True, False]
 
 

@@ -392,7 +392,7 @@ def test_what_only_the_scheduler_judges_makes_a_shape_of_its_own() -> None:
     claim = PodSpec(volumes=[Volume(persistent_volume_claim=msgspec.Raw(b'{"claimName":"data"}'))])
     token = PodSpec(volumes=[Volume()])
     shapes = Shapes()
-    plain, same, *others = (shapes.of(spec, "ns") for spec in (PodSpec(), token, spread, claim))
+    plain, same, *others = (shapes.shape_of(spec, "ns") for spec in (PodSpec(), token, spread, claim))
     assert plain is same
     assert len({plain, *others}) == 3
 

@@ -318,9 +318,9 @@ class Events(RuleBasedStateMachine):
                     assert claim.token
                 case ClaimStage.BOUND:
                     assert claim.pod.holds_capacity
-            assert claim in ledger.claims.at(claim.stage)
+            assert claim in ledger.claims.in_stage(claim.stage)
         stages = Counter(claim.stage for claim in ledger.claims)
-        assert stages == Counter({stage: len(list(ledger.claims.at(stage))) for stage in ClaimStage})
+        assert stages == Counter({stage: len(list(ledger.claims.in_stage(stage))) for stage in ClaimStage})
 
     @invariant()
     def who_stands_is_who_is_placed_or_held(self) -> None:

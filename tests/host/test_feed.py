@@ -240,7 +240,7 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
     watches = OptionalWatches(ApiClient(station.connection), clock=lambda: next(instants))
     watches.add(watch)
     watches.start()
-    assert [watches.settled for _ in range(2)] == [False, True]
+    assert [watches.has_settled for _ in range(2)] == [False, True]
     watches.halt()
     api.open.set()
     watch.stop()
@@ -252,7 +252,7 @@ def test_of_two_watches_of_one_kind_the_first_that_may_be_started_is_enough(stat
     watches = OptionalWatches(ApiClient(station.connection))
     watches.add(first)
     watches.add(second)
-    watches.look()
+    watches.start_served()
     assert (watches.started, watches.missing) == ([first], [])
     first.stop()
 
@@ -271,10 +271,10 @@ def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_ar
     watches = OptionalWatches(Cluster(station.connection))
     watches.add(first, "patch")
     watches.add(second)
-    watches.look()
+    watches.start_served()
     assert (watches.started, watches.missing) == ([second], [first])
     granted.append("patch")
-    watches.look()
+    watches.start_served()
     assert (watches.started, watches.missing) == ([second, first], [])
     for each in (first, second):
         each.stop()
@@ -284,10 +284,10 @@ def test_a_kind_that_comes_later_is_found(station: Station) -> None:
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
     watches = OptionalWatches(ApiClient(station.connection))
     watches.add(watch)
-    watches.look()
+    watches.start_served()
     assert watches.started == []
     station.api.served = {"apps/v1": ["replicasets"]}
-    watches.look()
+    watches.start_served()
     assert watches.started == [watch]
     watch.stop()
 

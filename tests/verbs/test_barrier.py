@@ -375,7 +375,7 @@ def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.Mon
 
 def test_a_caller_that_cannot_be_asked_keeps_no_other_from_being_noticed() -> None:
     class Broken(Patient):
-        def gone(self) -> bool:
+        def has_hung_up(self) -> bool:
             return [self.left][1]
 
     with gang_of_three().calls() as stage:

@@ -21,7 +21,7 @@ from extender.webhooks.certificate_rotation import (
     RotationStep,
     advanced,
     read_stored,
-    settle,
+    settle_time,
 )
 from extender.webhooks.certificates import (
     Pair,
@@ -228,7 +228,7 @@ class Replica:
     def look(self) -> None:
         """Look until there is nothing new."""
         for _ in range(5):
-            if not self.keeper.look():
+            if not self.keeper.advance():
                 return
         raise AssertionError("it never comes to rest")
 
@@ -271,14 +271,14 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
     replica.look()
     assert len(replica.served) == 1
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
-    replica.now += settle(LIFE) / 2
+    replica.now += settle_time(LIFE) / 2
     replica.look()
     assert len(replica.served) == 1
-    replica.now += settle(LIFE)
+    replica.now += settle_time(LIFE)
     replica.look()
     assert len(replica.served) == 2
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
-    replica.now += settle(LIFE)
+    replica.now += settle_time(LIFE)
     replica.look()
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [1, 1]
     assert len(replica.served) == 2
@@ -294,9 +294,9 @@ def test_a_port_that_cannot_be_served_keeps_nothing_from_being_renewed(api: Clus
     replica.now, replica.fault = replica.now + LIFE * 2 / 3 + 1, OSError("no such file")
     for _ in range(2):
         with pytest.raises(OSError, match="no such file"):
-            replica.keeper.look()
+            replica.keeper.advance()
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
-    replica.now, replica.fault = replica.now + 2 * settle(LIFE), None
+    replica.now, replica.fault = replica.now + 2 * settle_time(LIFE), None
     replica.look()
     assert len(replica.served) == 2
 
@@ -317,7 +317,7 @@ def test_a_prepared_certificate_of_a_clock_that_was_ahead_is_never_served(api: C
     replica = Replica(api)
     for _ in range(3):
         replica.look()
-        replica.now += settle(LIFE) + 1
+        replica.now += settle_time(LIFE) + 1
     assert [validity(each).covers(NOW) for each in replica.served] == [True]
 
 
@@ -343,7 +343,7 @@ def test_other_names_are_renewed_in_step(api: Cluster) -> None:
     Replica(api).look()
     other = Replica(api, frozenset({"other"}))
     other.look()
-    other.now += settle(LIFE) + 1
+    other.now += settle_time(LIFE) + 1
     other.look()
     assert names(other.served[-1]) == {"other"}
 
@@ -360,5 +360,5 @@ def test_a_fault_is_passed_on_and_changes_nothing(api: Cluster) -> None:
     replica.look()
     api.away = True
     with pytest.raises(Unreachable):
-        replica.keeper.look()
+        replica.keeper.advance()
     assert len(replica.served) == 1

@@ -151,9 +151,6 @@ class Event(Wire, frozen=True):
         return max(1, self.count, self.series.count if self.series else 0)
 
 
-# ---- quotas of other systems
-
-
 Amounts = dict[str, Any]
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from extender.api import keys
 from extender.api.units import is_count
-from extender.api.workloads.shape import MOST, Json, WorkloadRow, at
+from extender.api.workloads.shape import MOST, Json, WorkloadRow, value_at
 
 ALL = "all"
 ORDERED_READY = "OrderedReady"
@@ -52,7 +52,7 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     Raises:
         MALFORMED: The object cannot be read.
     """
-    annotations, pods = at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
+    annotations, pods = value_at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
     at_once = row.at_once(obj, counts) if row is not None else pods
     together = row is not None and row.together(obj)
     return MadePods(pods, len(counts), at_once, together, *asked_by(annotations))

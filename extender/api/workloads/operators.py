@@ -24,7 +24,7 @@ from extender.api.workloads.shape import (
     Path,
     Sign,
     WorkloadRow,
-    at,
+    value_at,
 )
 
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
@@ -93,7 +93,7 @@ def volcano_tasks(job: Json) -> Json:
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # By task, where any says a number; those that come once others run are not there at the start.
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
-    all_say = any(map(_MIN_PARTITIONS.of, in_parts))
+    all_say = any(map(_MIN_PARTITIONS.read_from, in_parts))
     said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
     least = {task["name"]: _least(task) for task in said if not task.get("dependsOn")}
     needed = spec.get("minAvailable") or sum(map(_least, tasks))
@@ -103,17 +103,17 @@ def volcano_tasks(job: Json) -> Json:
 
 def _least(task: Json) -> int:
     if task.get("minAvailable") is not None:
-        return _MIN_AVAILABLE.of(task)
-    return _MIN_PARTITIONS.of(task) * _PARTITION_SIZE.of(task) or _REPLICAS.of(task)
+        return _MIN_AVAILABLE.read_from(task)
+    return _MIN_PARTITIONS.read_from(task) * _PARTITION_SIZE.read_from(task) or _REPLICAS.read_from(task)
 
 
 def _sub_group(task: Json) -> Json:
     """Return a task in parts, as Volcano's controller writes it into the PodGroup."""
-    topology = at(task, ("partitionPolicy", "networkTopology"))
+    topology = value_at(task, ("partitionPolicy", "networkTopology"))
     return {
         "name": task["name"],
-        "subGroupSize": _PARTITION_SIZE.of(task),
-        "minSubGroups": _MIN_PARTITIONS.of(task),
+        "subGroupSize": _PARTITION_SIZE.read_from(task),
+        "minSubGroups": _MIN_PARTITIONS.read_from(task),
         "labelSelector": {"matchLabels": {"volcano.sh/task-spec": task["name"]}},
         "matchLabelKeys": ["volcano.sh/partition-id"],
         **({"networkTopology": topology} if topology else {}),
@@ -123,7 +123,7 @@ def _sub_group(task: Json) -> Json:
 def _first_pods(job: Json, _: Counts) -> int:
     """Return the number of pods of tasks without dependencies."""
     tasks = shape.items_at(job, "spec", "tasks")
-    return sum(_REPLICAS.of(task) for task in tasks if not task.get("dependsOn"))
+    return sum(_REPLICAS.read_from(task) for task in tasks if not task.get("dependsOn"))
 
 
 _PHASE = ("status", "state", "phase")
@@ -133,16 +133,16 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 def _waits(job: Json) -> bool:
     """Our note says when it was let go; an empty one, that it was taken back, whatever pods it still has."""
-    record, phase = at(job, ("metadata", "annotations", STARTED)), at(job, _PHASE)
+    record, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
     if record is not None:
         return not record and phase not in (*_SUCCEEDED, *_FAILED)
-    return phase in (None, "", "Pending") and not any(at(job, ("status", name)) for name in _COUNTED)
+    return phase in (None, "", "Pending") and not any(value_at(job, ("status", name)) for name in _COUNTED)
 
 
 def _podgroup(job: Json) -> Json:
     """Return the PodGroup spec as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
-    needed, total = _MIN_AVAILABLE.of(spec), sum(map(_REPLICAS.of, spec["tasks"]))
+    needed, total = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
     if needed > total:
         raise ValueError(f"spec.minAvailable: invalid value {needed}: its tasks make {total} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
@@ -158,7 +158,7 @@ _TASK = {
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
 VOLCANO_COMMANDED = Commanded(
-    waits=_waits, stopped=lambda job: at(job, _PHASE) in ("Aborting", "Aborted"), podgroup=_podgroup
+    waits=_waits, stopped=lambda job: value_at(job, _PHASE) in ("Aborting", "Aborted"), podgroup=_podgroup
 )
 VOLCANO_JOB = WorkloadRow(
     api_version=shape.VOLCANO_JOB[0],
@@ -198,8 +198,6 @@ VOLCANO_JOB = WorkloadRow(
 )
 
 
-# ---- Ray
-
 _QUEUE = "volcano.sh/queue-name"
 _MANAGED = "v1"  # clusters that serve v1alpha1, too, show the same objects as either
 WORKERS = Count(
@@ -236,7 +234,7 @@ def _needed_pods(cluster: Json, _: Counts | None = None) -> int:
     """Return the head and its workers; with the autoscaler, only the workers that always exist."""
     spec = cluster.get("spec") or {}
     counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
-    return 1 + sum(counted.of(group) for group in spec.get("workerGroupSpecs") or [])
+    return 1 + sum(counted.read_from(group) for group in spec.get("workerGroupSpecs") or [])
 
 
 def _ray_labels(node_type: str, group: str) -> dict[str, str]:
@@ -294,7 +292,7 @@ def _ray_job(version: str) -> WorkloadRow:
         kind="RayJob",
         offspring=(_cluster_of(version, "RayJob", ("spec", "rayClusterSpec")),),
         together=lambda _: True,
-        at_once=lambda job, _: _needed_pods({"spec": at(job, ("spec", "rayClusterSpec"))}),
+        at_once=lambda job, _: _needed_pods({"spec": value_at(job, ("spec", "rayClusterSpec"))}),
         manageable=version == _MANAGED,
         succeeded=(Sign(fields={ended: ("Complete",)}),),
         failed=(
@@ -320,8 +318,6 @@ _ROWS = (_ray_cluster, _ray_job, _ray_service)
 RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)
 
 
-# ---- Spark
-
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _LEAST_OVERHEAD = 384
@@ -335,7 +331,7 @@ def with_templates(app: Json) -> Json:
     made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
     if spec.get("batchScheduler") != VOLCANO:
         return shape.with_spec(app, **made)
-    options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{at(app, ('metadata', 'name'))}-pg"
+    options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{value_at(app, ('metadata', 'name'))}-pg"
     gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
     for part in made.values():
         part["template"] = member_of(part["template"], name, {})

@@ -14,7 +14,7 @@ from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.units import at_least, is_count
 from extender.api.workloads.children import body_of, kind_of, made_of, parts_of, placed_parts
-from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, at
+from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, value_at
 from extender.api.workloads.table import WORKLOADS
 
 _MINIMUM_KEYS = (keys.MIN_PARALLELISM, keys.KUEUE_MIN_PARALLELISM)
@@ -56,7 +56,7 @@ def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     for offspring in kind.offspring:
         for part, values in placed_parts(whole, offspring):
             count, role = within.count * values["count"], offspring.role or part.role or within.role
-            later = bool(offspring.later) and at(part.body, offspring.later) is True
+            later = bool(offspring.later) and value_at(part.body, offspring.later) is True
             made = made_of(whole, offspring, part, values)
             yield from _sets(made, JobPodSet(role, count, {}, later or within.later), kinds)
 
@@ -120,7 +120,7 @@ def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
     given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
     if not (row.parallelism and _is_count(given) and _is_count(asked)):
         return None
-    return PartialStart(int(given), int(asked)) if at(obj, row.parallelism) == int(given) else None
+    return PartialStart(int(given), int(asked)) if value_at(obj, row.parallelism) == int(given) else None
 
 
 def as_asked(row: WorkloadRow, obj: Json) -> Json:
@@ -136,7 +136,7 @@ def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
 
 
 def _annotations(obj: Json) -> Json:
-    return at(obj, ("metadata", "annotations")) or {}
+    return value_at(obj, ("metadata", "annotations")) or {}
 
 
 def _is_count(text: object) -> bool:
@@ -156,7 +156,7 @@ def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> l
     Raises:
         MALFORMED: The object cannot be read.
     """
-    own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(at(obj, path), dict)]
+    own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(value_at(obj, path), dict)]
     return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own]))
 
 
@@ -167,7 +167,7 @@ def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Pat
             if offspring.made == POD:
                 if offspring.annotated:
                     yield (*part.where, *offspring.annotated)
-                elif offspring.template and isinstance(at(part.body, offspring.template), dict):
+                elif offspring.template and isinstance(value_at(part.body, offspring.template), dict):
                     yield (*part.where, *offspring.template, *_ANNOTATIONS)
             elif inner := kinds.get(offspring.made):
                 for path in _annotation_paths(inner, body_of(part.body, offspring), kinds):

@@ -35,7 +35,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     at_most: Path = ()
     times: Path = ()
 
-    def of(self, part: Json) -> int:
+    def read_from(self, part: Json) -> int:
         """Return the count of a part; a negative one counts as 0.
 
         Raises:
@@ -48,7 +48,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def _at(part: Json, path: Path, default: int) -> int:
-        found = at(part, path) if path else None
+        found = value_at(part, path) if path else None
         if found is None:
             return default
         if type(found) is not int or abs(found) > MOST:
@@ -188,7 +188,7 @@ def spoken_kind(api_version: str, kind: str) -> str:
     return "vcjob" if (api_version, kind) == VOLCANO_JOB else kind.lower()
 
 
-def at(obj: Any, path: Path) -> Any:
+def value_at(obj: Any, path: Path) -> Any:
     """Return the value at a path; None if it is absent."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
@@ -202,7 +202,7 @@ def with_spec(obj: Json, **fields: Any) -> Json:
 
 def items_at(obj: Any, *path: str) -> list[Json]:
     """Return the mappings in a list."""
-    found = at(obj, path)
+    found = value_at(obj, path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
@@ -218,14 +218,14 @@ def is_suspended(row: WorkloadRow, obj: Json) -> bool:
     """
     if row.commanded is not None:
         return row.commanded.stopped(obj) or row.commanded.waits(obj)
-    return bool(row.suspend) and at(obj, row.suspend) is True
+    return bool(row.suspend) and value_at(obj, row.suspend) is True
 
 
 def is_stopped(row: WorkloadRow, obj: Json) -> bool:
     """Return whether it is suspended until a user resumes it: by its user, or since it has run too long."""
     if row.commanded is not None:
         return row.commanded.stopped(obj)
-    return is_suspended(row, obj) and bool(at(obj, ("metadata", "annotations", STARTED)))
+    return is_suspended(row, obj) and bool(value_at(obj, ("metadata", "annotations", STARTED)))
 
 
 def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
@@ -234,7 +234,7 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     holding = [given.get("type") for given in conditions if given.get("status") == "True"]
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
-            shown = all(at(obj, path) in values for path, values in sign.fields.items())
+            shown = all(value_at(obj, path) in values for path, values in sign.fields.items())
             if sign.condition in holding if sign.condition else shown:
                 return outcome
     return None
@@ -264,11 +264,11 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
     reference = row.runtime
     if reference is None:
         return None
-    kind = str(at(obj, reference.kind) or reference.kinds[0].kind)
-    group = str(at(obj, reference.group) or reference.kinds[0].group)
+    kind = str(value_at(obj, reference.kind) or reference.kinds[0].kind)
+    group = str(value_at(obj, reference.group) or reference.kinds[0].group)
     known = next((listed for listed in reference.kinds if (listed.kind, listed.group) == (kind, group)), None)
     namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
-    name = str(at(obj, reference.name) or "")
+    name = str(value_at(obj, reference.name) or "")
     return RuntimeName(kind if known else f"{kind}.{group}", str(namespace), name)
 
 

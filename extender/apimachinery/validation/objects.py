@@ -6,7 +6,7 @@ Of a Job most of the pod template may not change, unless it is suspended and has
 from copy import deepcopy
 
 from extender.api.objects.volcano import VolcanoJob
-from extender.api.workloads.shape import at as at_path
+from extender.api.workloads.shape import value_at as at_path
 from extender.api.workloads.shape import with_spec
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import (
@@ -74,8 +74,6 @@ def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> Fie
         return
     yield from (FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in found)
 
-
-# ---- all kinds
 
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
 _MOST_INDEXED = 100_000  # pods of an indexed Job at once

@@ -12,8 +12,6 @@ from extender.apimachinery.errors import FieldError, FieldErrors
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.validation import metadata
 
-# ---- amounts
-
 _STANDARD = frozenset(("cpu", "memory", "ephemeral-storage"))
 _OF_OTHERS = {
     *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
@@ -243,9 +241,6 @@ def _probes(container: Json, at: str, first: bool) -> FieldErrors:
             yield errors.forbidden_field(f"{at}.{name}", message)
         elif probe is not None and name != "readinessProbe" and probe.get("successThreshold", 1) > 1:
             yield errors.wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
-
-
-# ---- tolerations and taints
 
 
 def _toleration(toleration: Json, at: str) -> FieldErrors:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from extender.api.units import at_least
-from extender.api.workloads.shape import at as at_path
+from extender.api.workloads.shape import value_at as at_path
 from extender.apimachinery import errors
 from extender.apimachinery.errors import FieldErrors
 from extender.apimachinery.field_schemas import KUBERNETES, FieldSchema
@@ -161,8 +161,6 @@ _RELATIONS: Relations = {
     "SeccompProfile": _seccomp,
     "SecurityContext": _security,
 }
-
-# ---- formats
 
 _Format = Callable[[str, Any], FieldErrors]
 

@@ -128,8 +128,6 @@ def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
     return retained
 
 
-# ---- CRDs
-
 _NAMES: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
 _NAMES |= {str: "string", bool: "boolean", int: "integer", float: "number"}
 

@@ -15,7 +15,7 @@ from extender.api import keys
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, scaled_gang, size_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
-from extender.api.workloads.shape import STATEFUL_SET, Json, at
+from extender.api.workloads.shape import STATEFUL_SET, Json, value_at
 
 
 class Code(StrEnum):
@@ -111,8 +111,6 @@ def joined(faults: Iterable[Fault]) -> str:
     return "; ".join(map(str, faults))
 
 
-# ---- warnings
-
 _ALL = "*"  # each item of a list
 _NO_TOPOLOGY = "Muster does not place pods by topology; use node selectors or pod affinity"
 _KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
@@ -193,13 +191,13 @@ def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[s
 
 
 def _scheduler_of(part: JobPodSet) -> str:
-    return str(at(part.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
+    return str(value_at(part.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
 
 
 def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:
-    policy = at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
-    gang = scaled_gang(at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
-    template = (at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")
+    policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
+    gang = scaled_gang(value_at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
+    template = (value_at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")
     fault = size_of(gang, template, Defaults(), waits=False).fault
     if IN_TURN in fault:
         yield fault

@@ -191,8 +191,6 @@ def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
         yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)
 
 
-# ---- a queue judged by itself
-
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
 _WRITTEN = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLimit"}

@@ -15,11 +15,11 @@ from extender.domain.explain.holders import Holder, StartChange, WaitingCase, qu
 from extender.domain.explain.hypotheses import (
     best_node,
     on_nodes,
+    snapshot_without,
     with_group,
     with_groups,
     with_nodes,
     with_queue,
-    without,
     without_pods,
 )
 from extender.domain.model.reasons import Reason
@@ -43,7 +43,7 @@ def window_clears(case: WaitingCase) -> StartChange | None:
         return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
 
     window, size = case.snapshot.limits.window, len(missing(case.group).members)
-    count = case.trial.least(window + size, after)
+    count = case.trial.smallest_number(window + size, after)
     return StartChange(f"with room for {count} more in the window") if count is not None else None
 
 
@@ -63,7 +63,7 @@ def nodes(case: WaitingCase) -> StartChange | None:
     if (row := best_node(case.snapshot, case.group)) is None:
         return None
     most = min(len(missing(case.group).members), _MOST_NODES)
-    count = case.trial.least(most, lambda n: with_nodes(case.snapshot, row, n))
+    count = case.trial.smallest_number(most, lambda n: with_nodes(case.snapshot, row, n))
     return StartChange(_more_nodes(case, row, count)) if count is not None else None
 
 
@@ -76,7 +76,7 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
 
     def fits(n: int) -> bool:
         larger = with_nodes(case.snapshot, row or 0, n)
-        empty = Planner.empty(larger, Planner.of(larger).affinity)
+        empty = Planner.empty(larger, Planner.from_snapshot(larger).affinity)
         return empty.could_place(wanted.members, wanted.shapes)
 
     most = min(len(wanted.members), _MOST_NODES)
@@ -92,9 +92,6 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
     assert like is not None, "it is suitable"
     size = amounts_text({name: like.allocatable.get(name, 0) for name in missing(case.group).requests})
     return f"with {count} more node{'s' * (count > 1)} like {like.name}{f' ({size})' * bool(size)}"
-
-
-# ---- what the group itself would have to say or to have
 
 
 def members(case: WaitingCase) -> StartChange | None:
@@ -186,9 +183,6 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
         case.snapshot, (replace(group, local_queue=replace(local, stop_policy="")) for group in there)
     )
     return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
-
-
-# ---- what its queue, or one above it, would have to allow
 
 
 def capability(case: WaitingCase) -> StartChange | None:
@@ -297,7 +291,7 @@ def _raised(case: WaitingCase, record: QueueRecord, field: str, kind: str, now: 
         limit = replace(getattr(record.limits, field), **{kind: now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
-    return case.trial.least(more, after)
+    return case.trial.smallest_number(more, after)
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
@@ -325,9 +319,6 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
 def use_allowed(case: WaitingCase) -> StartChange:
     allowed = with_group(case.snapshot, replace(case.group, use_allowed=True))
     return case.start_change(f"once it is noted that its author may use queue {case.group.queue}", allowed)
-
-
-# ---- others that would have to end, or no longer wait
 
 
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
@@ -367,7 +358,7 @@ def reservations_end(case: WaitingCase) -> StartChange | None:
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
-    claimants = case.those(lambda decision: decision.claims_capacity)
+    claimants = case.holders_by_decision(lambda decision: decision.claims_capacity)
     return _end_of(case, claimants, "no longer waits", "no longer wait")
 
 
@@ -393,7 +384,7 @@ def _end_of(
     def ended(holders: Sequence[Holder]) -> Snapshot:
         groups = frozenset(holder.group for holder in holders if holder.group)
         pods = frozenset(holder.uid for holder in holders if holder.uid)
-        return without(case.snapshot, groups, pods)
+        return snapshot_without(case.snapshot, groups, pods)
 
     chosen = case.trial.fewest(candidates, ended, needs_capacity)
     if not chosen:

@@ -68,17 +68,19 @@ class Forms:
         self._forms[object] = self._forms[NoneType]  # what means something to one process alone
         self._forms[AmountRows] = Form(lambda rows: [rows.shape[1], rows.tolist()], _read_rows)
         self._forms[Shape] = Form(self._number, lambda number: self._shapes[_exactly(int, number)])
-        self._forms[bytes] = self._as(str, bytes.decode, str.encode)
+        self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
         pairs = tuple[LabelPairs, tuple[LabelPairs, ...]]
-        self._forms[NodePart] = self._as(pairs, lambda it: (it.labels, it.before), lambda it: NodePart(*it))
+        self._forms[NodePart] = self._as_other_type(
+            pairs, lambda it: (it.labels, it.before), lambda it: NodePart(*it)
+        )
         rows = tuple[NodeRecord | None, ...]
-        self._forms[NodeTable] = self._as(rows, lambda table: table.nodes, NodeTable)
-        self._forms[OtherPods] = self._as(tuple[PodRecord, ...], tuple, _others)
-        self._forms[TermIndex] = self._as(tuple[Term, ...], tuple, _index)
+        self._forms[NodeTable] = self._as_other_type(rows, lambda table: table.nodes, NodeTable)
+        self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _others)
+        self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
 
     def write(self, kind: Any, value: object) -> Any:
         """For msgspec to encode: parts of it are encoded already."""
-        return self._of(kind).write(value)
+        return self._form_of(kind).write(value)
 
     def read(self, kind: Any, written: Any) -> Any:
         """Return a value.
@@ -87,11 +89,9 @@ class Forms:
             Misread: It cannot be read.
         """
         try:
-            return self._of(kind).read(written)
+            return self._form_of(kind).read(written)
         except Exception as fault:  # of hundreds of fields of all types, whatever stands there
             raise _misread(fault) from fault
-
-    # ---- shapes
 
     def write_shapes(self) -> Any:
         """Return all written shapes. None of a snapshot is bound to a part of the nodes."""
@@ -107,25 +107,23 @@ class Forms:
             self._shapes.append(shape)
         return self._numbers[shape]
 
-    # ---- types
-
-    def _of(self, kind: Any) -> Form:
+    def _form_of(self, kind: Any) -> Form:
         if kind not in self._forms:
             made = self._made(kind)
             self._forms[kind] = Form(_packed(made.write), made.read) if kind in _MANY else made
         return self._forms[kind]
 
-    def _as(self, other: Any, write: _Act, read: _Act) -> Form:
+    def _as_other_type(self, other: Any, write: _Act, read: _Act) -> Form:
         """Return the form of values that are written as those of another type."""
-        form = self._of(other)
+        form = self._form_of(other)
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
 
     def _made(self, kind: Any) -> Form:
         if isinstance(kind, NewType):
-            return self._of(kind.__supertype__)
+            return self._form_of(kind.__supertype__)
         origin, of = get_origin(kind) or kind, get_args(kind)
         if NoneType in of:
-            write, read = self._of(next(each for each in of if each is not NoneType))
+            write, read = self._form_of(next(each for each in of if each is not NoneType))
             return Form(
                 lambda value: None if value is None else write(value),
                 lambda written: None if written is None else read(written),
@@ -134,18 +132,18 @@ class Forms:
             return Form(lambda value: value.value, kind)
         if issubclass(origin, Mapping):
             return self._mapping(
-                self._of(of[0]), self._of(of[1]), getattr(of[0], "__supertype__", of[0]) is str
+                self._form_of(of[0]), self._form_of(of[1]), getattr(of[0], "__supertype__", of[0]) is str
             )
         if origin is tuple and of[-1] is not ...:
-            return _fixed([*map(self._of, of)])
+            return _fixed([*map(self._form_of, of)])
         if of and issubclass(origin, Set):
-            form = self._of(of[0])
+            form = self._form_of(of[0])
             return Form(
                 lambda values: sorted(map(form.write, values), key=repr),
                 lambda written: frozenset(map(form.read, _exactly(list, written))),
             )
         if of and issubclass(origin, Collection):
-            form, made = self._of(of[0]), list if origin is list else tuple
+            form, made = self._form_of(of[0]), list if origin is list else tuple
             return Form(
                 lambda values: [*map(form.write, values)],
                 lambda written: made(map(form.read, _exactly(list, written))),
@@ -169,7 +167,7 @@ class Forms:
 
     def _record(self, kind: Any) -> Form:
         """Return the form of a Struct or a NamedTuple."""
-        forms = [(name, self._of(of), default) for name, of, default in _fields_of(kind)]
+        forms = [(name, self._form_of(of), default) for name, of, default in _fields_of(kind)]
         readers = {name: form.read for name, form, _ in forms}
 
         def write(value: Any) -> dict[str, Any]:
@@ -335,9 +333,6 @@ def read_dump(raw: bytes, version: str) -> Dump:
         raise InvalidDump(f"it is not as muster wrote it: {fault}") from fault
 
 
-# ---- deciding again
-
-
 class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changed decision on one group; None: there is none."""
 
@@ -378,8 +373,6 @@ def _said(decisions: Decisions) -> Decisions:
     """Without how it came about."""
     return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
 
-
-# ---- other names
 
 # Words by which something is decided, or that stand in selectors.
 _WORDS = """

@@ -114,7 +114,10 @@ def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
     lends = any(it is not None and it.record.reclaimable and name not in above for name, it in queues)
     if case.queue is None or not lends:
         return ""
-    over = [shares.beyond_share(group.queue, asked) for asked in cycle.budget.flavors.asks(group)]
+    over = [
+        shares.beyond_share(group.queue, asked)
+        for asked in cycle.budget.flavors.requests_by_assignment(group)
+    ]
     is_beyond = bool(over) and all(over)
     if not (is_beyond or snapshot.disruption_budgets):
         return ""

@@ -96,7 +96,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
         for key in waiting:
             if key not in future.starts and key not in unknown:
                 looked_for = causes.looked_for
-                unknown[key] = causes.of(key)
+                unknown[key] = causes.cause_of(key)
                 if causes.looked_for > looked_for:
                     yield
         starts.append(future.starts)
@@ -136,11 +136,13 @@ def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     left = defaultdict[str, list[GroupInfo]](list)
     for group in (snapshot.groups[key] for key in keys):
-        if group.asks and group.waiting:
+        if group.missing_request and group.waiting:
             left[group.queue].append(group)
     for first, *others in left.values():
         asked = total(group.pending for group in (first, *others))
-        pod = replace(first.waiting[0], shape=Shapes().sized(first.waiting[0].shape, asked), to_be=False)
+        pod = replace(
+            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, asked), to_be=False
+        )
         spec, job = replace(first.spec, min_resources={}), replace(first.job, managed=False)
         group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=asked)
         groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
@@ -171,7 +173,7 @@ class _Causes:
         """Return the number of causes so far."""
         return len(self._known)
 
-    def of(self, key: GroupKey, depth: int = 0) -> str:
+    def cause_of(self, key: GroupKey, depth: int = 0) -> str:
         made, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
         if made is None or group is None or made.reason is None:
             return "it is not known what becomes of it"
@@ -195,7 +197,7 @@ class _Causes:
             return f"{listed(named, _MOST_NAMES)} {has} no known end (annotation {RUN_TIME})"
         ahead = next((it.group for it in holders if it.group and it.group != group.key), None)
         if ahead is not None and reason in _BEHIND and depth < _DEEPEST:
-            return self.of(ahead, depth + 1)
+            return self.cause_of(ahead, depth + 1)
         return f"nothing that is expected to happen starts it: {reason.meaning}"
 
 
@@ -249,7 +251,7 @@ class RunLaws:
 
     def of_future(self, number: int) -> EndOf:
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
-            law = self.of(group)
+            law = self.law_of(group)
             if law is None:
                 return RunEnd(inf, is_known=False)
             end = law.end(_chance(group.key, number), min(since, now), now)
@@ -259,7 +261,7 @@ class RunLaws:
 
         return end_of
 
-    def of(self, group: GroupInfo) -> RunLaw | None:
+    def law_of(self, group: GroupInfo) -> RunLaw | None:
         """Return the law of a group; None: unknown."""
         if group.key not in self._laws:
             self._laws[group.key] = self._law(group)
@@ -271,13 +273,13 @@ class RunLaws:
         if declared is not None:
             usual = max(declared, _SHORTEST)
             runs = [usual * ratio for ratio in history.stretches.get(group.spec.series, ())]
-            return _by(runs, limit) or RunLaw(usual, _AS_DECLARED, limit, is_learnt=False)
-        if (learnt := _by(history.runs.get(kind_of(group), ()), limit)) is not None:
+            return _empirical_law(runs, limit) or RunLaw(usual, _AS_DECLARED, limit, is_learnt=False)
+        if (learnt := _empirical_law(history.runs.get(kind_of(group), ()), limit)) is not None:
             return learnt
         return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_learnt=False)
 
 
-def _by(runs: Sequence[float], limit: float) -> RunLaw | None:
+def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
     """Return the law that follows from runs; None without any."""
     if not runs:
         return None
@@ -294,8 +296,6 @@ def _chance(key: GroupKey, number: int) -> float:
     mixed = crc32(key.encode())
     return ((number * _STEPS[mixed % len(_STEPS)] + mixed // len(_STEPS)) % FUTURES + 0.5) / FUTURES
 
-
-# ---- what forecasts have missed
 
 _Factors = tuple[float, float, float]
 
@@ -318,14 +318,14 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
             usual[method] = p10, p50, p90
         return usual
 
-    def _of(self, key: GroupKey, method: Method) -> _Factors:
+    def _factors_of(self, key: GroupKey, method: Method) -> _Factors:
         return self.factors.get((method, _namespace(key))) or self._usual[method]
 
     def applied(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
         if not forecast.is_known:
             return forecast
         made, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
-        factors = self._of(key, forecast.method)
+        factors = self._factors_of(key, forecast.method)
         p10, p50, p90 = sorted(made + (at - made) * n for at, n in zip(instants, factors, strict=True))
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
@@ -334,7 +334,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         if not reported.is_known:
             return self
         moved, instants = list[float](), (reported.p10, reported.p50, reported.p90)
-        for n, at, share in zip(self._of(key, reported.method), instants, _SHARES, strict=True):
+        for n, at, share in zip(self._factors_of(key, reported.method), instants, _SHARES, strict=True):
             step = share if start > max(at, reported.made_at + SHORTEST) else share - 1.0
             moved.append(min(max(n * exp(_STEP * step), 1.0 / _MOST), _MOST))
         p10, p50, p90 = moved

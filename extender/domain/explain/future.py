@@ -116,8 +116,6 @@ class VirtualCluster:
             gone_at = max(clock_time_of(pod.gone_by, snapshot.epoch), self.begun + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
 
-    # ---- time
-
     def plan(self, at: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._due, _Due(at, next(self._order), act))
 
@@ -149,8 +147,6 @@ class VirtualCluster:
         until = max(first, self.begun + (first - self.begun) * self._step.together)
         return fmean(due.at for due in self._due if due.at <= until), until
 
-    # ---- decisions
-
     def decide(self) -> Snapshot:
         """Decide, and return what that is based on."""
         snapshot = self.ledger.snapshot()
@@ -175,7 +171,7 @@ class VirtualCluster:
         """Start the pods of planned claims, and those on their way to a node; return them."""
         started, claims = list[PodRecord](), self.ledger.claims
         coming: dict[GroupKey, list[Claim]] = {}
-        for claim in [*claims.at(ClaimStage.ANSWERED), *claims.at(ClaimStage.PLANNED)]:
+        for claim in [*claims.in_stage(ClaimStage.ANSWERED), *claims.in_stage(ClaimStage.PLANNED)]:
             made = decisions.groups.get(claim.pod.group)
             if claim.pinned or (made is not None and claim.pod.uid in made.plan):
                 coming.setdefault(claim.pod.group, []).append(claim)

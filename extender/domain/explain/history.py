@@ -44,12 +44,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
         """Return whether it never changes: a known one counts instead."""
         return False
 
-    def at(self, now: float) -> Self:
+    def up_to(self, now: float) -> Self:
         """Return the record up to now."""
         return self
 
     def ended(self, now: float) -> Self:
-        return replace(self.at(now), end=max(now, self.start))
+        return replace(self.up_to(now), end=max(now, self.start))
 
 
 class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run"):
@@ -64,14 +64,14 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
     def name(self) -> str:
         return self.group
 
-    def at(self, now: float) -> "GroupRun":
+    def up_to(self, now: float) -> "GroupRun":
         more = max(now - self.until, 0.0)
         spent = {name: self.spent.get(name, 0.0) + amount * more for name, amount in self.held.items()}
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
-    def within(self, since: float, until: float) -> Spent:
+    def usage_between(self, since: float, until: float) -> Spent:
         """Return the usage from `since` to `until`, in proportion to the time."""
-        whole = self if self.end is not None else self.at(until)
+        whole = self if self.end is not None else self.up_to(until)
         end = whole.until if whole.end is None else whole.end
         length, part = end - whole.start, min(end, until) - max(whole.start, since)
         if length <= 0.0 or part <= 0.0:
@@ -101,7 +101,7 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
     def is_final(self) -> bool:
         return self.from_objects
 
-    def at(self, now: float) -> "Wait":
+    def up_to(self, now: float) -> "Wait":
         waited = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
         both = {**self.waited, self.reason: waited}
         return replace(self, until=max(now, self.until), waited=both)
@@ -143,9 +143,6 @@ class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Queu
 
 
 AnyRecord = GroupRun | Wait | Evicted | QueueHour
-
-
-# ---- sums
 
 
 class By(StrEnum):
@@ -197,7 +194,7 @@ class Period(NamedTuple):
     until: float
 
     @classmethod
-    def of(cls, by: str, since: str, until: str, now: float) -> "Period":
+    def parse(cls, by: str, since: str, until: str, now: float) -> "Period":
         """Return the period of texts; empty ones stand for queues, a week ago and now.
 
         Raises:
@@ -256,7 +253,7 @@ class _Sums(msgspec.Struct):
     def add(self, record: AnyRecord, since: float, until: float) -> None:
         match record:
             case GroupRun():
-                _add(self.spent, record.within(since, until))
+                _add(self.spent, record.usage_between(since, until))
             case Wait(start=start, end=end) if start <= until and (end is None or end > until):
                 self.waiting += end is not None or record.reason not in OWN
             case Wait(end=end, has_started=True) if end is not None and since <= end <= until:

@@ -82,7 +82,7 @@ class WaitingCase:
             Reason.RESERVED: lambda made: made.reservation is not None,
             Reason.WINDOW_FULL: lambda made: made.verdict is Verdict.STARTING,
         }
-        return self.those(picks[reason]) if reason in picks else []
+        return self.holders_by_decision(picks[reason]) if reason in picks else []
 
     def victims(self) -> Iterator[Holder]:
         """Yield the victims, and how many of their pods still hold capacity."""
@@ -104,13 +104,11 @@ class WaitingCase:
     def _is_ahead(self, made: GroupDecision) -> bool:
         return made.queue == self.group.queue and 0 < made.position < self.decision.position
 
-    def those(self, picks: _Picks) -> list[Holder]:
+    def holders_by_decision(self, picks: _Picks) -> list[Holder]:
         """Return groups by their decisions, the next ones first."""
         decisions = (made for made in self.decisions.groups.values() if made.key != self.group.key)
         found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
         return [self._holder(self.snapshot.groups[made.key]) for made in found]
-
-    # ---- who holds room
 
     def on_suitable_nodes(self) -> Iterator[Holder]:
         """Yield groups with members on suitable nodes."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources, add, tally, total
+from extender.domain.model.resources import Resources, add, add_times, total
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
@@ -60,18 +60,18 @@ def with_infos(
 
 def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
     """Return a queue with a group that it has not counted, or without (-1)."""
-    asks = {} if queue.record.stop_policy else group.asks
+    asks = {} if queue.record.stop_policy else group.missing_request
     allocated, requested = dict(queue.allocated), dict(queue.requested)
     for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, asks)):
-        tally(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
+        add_times(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
     by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
     for pool, amounts in group.by_pool.items():
-        tally(by_pool.setdefault(pool, {}), amounts, times)
+        add_times(by_pool.setdefault(pool, {}), amounts, times)
     groups = max(queue.groups + times * group.is_in_queue, 0)
     return replace(queue, groups=groups, allocated=allocated, requested=requested, by_pool=by_pool)
 
 
-def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
+def snapshot_without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
     """Return the snapshot after groups `ended` and other pods are `gone`."""
     return with_infos(snapshot, dict.fromkeys(ended), gone)
 
@@ -95,7 +95,7 @@ def _without_members(
         group,
         placed=tuple(pod for pod in group.placed if pod.uid not in gone),
         departing=tuple(pod for pod in group.departing if pod.uid not in gone),
-        allocated=_less(group.allocated, [pod.shape.requests for pod, _ in going]),
+        allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in going]),
         by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(going)),
     )
 
@@ -116,8 +116,10 @@ def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
     for group in changed:
         group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
-            others = _less(queue.requested, [groups[group.key].asks])
-            queues[group.queue] = replace(queue, requested=_offered(snapshot, [others, group.asks]))
+            others = _minus(queue.requested, [groups[group.key].missing_request])
+            queues[group.queue] = replace(
+                queue, requested=_offered(snapshot, [others, group.missing_request])
+            )
         groups[group.key] = group
     return replace(snapshot, groups=groups, queues=queues)
 
@@ -127,7 +129,7 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
     before = snapshot.queues[record.name]
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:
-        asks = (group.asks for group in snapshot.groups.values() if group.queue == record.name)
+        asks = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
         queue = replace(queue, requested=_offered(snapshot, [queue.allocated, *asks]))
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
@@ -171,7 +173,7 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     )
 
 
-def _less(amounts: Resources, those: Iterable[Resources]) -> Resources:
+def _minus(amounts: Resources, those: Iterable[Resources]) -> Resources:
     left = dict(amounts)
     for amounts_less in those:
         add(left, amounts_less, -1)
@@ -184,7 +186,7 @@ def _offered(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]
 
 
 def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) -> dict[str, Resources]:
-    return {pool: _less(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
+    return {pool: _minus(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
 
 
 def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
@@ -221,7 +223,7 @@ class Trial:
         self._left -= 1
         return decide(snapshot).groups.get(self._key)
 
-    def least(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
+    def smallest_number(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
         """Return the smallest number from 1 to `most` with which it starts.
 
         None where `most` does not suffice.
@@ -243,7 +245,9 @@ class Trial:
         def does(some: Sequence[T]) -> bool:
             snapshot = after(some)
             wanted = missing(snapshot.groups[self._key])
-            if needs_capacity and not Planner.of(snapshot).could_place(wanted.members, wanted.shapes):
+            if needs_capacity and not Planner.from_snapshot(snapshot).could_place(
+                wanted.members, wanted.shapes
+            ):
                 return False
             return self.starts(snapshot)
 

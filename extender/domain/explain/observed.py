@@ -139,9 +139,6 @@ class ObservedGroup(PodGroup, frozen=True):
         return self.verdict in (Verdict.RUNNING, Verdict.STARTING)
 
 
-# ---- queues
-
-
 def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
     by_name = {queue.name: queue for queue in found}
     parents = {name: _parent(queue) for name, queue in by_name.items()}
@@ -186,26 +183,23 @@ def _read(quantities: Quantities | None) -> dict[str, float]:
     return found
 
 
-# ---- groups
-
-
 class RequestSums:
     """Sums of the requests of pods. Each pod is read once: reading 50,000 takes two seconds."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
 
-    def of(self, pods: Iterable[Pod]) -> Amounts:
+    def of_pods(self, pods: Iterable[Pod]) -> Amounts:
         sums: dict[str, int] = {}
         for pod in pods:
-            add(sums, self._one(pod))
+            add(sums, self._of_pod(pod))
         return in_units(sums)
 
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
         there = {pod.metadata.uid for pod in pods}
         self._known = {uid: known for uid, known in self._known.items() if uid in there}
 
-    def _one(self, pod: Pod) -> Mapping[str, int]:
+    def _of_pod(self, pod: Pod) -> Mapping[str, int]:
         """Return the requests of a pod; none where its amounts make no sense."""
         uid = pod.metadata.uid
         if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
@@ -227,7 +221,7 @@ def group_summary(
     left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed = [pod for pod in left if pod.spec.node_name]
     status, annotations = group.status, group.metadata.annotations or {}
-    wait = WaitSummary.of(group.reason, sentence(group.reason), group.message, group.waiting, line)
+    wait = WaitSummary.from_status(group.reason, sentence(group.reason), group.message, group.waiting, line)
     return GroupSummary(
         namespace=group.namespace,
         name=group.name,
@@ -240,17 +234,14 @@ def group_summary(
         placed=len(placed) if pods else status.running,
         failed=status.failed,
         succeeded=status.succeeded,
-        asks=requests.of(pod for pod in left if not pod.spec.node_name),
-        holds=requests.of(placed),
+        asks=requests.of_pods(pod for pod in left if not pod.spec.node_name),
+        holds=requests.of_pods(placed),
         created=group.metadata.creation_timestamp or "",
         started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
         wait=wait if group.reason else None,
         held=annotations.get(HOLD) == "true",
         is_job=is_job,
     )
-
-
-# ---- nodes
 
 
 def node_summaries(
@@ -271,9 +262,9 @@ def node_summaries(
         yield NodeSummary(
             name,
             _read(node.status.allocatable),
-            requests.of(used[name]),
-            requests.of(coming[name]),
+            requests.of_pods(used[name]),
+            requests.of_pods(coming[name]),
             groups=sorted(groups)[:_MOST_GROUPS],
-            flavors=[pool.name for pool in pools.on(node.metadata.labels or {})],
+            flavors=[pool.name for pool in pools.pools_of_node(node.metadata.labels or {})],
             taken=not node.spec.unschedulable,
         )

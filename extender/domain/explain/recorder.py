@@ -36,7 +36,7 @@ class _Step(NamedTuple):
     since: float  # what changed did so after this; it is now, but for the first step after a restart
     is_first: bool  # whether nothing was seen before
 
-    def begun(self, info: GroupInfo, pod: PodRecord) -> float:
+    def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
         """Return when a member on a node began to run: by its object, else by the watch."""
         seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
         return min(instant(pod.running_since) or seen, self.now)
@@ -146,9 +146,6 @@ def _seen(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupK
     return _Seen(decision, info) if decision is not None and info is not None else None
 
 
-# ---- what groups hold
-
-
 class _Runs:
     def __init__(self) -> None:
         self.open: dict[str, GroupRun] = {}
@@ -163,7 +160,7 @@ class _Runs:
         if goes_on and held == run.held:
             return
         if goes_on and step.since - run.start < _FINEST:
-            self.open[key] = replace(run.at(step.since), held=held)
+            self.open[key] = replace(run.up_to(step.since), held=held)
             yield self.open[key]
             return
         run = self.open.pop(key).ended(step.since)
@@ -179,7 +176,7 @@ class _Runs:
         elif step.is_first:  # what its objects say
             for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
-                    starts.append(max(step.begun(group.info, pod), floor))
+                    starts.append(max(step.running_since(group.info, pod), floor))
                     for name, amount in pod.shape.requests.items():
                         spent[name] = spent.get(name, 0.0) + amount * (step.now - starts[-1])
         start, held = min(starts), group.info.allocated
@@ -187,9 +184,6 @@ class _Runs:
         run = GroupRun(**group.whose, start=start, until=until, spent=spent, held=held)
         self.open[run.group] = run
         return run
-
-
-# ---- who waits
 
 
 class _Waits:
@@ -213,7 +207,7 @@ class _Waits:
             wait = Wait(**group.whose, start=begun, until=begun)
         elif wait.reason == reason:
             return
-        self.open[key] = replace(wait.at(step.now), reason=reason)
+        self.open[key] = replace(wait.up_to(step.now), reason=reason)
         yield self.open[key]
 
     def _ended(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
@@ -236,10 +230,7 @@ class _Waits:
     @staticmethod
     def _begun(group: _Seen, step: _Step) -> float:
         on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
-        return min((step.begun(group.info, pod) for pod in on_nodes), default=step.now)
-
-
-# ---- who was evicted
+        return min((step.running_since(group.info, pod) for pod in on_nodes), default=step.now)
 
 
 class _Evictions:
@@ -289,9 +280,6 @@ class _Evictions:
             start=step.now,
             lost={name: amount * victim.lost for name, amount in held.items() if victim.lost},
         )
-
-
-# ---- what queues deserve
 
 
 class QueueHours:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.units import BadQuantity, listed
-from extender.domain.explain.hypotheses import best_node, with_group, with_nodes, with_queue, without
+from extender.domain.explain.hypotheses import best_node, snapshot_without, with_group, with_nodes, with_queue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import offered
@@ -94,9 +94,6 @@ def _term(text: str) -> Supposition:
     else:
         subject, _, value = value.rpartition(":")
     return Supposition(text, field, subject, value, resource)
-
-
-# ---- the snapshot with what is supposed
 
 
 def supposing(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
@@ -198,7 +195,7 @@ def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
         raise term.bad(f"{known}: must be {ALLOWED['delete']}")
     if about in ended:
         raise term.bad("this is what is asked about")
-    return without(snapshot, frozenset(ended), frozenset(gone))
+    return snapshot_without(snapshot, frozenset(ended), frozenset(gone))
 
 
 def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
@@ -258,9 +255,6 @@ _FIELDS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapsho
     "priority": _priority,
     "delete": _delete,
 }
-
-
-# ---- whose decisions differ
 
 
 class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -188,11 +188,11 @@ class Terms:
 
     def selected(self) -> ByNode:
         """Return a copy of the nodes of the pods that each term selects."""
-        return self._selected.of(self._users)
+        return self._selected.counts_by_node(self._users)
 
     def carried(self) -> ByNode:
         """Return a copy of the nodes of the pods that have each term as an anti-affinity term."""
-        return self._carried.of(self._users)
+        return self._carried.counts_by_node(self._users)
 
     @property
     def namespaces(self) -> int:
@@ -204,8 +204,6 @@ class Terms:
         if self._frozen is None:
             self._frozen = self._index.copy()
         return self._frozen
-
-    # ---- inside
 
     def _use(self, term: Term) -> None:
         self._users[term] = self._users.get(term, 0) + 1
@@ -320,7 +318,7 @@ class _Places:
         if not by_node:
             del self._counts[term]
 
-    def of(self, terms: Mapping[Term, int]) -> ByNode:
+    def counts_by_node(self, terms: Mapping[Term, int]) -> ByNode:
         """For each of `terms` the number of its pods by node, without zeros."""
         for term in terms.keys() - self._copies.keys():
             self._copies[term] = dict(self._counts.get(term, {}))

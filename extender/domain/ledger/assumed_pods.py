@@ -230,7 +230,9 @@ class AssumedPods:
         """Return claims with all bindings posted before `instant`, unconfirmed by a watch since."""
         with self._lock:
             return [
-                claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < instant
+                claim
+                for claim in self._claims.in_stage(ClaimStage.POSTED)
+                if claim.posting[-1].since < instant
             ]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
@@ -238,8 +240,6 @@ class AssumedPods:
         with self._lock:
             pod = self._pods.get(uid)
             return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
-
-    # ---- inside
 
     def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
         """Pass the claim to the call `token`, with the bindings of `posting` on their way."""

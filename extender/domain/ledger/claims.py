@@ -126,7 +126,7 @@ class Claims:
     def on_node(self, node: str) -> Iterable[Claim]:
         return self._on_node.get(node, {}).values()
 
-    def at(self, stage: ClaimStage) -> Iterable[Claim]:
+    def in_stage(self, stage: ClaimStage) -> Iterable[Claim]:
         return self._at[stage].values()
 
     def __iter__(self) -> Iterator[Claim]:
@@ -180,8 +180,6 @@ class Claims:
     def fullness(self, pod: PodRecord, node: str) -> float:
         """From 0 to 1, with the pod there."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
-
-    # ---- inside
 
     def _take_off(self, claim: Claim) -> None:
         on_node = self._on_node[claim.node]

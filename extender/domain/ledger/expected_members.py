@@ -110,25 +110,23 @@ class ExpectedMembers:
         is_adopted = ownership.is_adopted(routes.labels_of(job.namespace))
         return self._rules.manage(job, routes.queue_of_job(job), is_adopted)
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Bring the expected members of touched groups in line with their jobs and the pods there."""
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
-            self._settle(self._registry.group(key), self._registry.jobs.get(key))
+            self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
         # Those that were crowded out, in the order in which they came, as far as there is room again.
         for namespace, waiting in list(self._crowded_out.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
                 if job is not None and self._is_too_much(self._waited_for[namespace], job.needed):
                     break
-                self._settle(self._registry.group(key), job)
-
-    # ---- inside
+                self._sync_group(self._registry.group(key), job)
 
     def _is_too_much(self, others: int, wanted: int) -> bool:
         """One job alone may always wait: it has a bound of its own."""
         return others > 0 and wanted > 0 and others + wanted > self._most
 
-    def _settle(self, group: Group, job: JobRecord | None) -> None:
+    def _sync_group(self, group: Group, job: JobRecord | None) -> None:
         before, group.job = group.job, job if job is not None and self.manages(job) else None
         if job is not None and job.suspended:  # what an earlier start left does not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
@@ -305,7 +303,7 @@ class LostMembers:
         """Return when time alone gives room back."""
         return self._until.values()
 
-    def settle(self, evicted: Container[Uid]) -> None:
+    def sync(self, evicted: Container[Uid]) -> None:
         """Bring what is kept for touched groups in line with their pods. `evicted`: by Muster."""
         now = self._parts.clock()
         late = [key for key, until in self._until.items() if until <= now]
@@ -313,11 +311,11 @@ class LostMembers:
             self._until.pop(key, None)
             group = self._parts.registry.groups.get(key)
             if group is not None and (group.lost or (group.vacated and not _has_later_pods(group))):
-                self._settle(group, evicted)
+                self._sync_group(group, evicted)
                 if group.lost:
                     self._until[key] = min(group.lost.values())
 
-    def _settle(self, group: Group, evicted: Container[Uid]) -> None:
+    def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         now = self._parts.clock()
         there = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []

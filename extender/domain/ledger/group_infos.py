@@ -16,7 +16,7 @@ from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import name_of, too_long
 from extender.domain.model.records import GroupKey, Needs, Uid
-from extender.domain.model.resources import Resources, tally
+from extender.domain.model.resources import Resources, add_times
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
 from extender.domain.model.shapes import asked_by
 from extender.domain.model.shared_maps import with_changes
@@ -77,17 +77,17 @@ class Usage:
         self.changed_queues.add(info.queue)
         used = self.of.setdefault(info.queue, Used())
         allocated = self._offered_of(info.allocated)
-        tally(used.allocated, allocated, times)
-        tally(used.requested, allocated, times)
-        tally(used.requested, self._offered_of(info.asks), times)
+        add_times(used.allocated, allocated, times)
+        add_times(used.requested, allocated, times)
+        add_times(used.requested, self._offered_of(info.missing_request), times)
         if info.local_queue is not None:
             key = info.local_queue.key
             self.changed.add(key)
-            tally(self.of_local.setdefault(key, {}), allocated, times)
+            add_times(self.of_local.setdefault(key, {}), allocated, times)
             if not self.of_local[key]:
                 del self.of_local[key]
         for pool, amounts in info.by_pool.items():
-            tally(used.by_pool.setdefault(pool, {}), self._offered_of(amounts), times)
+            add_times(used.by_pool.setdefault(pool, {}), self._offered_of(amounts), times)
             if not used.by_pool[pool]:
                 del used.by_pool[pool]
         used.groups += times if info.is_in_queue else 0
@@ -101,7 +101,7 @@ class Usage:
 
 def _counted(info: GroupInfo) -> tuple[object, ...]:
     """All that sums depend on."""
-    amounts = (info.allocated, info.asks, info.by_pool)
+    amounts = (info.allocated, info.missing_request, info.by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 
 
@@ -173,8 +173,6 @@ class GroupInfos:
             name, used.groups, dict(used.allocated), dict(used.requested), by_pool
         )
 
-    # ---- inside
-
     def _moved_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
         """Return the info of a group of which only claims, attempts and the start differ from `before`.
 
@@ -208,7 +206,7 @@ class GroupInfos:
         on_nodes = Counter([pod.role for pod in members.placed])
         self._record_history(group, queue, needs, members)
         self._record_reserved_back(group, queue, needs, members)
-        ran_with = group.ran_with.within(needs) if group.ran_with else None
+        ran_with = group.ran_with.at_most(needs) if group.ran_with else None
         return GroupInfo(
             key=group.key,
             exists=group.exists and not named.awaits_controller(group),
@@ -265,7 +263,7 @@ class GroupInfos:
             managed=job is not None,
             let_go=job is not None and job.is_let_go,
             outcome=made_by.outcome if made_by is not None else None,
-            least=group.least,
+            least=group.fewest_members,
             crowded_out=group.crowded_out,
             start_timeouts=group.start_timeouts,
             made=group.coming.there if group.coming.asked_at is not None else None,
@@ -327,7 +325,9 @@ class GroupInfos:
         """Return what its members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
         pinned = (claim for claim in claims if claim.pinned and claim.pod.uid not in self._stuck)
-        return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
+        return self.pools.amounts_by_pool(
+            (it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned
+        )
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
         """Yield the checkpoints in its PodGroup, in the owner of its pods, and in its members on nodes."""

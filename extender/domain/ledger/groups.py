@@ -137,7 +137,7 @@ class Group(msgspec.Struct, eq=False):
         return self.job.size(self.defaults)
 
     @property
-    def least(self) -> int:
+    def fewest_members(self) -> int:
         """Return with how few members it may start; 0: with no fewer than it needs."""
         if self.job is None or not self.job.suspended or self.reduced_to is not None:
             return 0
@@ -170,8 +170,6 @@ class Group(msgspec.Struct, eq=False):
         if not by_role or len(self.standing) < members:
             return len(self.standing) >= members
         return whole(members, by_role, Counter(self.standing.values()), len(self.standing))
-
-    # ---- attempts of members
 
     def attempt(self, uid: Uid) -> Attempt:
         return self.attempts.get(uid, _NO_ATTEMPT)
@@ -222,8 +220,6 @@ class Group(msgspec.Struct, eq=False):
         """Reset the attempts after a start, except for the scheduler's refusals."""
         refused = ((uid, known.refusals) for uid, known in self.attempts.items() if known.refusals)
         self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
-
-    # ---- starts
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """Return the history of its starts after a decision, published `now`."""

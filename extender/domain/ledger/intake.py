@@ -49,8 +49,6 @@ class Intake:
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
 
-    # ---- nodes
-
     def set_node(self, node: Node) -> None:
         """Record a node.
 
@@ -88,8 +86,6 @@ class Intake:
         if self._registry.queues.pools.all:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.touch(key)
-
-    # ---- groups, and the controllers of their pods
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         self.put_group(any_group_record(group))
@@ -196,8 +192,6 @@ class Intake:
             if (read := self._registry.runtimes.job(key)) is not None:
                 self.set_job(*read)
 
-    # ---- queues, and what leads into them
-
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
             self._meter.restore(queue.metadata.name, queue.status.usage)
@@ -272,8 +266,6 @@ class Intake:
         with self._lock:
             if changed := self._registry.routes.set_quota_namespaces(queues):
                 self._record_changed(key for name in changed for key in self._registry.groups_in(name))
-
-    # ---- what else decides for whom there is room
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:

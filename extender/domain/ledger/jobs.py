@@ -108,8 +108,6 @@ class Runtimes:
         self._named_by: defaultdict[RuntimeName, set[GroupKey]] = defaultdict(set)
         self._used: dict[GroupKey, Json] = {}
 
-    # ---- changes
-
     def put(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """Record a runtime; return the jobs that it concerns."""
         if self._specs.get(name) == spec:
@@ -139,8 +137,6 @@ class Runtimes:
     def forget(self, key: GroupKey) -> None:
         self._take_out(key)
         self._used.pop(key, None)
-
-    # ---- reading
 
     def job(self, key: GroupKey) -> tuple[JobKind, AnyJob] | None:
         """Return a job that names a runtime, as it was recorded."""

@@ -115,8 +115,6 @@ class Ledger:
     def version(self) -> int:
         return self._changes.version
 
-    # ---- whether decisions take effect
-
     def record_asked(self) -> None:
         if self._changes.record_asked():
             with self._lock:
@@ -127,16 +125,14 @@ class Ledger:
             with self._lock:
                 self._changes.mark()
 
-    # ---- snapshots out
-
     def snapshot(self) -> Snapshot:
         with self._lock:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
-            self._stuck.settle()
-            self._lost.settle(self.decisions.evictions)
-            self._min_resources.settle()
-            self._expected.settle()
+            self._stuck.drop_expired()
+            self._lost.sync(self.decisions.evictions)
+            self._min_resources.sync()
+            self._expected.sync()
             dirty, groups, queues = self._infos.refresh()
             self._measure(dirty, groups)
             moves = self._reclaimed.moves(groups, self._clock())
@@ -183,7 +179,7 @@ class Ledger:
             return
         now = self._wall_clock()
         if self._meter.is_due(now):
-            self._meter.take(now, self.offered())
+            self._meter.sample(now, self.offered())
             self._changes.mark()
         self._meter.follow({key: holding_of(groups.get(key)) for key in dirty}, now)
 
@@ -193,7 +189,7 @@ class Ledger:
         Volumes are bound before bind is called. Such answers would hold their capacity indefinitely.
         """
         oldest = self._clock() - self.limits.start_deadline
-        for claim in [claim for claim in self.claims.at(ClaimStage.ANSWERED) if claim.since <= oldest]:
+        for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
             self._moves.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.mark()
 
@@ -206,7 +202,7 @@ class Ledger:
         yield from self._lost.expiries()
         if (stuck_at := self._stuck.next_at) is not None:
             yield stuck_at
-        for claim in self.claims.at(ClaimStage.ANSWERED):
+        for claim in self.claims.in_stage(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
 
     @property
@@ -228,7 +224,7 @@ class Ledger:
             self._history, self._meter.past = snapshot.history, snapshot.past
             for shape, rows in snapshot.refused.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
-                    self._refusals.learn(shape, node.name, now + self.limits.refusal_memory)
+                    self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
             for key, info in snapshot.groups.items():
                 self._recall_claims(self.registry.group(key), info)
                 self._reclaimed.put(key, info.start.reclaim)
@@ -242,8 +238,6 @@ class Ledger:
             if pod.uid in group.pods:
                 self._moves.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
                 self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
-
-    # ---- decisions in
 
     def publish(self, decisions: Decisions) -> None:
         """Turn plans into claims. What filter has pinned since the snapshot is newer, and stays."""
@@ -310,7 +304,7 @@ class Ledger:
                     group.attempt(uid).words, pod.shape.requests
                 ):  # it may know of it by then
                     expires = min(expires, decision.retry_at)
-                self._refusals.learn(self.pods.separate(pod), node, expires)
+                self._refusals.add(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
             # From whom a group took room: each gives back to the same group once.
             stayed = self._stayed(group.start.reclaim)
@@ -379,11 +373,9 @@ class Ledger:
         elif node is not None and (claim is None or claim.node != node):
             self._moves.put(pod, ClaimEvent.PLAN, node)
             group.record_planned(pod.uid, node, is_new=claim is None)
-            if self._releases.sees(pod):
+            if self._releases.scheduler_retries(pod):
                 group.record_shown(pod.uid, node, self._clock())
             self._changes.mark()
-
-    # ---- what came of decisions
 
     def spare(self, uid: Uid) -> None:
         """Record that the eviction of a pod was refused: for a while it is no victim."""
@@ -416,8 +408,6 @@ class Ledger:
             group.waited = True
             self.registry.touch(key)
             self._changes.mark()
-
-    # ---- reading
 
     def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
         """Return planned claims of existing pods without an answer, for the scheduler.
@@ -591,9 +581,9 @@ class ReclaimedCapacity:
         parts = [(node, pod.shape.requests) for pod, node in places]
         before = self._reserved.pop((key, is_moved), [])
         for node, amounts in before if parts != before else ():
-            self._capacity.keep(node, amounts, -1)
+            self._capacity.reserve(node, amounts, -1)
         for node, amounts in parts if parts != before else ():
-            self._capacity.keep(node, amounts)
+            self._capacity.reserve(node, amounts)
         if parts:
             self._reserved[key, is_moved] = parts
 

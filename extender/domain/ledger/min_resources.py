@@ -43,7 +43,7 @@ class MinResources:
         self._used: dict[GroupKey, Resources] = {}  # by group: what it asked for when its members used all
         self._again: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Bring what is kept for touched groups in line with their PodGroups and pods."""
         now = self._parts.clock()
         self._again = {uid: at for uid, at in self._again.items() if at > now}
@@ -52,11 +52,11 @@ class MinResources:
             record = group.record if group is not None else None
             asks = record is not None and bool(record.min_resources) and not _made_by_muster(record)
             if group is not None and (asks or key in self._keeping):
-                self._settle(group, record.min_resources if record is not None and asks else {})
+                self._sync_group(group, record.min_resources if record is not None and asks else {})
             if group is None or not asks:
                 self._used.pop(key, None)
 
-    def _settle(self, group: Group, asked: Resources) -> None:
+    def _sync_group(self, group: Group, asked: Resources) -> None:
         self._hand_over(group)
         there = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in there)
@@ -175,7 +175,9 @@ class MinResources:
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):
             asks = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
-            shape = self._shapes.sized(like.shape, {name: n for name, n in asks.items() if n} | {PODS: 1})
+            shape = self._shapes.with_requests(
+                like.shape, {name: n for name, n in asks.items() if n} | {PODS: 1}
+            )
             member = replace(
                 like,
                 uid=_uid(group, number),

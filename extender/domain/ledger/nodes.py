@@ -10,7 +10,7 @@ import numpy as np
 
 from extender.domain.ledger.affinity import HostPorts, Terms
 from extender.domain.model.records import PodRecord
-from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, tally
+from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, add_times
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
@@ -92,7 +92,7 @@ class ResourceColumns:
             self.capacity[row, column] = max(offers - pinned, _LEAST)
             self.free[row, column] = max(offers - pinned - planned, _LEAST)
 
-    def of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
+    def columns_of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
         """Return the columns and the amounts of a request.
 
         None if a resource has no column: it fits on no node.
@@ -144,8 +144,6 @@ class NodeCapacity:
         self._asked: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
         self._ports = HostPorts()
         self.terms = Terms()
-
-    # ---- nodes
 
     def set_node(self, node: NodeRecord) -> bool:
         """Record a node; return whether anything that matters changed."""
@@ -205,8 +203,6 @@ class NodeCapacity:
         record = self._nodes[row] if row is not None else None
         return record.labels if record is not None else None
 
-    # ---- counting
-
     def count(self, claim: CountedClaim, times: int) -> None:
         """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
         shape, node, is_pinned = claim.pod.shape, claim.node, claim.pinned
@@ -216,7 +212,7 @@ class NodeCapacity:
         if is_pinned:
             self.terms.count(claim.pod, node, times)
 
-    def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
+    def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Keep room on a node that is being taken back; with `times` -1, no longer."""
         self._tally(node, "reserved", amounts, times)
 
@@ -224,8 +220,6 @@ class NodeCapacity:
         """Pods that the scheduler refused on a node may fit there now."""
         if node in self._row:
             self.epochs[node] = next(self._epochs)
-
-    # ---- looking
 
     def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
         """Return whether `pod`, whose claim is `own`, fits on `node` net of all other claims.
@@ -248,7 +242,7 @@ class NodeCapacity:
         """For each row whether `pod` fits by amounts, net of all other claims."""
         shape = pod.shape
         if shape not in self._asked:
-            self._asked[shape] = self.columns.of(shape.requests)
+            self._asked[shape] = self.columns.columns_of(shape.requests)
         asked = self._asked[shape]
         if asked is None:
             return np.zeros(len(self._nodes), dtype=np.bool_)
@@ -301,13 +295,11 @@ class NodeCapacity:
         if pod.holds_capacity:
             self.terms.watch_other(pod)
 
-    # ---- inside
-
     def _tally(self, node: str, part: str, amounts: Resources, times: int) -> None:
         sums = self._sums.get(node)
         if sums is None:
             sums = self._sums[node] = NodeSums()
-        tally(getattr(sums, part), amounts, times)
+        add_times(getattr(sums, part), amounts, times)
         if times < 0 and not sums:
             del self._sums[node]
         if (row := self._row.get(node)) is not None:

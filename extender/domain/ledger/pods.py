@@ -99,7 +99,7 @@ class StuckPods:
                 self.uids.discard(uid)
                 self._registry.touch(leaving.pod.group)
 
-    def settle(self) -> None:
+    def drop_expired(self) -> None:
         """Count those no more whose grace is over."""
         now = self._clock()
         while self._due and self._due[0][0] <= now:
@@ -157,8 +157,6 @@ class Pods:
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
 
-    # ---- reading
-
     def get(self, uid: Uid) -> PodRecord | None:
         return self.by_uid.get(uid)
 
@@ -192,8 +190,6 @@ class Pods:
             self._others, self._other_changes = self._others.with_changes(self._other_changes), {}
         return self._others
 
-    # ---- from the watch
-
     def set(self, pod: Pod) -> None:
         """Record a pod.
 
@@ -205,7 +201,7 @@ class Pods:
             had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
-                record = self._records.of(pod, ours)
+                record = self._records.record_of(pod, ours)
                 if ours and had is not None:  # one that holds room keeps its group, whatever it names
                     record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
                 self._set(self._within_bounds(record))
@@ -258,7 +254,7 @@ class Pods:
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_capacity_for(pod):
             return pod
         self._crowded[pod.uid] = pod
-        return replace(pod, shape=self.shapes.beyond(pod.shape, _CROWDED))
+        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED))
 
     def leave_group(self, pod: PodRecord) -> None:
         """Remove a member from its group, whatever happens to it."""
@@ -308,9 +304,12 @@ class Pods:
             self._record_refusal(group, record, before)
             if record.node or not record.waiting:
                 group.attempts.pop(record.uid, None)
-            elif self._releases.sees(record) and (claim := self._claims.get(record.uid)) is not None:
+            elif (
+                self._releases.scheduler_retries(record)
+                and (claim := self._claims.get(record.uid)) is not None
+            ):
                 group.record_shown(record.uid, claim.node, self._clock())
-            self._moves.restand(group, record)
+            self._moves.count_running(group, record)
             self._registry.touch(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_stranger(record.uid, is_left=self.leaves(record.scheduler))
@@ -348,7 +347,7 @@ class Pods:
 
     def separate(self, pod: PodRecord) -> Shape:
         """Return a separate shape for a pod and others of its namespace: refusals concern them alone."""
-        shape = self.shapes.own(pod.namespace, pod.shape)
+        shape = self.shapes.separate(pod.namespace, pod.shape)
         if shape is not pod.shape:
             members = self._registry.group(pod.group).pods.values()
             for member in [member for member in members if member.shape is pod.shape]:

@@ -199,8 +199,6 @@ class QueueQueries:
         with self._lock:
             return self._infos.queue_info(queue).groups > 0 or self._registry.taken_in.any_of(uid)
 
-    # ---- LocalQueues
-
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._local_queues.records.get(key)
 
@@ -224,7 +222,7 @@ class QueueQueries:
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         with self._lock:
-            return self._registry.routes.ways.local_queue(namespace, label)
+            return self._registry.routes.queue_ways.local_queue(namespace, label)
 
     def take_changed_local_queues(self) -> Collection[str]:
         """Return the changed LocalQueues since the last call, except for numbers in decisions."""

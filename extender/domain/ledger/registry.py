@@ -138,8 +138,6 @@ class Registry:
         self._moved: set[GroupKey] = set()  # those of which only claims and the start are not as they were
         self._queued_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that info
 
-    # ---- changes
-
     def group(self, key: GroupKey) -> Group:
         if key not in self.groups:
             self.groups[key] = Group(key)
@@ -286,8 +284,6 @@ class Registry:
             del self._queued_in[before][key]
             if not self._queued_in[before]:
                 del self._queued_in[before]
-
-    # ---- reading
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether a queue takes groups of a namespace; one that does not exist refuses none."""

@@ -74,11 +74,11 @@ class Releases:
         if self.is_on and pod.waiting and pod.uid not in self._met:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
-    def sees(self, pod: PodRecord) -> bool:
+    def scheduler_retries(self, pod: PodRecord) -> bool:
         """Return whether the scheduler looks at a planned pod by itself."""
         return not self.is_on and not pod.gated
 
-    def named(self, key: str) -> Uid | None:
+    def find_by_name(self, key: str) -> Uid | None:
         """Return the unbound pod of Muster of this name: "namespace/name"."""
         return self._named.get(key)
 
@@ -170,8 +170,6 @@ class Releases:
     def take_changes(self) -> list[Change]:
         changed, self._changed = self._changed, {}
         return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
-
-    # ---- inside
 
     def _count_off(self, uid: Uid) -> None:
         node = how.node if (how := self.shown.get(uid)) else ""

@@ -81,9 +81,6 @@ def _class_of(group: GroupInfo) -> PriorityClass:
     return PriorityClass(meta, group.priority, preemption_policy=policy)
 
 
-# ---- groups
-
-
 def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     namespace, intake = info.key.partition("/")[0], ledger.intake
     owner = _owner_of(info)
@@ -129,7 +126,7 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
 
 def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
     namespace = info.key.partition("/")[0]
-    shape = ledger.pods.shapes.of(PodSpec(), namespace)
+    shape = ledger.pods.shapes.shape_of(PodSpec(), namespace)
     return PodRecord(
         Uid(f"{info.key}/any"), namespace, "any", shape, {}, group=info.key, auto=not info.spec.recorded
     )

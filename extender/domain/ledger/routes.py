@@ -29,8 +29,6 @@ class LocalQueues:
         self._to_queue: defaultdict[str, set[str]] = defaultdict(set)
         self._in_namespace: defaultdict[str, set[str]] = defaultdict(set)
 
-    # ---- changes
-
     def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
         """Record a LocalQueue; return the groups that it concerns, None if nothing changed."""
         if self.records.get(record.key) == record:
@@ -62,8 +60,6 @@ class LocalQueues:
     def record_namespace(self, namespace: str) -> None:
         """Something about a namespace changed."""
         self.changed.update(self._in_namespace.get(namespace, ()))
-
-    # ---- reading
 
     @property
     def naming(self) -> Collection[GroupKey]:
@@ -97,8 +93,6 @@ class Routes:
         self._namespace_labels: dict[str, Labels] = {}
         self._min_members: dict[str, str] = {}
         self._groups_in: defaultdict[str, set[GroupKey]] = defaultdict(set)
-
-    # ---- changes
 
     def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
         """`min_member`: how many pods of a job start together. True if anything that matters changed."""
@@ -134,19 +128,17 @@ class Routes:
         take_out(self._groups_in, group.namespace, group.key)
         self.local_queues.follow(group.key, group.namespace, None)
 
-    # ---- reading
-
     def namespace_queue(self, namespace: str) -> str:
         """Return the default queue of a namespace, or empty: its annotation comes before its quota."""
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
     @property
-    def ways(self) -> QueueWays:
+    def queue_ways(self) -> QueueWays:
         return QueueWays(self.namespace_queue, self.local_queues.records, self.local_queues.kueue_is_served)
 
     def queue_of_job(self, job: JobRecord) -> str:
         """Return the queue that a job enters; empty if it enters none."""
-        return queue_of_job(job, self.ways)
+        return queue_of_job(job, self.queue_ways)
 
     def labels_of(self, namespace: str) -> Labels:
         return self._namespace_labels.get(namespace, {})
@@ -164,7 +156,7 @@ class Routes:
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
         """Return the LocalQueue of a group, existing or not; None: it names none, or its queue itself."""
         named = self._named_by(group)
-        return None if named.queue else self.ways.local_queue(group.namespace, named.local_queue)
+        return None if named.queue else self.queue_ways.local_queue(group.namespace, named.local_queue)
 
     def queue_of(self, group: Group) -> str:
         """Return the queue of a group; after its PodGroup is gone, still the queue that it named.
@@ -175,7 +167,7 @@ class Routes:
         if group.started_in:
             return group.started_in
         named = self._named_by(group)
-        return self.ways.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
+        return self.queue_ways.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
 
     def names_queue(self, group: Group) -> bool:
         """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""

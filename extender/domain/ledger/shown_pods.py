@@ -41,9 +41,7 @@ class ShownPods(Appearances):
         with self._lock:
             return self._releases.bypasses
 
-    # ---- for the view
-
-    def of(self, uid: Uid) -> Appearance | None:
+    def appearance_of(self, uid: Uid) -> Appearance | None:
         pod = self._pods.get(uid)
         if pod is None or self._pods.leaves(pod.scheduler):
             return None
@@ -82,7 +80,7 @@ class ShownPods(Appearances):
 
     def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         with self._lock:
-            uid = self._releases.named(f"{namespace}/{name}")
+            uid = self._releases.find_by_name(f"{namespace}/{name}")
             pod = self._pods.get(uid) if uid else None
             if pod is None or not pod.group:
                 return None
@@ -92,8 +90,6 @@ class ShownPods(Appearances):
             self._changes.mark()
             return pod.uid
 
-    # ---- for the controller that releases
-
     def due(self) -> set[GroupKey]:
         """Return the groups of which some members may have to be released now."""
         with self._lock:
@@ -101,7 +97,7 @@ class ShownPods(Appearances):
             self._minds_gangs = bool(due) and any(
                 claim.pod.keeps_capacity or not self._registry.group(claim.pod.group).needs_no_barrier
                 for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
-                for claim in self._claims.at(stage)
+                for claim in self._claims.in_stage(stage)
             )
             return due
 
@@ -123,8 +119,6 @@ class ShownPods(Appearances):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:
                     self._moves.end(claim.pod, ClaimEvent.WITHDRAW)
                     self._changes.mark()
-
-    # ---- inside
 
     def _release_group(self, group: Group) -> bool:
         """Return whether all planned members are shown now.

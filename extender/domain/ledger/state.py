@@ -57,7 +57,7 @@ class Changes:
     def record_asked(self) -> bool:
         """Record a call or report of the scheduler about a pod. Return whether it had paused before."""
         before = self.attention
-        self.attention = before.asked(self._clock(), self._pause)
+        self.attention = before.after_call(self._clock(), self._pause)
         return self.attention.asked_since != before.asked_since
 
     def set_leading(self, leading: bool) -> bool:
@@ -78,7 +78,7 @@ class Refusals:
         self._claims = claims
         self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and until when
 
-    def learn(self, shape: Shape, node: str, expires: float) -> None:
+    def add(self, shape: Shape, node: str, expires: float) -> None:
         epoch = self._claims.capacity.epochs.get(node, 0)
         self._known.setdefault(node, {})[shape] = (epoch, expires)
 
@@ -236,7 +236,7 @@ class ClaimMoves:
             self._changes.record_freed(pod.group)
         self._releases.forget(pod)
 
-    def restand(self, group: Group, pod: PodRecord) -> None:
+    def count_running(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, or no longer."""
         if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing[pod.uid] = pod.role
@@ -255,7 +255,7 @@ class ClaimMoves:
     def _record(self, pod: PodRecord, before: Claim | None) -> None:
         now = self._claims.get(pod.uid)
         self._moved[pod.group] = self._changes.next_version
-        self.restand(self._registry.group(pod.group), pod)
+        self.count_running(self._registry.group(pod.group), pod)
         if not (before and now and before.pinned and now.pinned and before.node == now.node):
             self._registry.touch_moved(pod.group)  # else decisions see the same
         if not pod.to_be:

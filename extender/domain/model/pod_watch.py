@@ -48,7 +48,7 @@ class PodFacts(NamedTuple):
 class Appearances(Protocol):
     """Appearances of pods for the scheduler. Safe to use from any thread."""
 
-    def of(self, uid: Uid) -> Appearance | None:
+    def appearance_of(self, uid: Uid) -> Appearance | None:
         """Return how an unbound pod of one of Muster's schedulers appears.
 
         None hides the pod: it waits or is not known yet. A pod of another scheduler appears as it is.
@@ -264,7 +264,7 @@ class WaitingPods:
         """Return whether a pod is an unbound one of Muster, whose appearance Muster decides."""
         return not facts.node and facts.scheduler in self._schedulers
 
-    def know(self, version: int) -> bool:
+    def knows_version(self, version: int) -> bool:
         """Return whether a watch may continue from this version.
 
         If not, a list has to be read first (`met`).
@@ -333,7 +333,7 @@ class Listing:
         An informer that has the pod in another form, in the same version, would not notice: such a
         pod is left out, which ends it there, and shown after the list.
         """
-        appearance = self._appearances.of(uid)
+        appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
             return appearance or AS_IT_IS  # to leave it out would free its room
         trace = self._waiting.traces.get(uid)
@@ -402,7 +402,7 @@ class PodWatch:
         return self._settle_all(doubtful)
 
     def take(self, event: PodEvent) -> Writes:
-        if self.superseded:
+        if self.is_superseded:
             return []
         self._highest = max(self._highest, event.version)
         self._memory.observe(event)
@@ -419,7 +419,9 @@ class PodWatch:
                 self._appearances.record_left(facts.node)
             return [PassOn(event.frame)]
         held = self._holds(facts.uid)
-        appearance = (self._listing.appearance if self._listing else self._appearances.of)(facts.uid)
+        appearance = (self._listing.appearance if self._listing else self._appearances.appearance_of)(
+            facts.uid
+        )
         if appearance is None:
             return [] if held else self._take_away(facts, event.version)
         if held or self._has(facts.uid, appearance):
@@ -429,12 +431,12 @@ class PodWatch:
 
     def change(self, changes: Sequence[Change]) -> Writes:
         """Return the frames for pods that may start now, or may not any more, in order."""
-        if self.superseded or self._listing is not None:
+        if self.is_superseded or self._listing is not None:
             return []
-        return [write for uid, appearance in changes for write in self._settle(uid, appearance)]
+        return [write for uid, appearance in changes for write in self._sync_pod(uid, appearance)]
 
     @property
-    def superseded(self) -> bool:
+    def is_superseded(self) -> bool:
         """The client has begun anew, and reads this no more."""
         return self._waiting.reader is not self
 
@@ -446,10 +448,10 @@ class PodWatch:
     def _settle_all(self, doubtful: set[Uid]) -> Writes:
         writes: Writes = []
         for uid in self._waiting.pods:
-            writes += self._settle(uid, self._appearances.of(uid), again=uid in doubtful)
+            writes += self._sync_pod(uid, self._appearances.appearance_of(uid), again=uid in doubtful)
         return writes
 
-    def _settle(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
+    def _sync_pod(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
         """Brings the client to how a pod appears, between two events. `again`: it may lack what was shown."""
         waiting = self._waiting.pods.get(uid)
         if waiting is None or waiting.facts.version > self._highest or self._holds(uid):

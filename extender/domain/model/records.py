@@ -22,7 +22,7 @@ class Needs(NamedTuple):
     min_member: int  # how many members
     min_task_member: Mapping[str, int]  # how many of each role
 
-    def within(self, most: "Needs") -> "Needs":
+    def at_most(self, most: "Needs") -> "Needs":
         """Return these needs, each number limited to that of `most`."""
         roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
         return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})

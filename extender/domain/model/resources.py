@@ -107,7 +107,7 @@ def add(sums: dict[str, int], more: Resources, times: int = 1) -> None:
         sums[name] = sums.get(name, 0) + amount * times
 
 
-def tally(sums: dict[str, int], amounts: Resources, times: int) -> None:
+def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
     """Add amounts so many times to sums that have no zeros."""
     for name, amount in amounts.items():
         if now := sums.get(name, 0) + amount * times:

@@ -72,9 +72,6 @@ def series_of(namespace: str, kind: str, name: str) -> str:
     return f"{namespace}/{kind}/{'-'.join([stem, *parts])}"
 
 
-# ---- as objects say
-
-
 class Checkpoint(NamedTuple):
     """Checkpoint of a workload: an eviction loses the work since then."""
 

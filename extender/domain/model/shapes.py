@@ -31,7 +31,7 @@ class SharedLabels:
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, labels: Mapping[str, str] | None) -> Labels:
+    def intern(self, labels: Mapping[str, str] | None) -> Labels:
         """Return a mapping equal to `labels`, normally the same object for all equal ones."""
         number = hash(frozenset(labels.items())) if labels else 0
         known = self._known.get(number)
@@ -131,7 +131,7 @@ class Shape:
         self._within: dict[NodePart, Shape] = {}
 
     @property
-    def anywhere(self) -> "Shape":
+    def on_all_nodes(self) -> "Shape":
         """The same shape, not bound to a part of the nodes."""
         return self._anywhere or self
 
@@ -139,13 +139,13 @@ class Shape:
         """Return whether a pod asks for no more than `amounts` of anything."""
         return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
 
-    def within(self, part: NodePart) -> "Shape":
+    def on_part(self, part: NodePart) -> "Shape":
         """Return the shape on a part of the nodes only; the same object for equal parts."""
-        known = self.anywhere._within
+        known = self.on_all_nodes._within
         if part not in known:
             if len(known) >= _MOST_PARTS:
                 known.clear()
-            known[part] = Shape(self.requests, self.constraints, part, self.anywhere)
+            known[part] = Shape(self.requests, self.constraints, part, self.on_all_nodes)
         return known[part]
 
 
@@ -205,7 +205,7 @@ class Shapes:
         # By namespace, and by the number of what others have there.
         self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
-    def of(self, spec: PodSpec, namespace: str) -> Shape:
+    def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
         """Return the shape of a pod's specification.
 
         Raises:
@@ -220,13 +220,13 @@ class Shapes:
                 requests = dict(few)
             shape = self._interned(requests, constraints)
             self._written[written] = shape
-        return self.now(shape, namespace)
+        return self.current(shape, namespace)
 
-    def now(self, shape: Shape, namespace: str) -> Shape:
+    def current(self, shape: Shape, namespace: str) -> Shape:
         """Return the current shape in a namespace of pods of a known shape."""
         return self._own.get((namespace, shape.number), shape)
 
-    def own(self, namespace: str, shape: Shape) -> Shape:
+    def separate(self, namespace: str, shape: Shape) -> Shape:
         """Return a separate shape for pods of this namespace, from now on.
 
         Refusals by the scheduler there are not held against others, who may have another volume of
@@ -238,7 +238,7 @@ class Shapes:
             self._own[namespace, shape.number] = self._own[namespace, own.number] = own
         return own
 
-    def beyond(self, shape: Shape, excess: str) -> Shape:
+    def unevaluated(self, shape: Shape, excess: str) -> Shape:
         """Return the shape for a pod that has to wait, since its constraints exceed what is evaluated."""
         known = self._own.get((excess, shape.number))  # a sentence, and so no namespace
         if known is None:
@@ -246,7 +246,7 @@ class Shapes:
             self._own[excess, shape.number] = known
         return known
 
-    def sized(self, shape: Shape, requests: Resources) -> Shape:
+    def with_requests(self, shape: Shape, requests: Resources) -> Shape:
         """Return the shape of a pod with other requests, for the nodes that suit pods of `shape`."""
         of_nodes = shape.constraints
         return self._interned(

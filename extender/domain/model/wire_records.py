@@ -52,7 +52,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         namespace=intern(meta.namespace),
         name=meta.name,
         shape=shapes.of_others(counted_spec(pod), meta.namespace),
-        labels=shapes.labels.of(meta.labels),
+        labels=shapes.labels.intern(meta.labels),
         node=intern(spec.node_name),
         scheduler=intern(spec.scheduler_name),
         phase=intern(pod.status.phase),
@@ -101,14 +101,14 @@ def _common_part(pod: Pod) -> Pod:
         spec = replace(spec, node_name="")
     common = Meta(
         namespace=meta.namespace,
-        labels=_those(meta.labels, _LABELS),
-        annotations=_those(meta.annotations, _ANNOTATIONS),
+        labels=_selected_labels(meta.labels, _LABELS),
+        annotations=_selected_labels(meta.annotations, _ANNOTATIONS),
         owner_references=meta.owner_references,
     )
     return Pod(common, spec)
 
 
-def _those(given: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:
+def _selected_labels(given: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:
     return {key: text for key, text in given.items() if key in names} if given else None
 
 
@@ -124,7 +124,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
     Raises:
         BadQuantity: A request cannot be read.
     """
-    return PodRecords(shapes, auto_groups).of(pod, ours)
+    return PodRecords(shapes, auto_groups).record_of(pod, ours)
 
 
 class PodRecords:
@@ -135,7 +135,7 @@ class PodRecords:
         self._auto_groups = auto_groups
         self._templates: dict[bytes, _Template] = {}  # by the common part of their pods
 
-    def of(self, pod: Pod, ours: bool) -> PodRecord:
+    def record_of(self, pod: Pod, ours: bool) -> PodRecord:
         """Return the record of a pod.
 
         Raises:
@@ -155,7 +155,7 @@ class PodRecords:
         elif uid in record.own_group:  # it names the one that would be its own
             named = replace(common.metadata, uid=uid, name=pod.metadata.name)
             record = self._read(replace(common, metadata=named), ours)[0].record
-        return self._with_own(record, pod, self._shapes.now(shape, record.namespace))
+        return self._with_own(record, pod, self._shapes.current(shape, record.namespace))
 
     def _keep(self, key: bytes, template: _Template) -> None:
         if len(key) > _LONGEST:
@@ -173,7 +173,7 @@ class PodRecords:
         volumes = (
             raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
         )
-        shape = self._shapes.of(spec, meta.namespace)
+        shape = self._shapes.shape_of(spec, meta.namespace)
         record = PodRecord(
             uid=Uid(meta.uid),
             namespace=intern(meta.namespace),
@@ -211,13 +211,13 @@ class PodRecords:
     def _with_own(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
         if not node and leaves_no_capacity(meta.annotations or {}):
-            shape = self._shapes.beyond(shape, f"annotations of {TOO_MANY_RECORDS}")
+            shape = self._shapes.unevaluated(shape, f"annotations of {TOO_MANY_RECORDS}")
         return replace(
             record,
             uid=meta.uid,
             name=meta.name,
             shape=shape,
-            labels=self._shapes.labels.of(meta.labels),
+            labels=self._shapes.labels.intern(meta.labels),
             node=intern(node),
             queue_uid=intern(recorded_queue(meta)),
             created=meta.creation_timestamp or "",

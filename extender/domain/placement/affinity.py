@@ -77,7 +77,7 @@ class TermSets:
         self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
         self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
-    def of(self, terms: tuple[Term, ...]) -> TermSet:
+    def set_of(self, terms: tuple[Term, ...]) -> TermSet:
         """Terms that pods have. Raises TooDear."""
         return self._known(self._had, self._selecting, terms)
 
@@ -88,7 +88,7 @@ class TermSets:
             TooDear: The evaluation is over budget.
         """
         if shape not in self._reserved_away:
-            self._reserved_away[shape] = self.of(shape.constraints.anti_affinity)
+            self._reserved_away[shape] = self.set_of(shape.constraints.anti_affinity)
         return self._reserved_away[shape]
 
     def selecting(self, pod: PodRecord) -> TermSet:
@@ -233,8 +233,6 @@ class PodsByTerms:
             seen.of = {other: (of.undone, len(of.added)) for other, of in self._counted(terms)}
             seen.mask_at = self._version
         return seen.mask
-
-    # ---- inside
 
     def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _Counted]]:
         since = self._since
@@ -396,8 +394,6 @@ class AffinityCounts:
         finally:
             self._together = {}
 
-    # ---- looking
-
     def is_particular(self, pod: PodRecord) -> bool:
         """Return whether each placed pod of this kind changes where the next one may go.
 
@@ -430,7 +426,7 @@ class AffinityCounts:
         similar = {(pod.namespace, id(pod.labels)): pod for pod in pods}
         return any(map(self.is_particular, similar.values()))
 
-    def minds(self, pod: PodRecord) -> bool:
+    def is_counted(self, pod: PodRecord) -> bool:
         """Return whether the pod's node has to be counted: its constraints concern others, or theirs it."""
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
@@ -445,7 +441,7 @@ class AffinityCounts:
             admitted &= self._near_selected(term, pod)
         return admitted
 
-    def apart(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
+    def spread(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
         """Return positions in `rows` that still admit a pod of this kind after those before them.
 
         `rows` admit `pod`. A position is repeated as often as it admits one more, up to `counts`.
@@ -468,8 +464,6 @@ class AffinityCounts:
                 found += [at] * (1 if domains else int(counts[at]))
         return np.array(found, dtype=np.int64)
 
-    # ---- counting
-
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Raises TooDear, but not to undo what was done."""
         if self._has_terms:
@@ -478,8 +472,6 @@ class AffinityCounts:
             self._carried.count(reserved_away, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
-
-    # ---- inside
 
     def _let_in(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod excludes `pod`."""
@@ -504,7 +496,7 @@ class AffinityCounts:
         The first pod that selects its own kind may go to any domain.
         """
         self.effort.spend(on_rows(self._nodes, _NEAR))
-        terms = self.sets.of((term,))
+        terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
             # Rows of the domains with room for all pods that must share one; of all domains if none has room.
             codes = self._nodes.domains(term.topology_key)
@@ -513,7 +505,7 @@ class AffinityCounts:
             for shape, pods in self._together.get(term, {}).items():
                 counts = np.minimum(self._capacity_for(shape), len(pods))
                 rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
-                places = self.apart(pods[0], rows, counts[rows])
+                places = self.spread(pods[0], rows, counts[rows])
                 sums = np.bincount(codes[rows[places]], minlength=len(codes))
                 roomy[labelled] &= sums[codes[labelled]] >= len(pods)
             return roomy if roomy.any() else labelled

@@ -75,7 +75,7 @@ class Capacity:
         later.base, later._taken = self.base, set(self._taken)
         return later
 
-    def settle(self, before: Totals) -> None:
+    def count_assumed(self, before: Totals) -> None:
         """Count all members that are on their way.
 
         `before` are the totals by which the pending groups were evaluated last.
@@ -111,8 +111,6 @@ class Capacity:
         self._counts, self._totals, self._sums = known
         self._counted = {}
 
-    # ---- looking
-
     def counts(self, shape: Shape) -> Rows:
         """Return how many pods of `shape` each row has capacity for: amounts, labels, taints and refusals."""
         self._record(PLACES)
@@ -131,7 +129,7 @@ class Capacity:
         self._counts[shape] = now
         return True
 
-    def beside(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
+    def capacity_for_both(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
         Each row of the second array says how many of `other` the row has capacity for next to none,
@@ -214,7 +212,7 @@ class Capacity:
 
     def refuses(self, shape: Shape) -> bool:
         """Return whether the scheduler refuses `shape` anywhere."""
-        return bool(self._refused.get(shape.anywhere))
+        return bool(self._refused.get(shape.on_all_nodes))
 
     @property
     def is_refused_anywhere(self) -> bool:
@@ -232,7 +230,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
-        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.anywhere, ())
+        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
         return bool(admits and (self.left[row, columns] >= asked).all())
 
     def largest_part(self, requests: Resources) -> float:
@@ -277,9 +275,7 @@ class Capacity:
                 heapreplace(heap, (part - capacity, row, capacity - part, count - 1))
         return np.array(found, dtype=np.int64)
 
-    # ---- taking
-
-    def take(self, shape: Shape, row: int, times: int = 1) -> None:
+    def allocate(self, shape: Shape, row: int, times: int = 1) -> None:
         """Take what one pod asks for; with `times` -1, give it back."""
         columns, asked = self._request(shape)
         self.left[row, columns] -= asked * times
@@ -335,11 +331,9 @@ class Capacity:
 
     def forbid(self, shape: Shape, row: int) -> None:
         """Record that the scheduler refuses `shape` on a row."""
-        self._refused.setdefault(shape.anywhere, set()).add(row)
+        self._refused.setdefault(shape.on_all_nodes, set()).add(row)
         self.base = None  # its totals do not account for this refusal
         self._change([row])
-
-    # ---- inside
 
     def _offers(self, shape: Shape) -> bool:
         """Return whether every resource that `shape` requests is offered by some node."""
@@ -359,7 +353,7 @@ class Capacity:
     def suitable(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`, whatever capacity they have."""
         mask = self.nodes.suitable(shape)
-        refused = self._refused.get(shape.anywhere)
+        refused = self._refused.get(shape.on_all_nodes)
         if not refused:
             return mask
         mask = mask.copy()

@@ -19,7 +19,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Holding, Planner
-from extender.domain.snapshot.group_info import GroupInfo, kind_of, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once, kind_of
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
@@ -39,15 +39,15 @@ class RunTimes:
         self._known: dict[GroupKey, float | None] = {}
         self._ends: dict[GroupKey, RunEnd] = {}
 
-    def of(self, group: GroupInfo) -> float | None:
+    def run_time_of(self, group: GroupInfo) -> float | None:
         """Return how many seconds a group will run from its start; None if unknown."""
         if group.key not in self._known:
             is_declared = group.spec.run_time is not None
             stretch = self._stretches.get(group.spec.series, 1.0) if is_declared else 1.0
-            self._known[group.key] = self._of(group, stretch)
+            self._known[group.key] = self._run_time_of(group, stretch)
         return self._known[group.key]
 
-    def _of(self, group: GroupInfo, stretch: float = 1.0) -> float | None:
+    def _run_time_of(self, group: GroupInfo, stretch: float = 1.0) -> float | None:
         """`stretch`: how many times as long as declared groups of its series run that have not ended."""
         history, limit, spec = self._snapshot.history, group.run_limit, group.spec
         if spec.run_time is None:
@@ -61,7 +61,7 @@ class RunTimes:
         The result does not move as time passes. It is inf if unknown, or if the group has outrun its
         time by then.
         """
-        since, seconds = running_since(group, self._snapshot.instant), self._of(group)
+        since, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
         if since is None or seconds is None or not since < at < since + seconds:
             return inf
         return since + seconds
@@ -80,7 +80,7 @@ class RunTimes:
 
     def after(self, group: GroupInfo, since: float, now: float) -> RunEnd:
         """Return when a group that has run `since` then is expected to end, as of `now`."""
-        return expected_end(self.of(group), since, now)
+        return expected_end(self.run_time_of(group), since, now)
 
     def _since(self, group: GroupInfo) -> float:
         since = running_since(group, self._snapshot.instant)
@@ -124,7 +124,7 @@ class _Leaving(NamedTuple):
         return self.rows[: int(np.searchsorted(self.ends, instant, side="right"))]
 
 
-@once
+@computed_once
 def held_by(group: GroupInfo) -> Holding:
     """Return the members that are on nodes, or on their way there."""
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
@@ -132,7 +132,7 @@ def held_by(group: GroupInfo) -> Holding:
     return Holding((*placed, *group.pinned, *planned), ())
 
 
-@once
+@computed_once
 def nodes_of(group: GroupInfo) -> frozenset[str]:
     """Return the nodes of these members."""
     return frozenset(node for _, node in held_by(group).pods)

@@ -107,14 +107,14 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
         protection: That of the capacity that its queue holds beyond its share.
     """
     lends = cause is EvictionCause.RECLAIM
-    return group.once(_MADE[cause, not lends or protection.by_word, lends and not protection.by_budgets])
+    return group.computed(_MADE[cause, not lends or protection.by_word, lends and not protection.by_budgets])
 
 
 def _eviction_units(
     group: GroupInfo, cause: EvictionCause, by_word: bool, overrules: bool
 ) -> list[EvictionUnit]:
     is_whole = group.job.managed or group.spec.goes_whole
-    spare = () if is_whole else group.once(_SURPLUS[by_word])
+    spare = () if is_whole else group.computed(_SURPLUS[by_word])
     tier = _TIERS[cause]
     # The least important, then what ran shortest, then the newest.
     rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"
@@ -126,7 +126,7 @@ def _eviction_units(
         )
         for pod in spare
     ]
-    pods, on_the_way = group.once(standing), group.pinned or group.is_under_way(group.planned)
+    pods, on_the_way = group.computed(standing), group.pinned or group.is_under_way(group.planned)
     if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
         eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
     return eviction_units
@@ -165,7 +165,7 @@ def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     roles = Counter(pod.role for pod in group.placed)
     spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
-    pods = list(group.once(standing))
+    pods = list(group.computed(standing))
     # Lowest priority first, then the newest, then the last name.
     pods.sort(key=attrgetter("place"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, inverted(pod.created)))
@@ -252,7 +252,7 @@ class Disruptions:
         self._taken: Counter[DisruptionBudget] = Counter()
         self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self._there: dict[str, BudgetsOfNamespace] = {}
-        self.take(going)
+        self.count(going)
 
     def clone(self) -> "Disruptions":
         """One that is used up apart; what is known about pods stays common to both."""
@@ -269,7 +269,7 @@ class Disruptions:
             return True
         wanted: dict[DisruptionBudget, int] = {}
         for pod in pods:
-            budgets = self._of(pod)
+            budgets = self._budgets_of(pod)
             if len(budgets) > 1:
                 return False
             for budget in budgets:
@@ -280,19 +280,19 @@ class Disruptions:
 
     def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
         """Return the budgets by which not all of these may go, as `namespace/name`."""
-        of = list(map(self._of, pods))
+        of = list(map(self._budgets_of, pods))
         wanted = Counter(chain.from_iterable(of))
         doubly = {budget for budgets in of if len(budgets) > 1 for budget in budgets}
         refuse = (it for it, n in wanted.items() if it in doubly or self._taken[it] + n > it.allowed)
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
-    def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
+    def count(self, pods: Iterable[PodRecord], times: int = 1) -> None:
         """Count these pods as gone; -1 times: as staying."""
         for pod in pods if self._budgets else ():
-            for budget in self._of(pod):
+            for budget in self._budgets_of(pod):
                 self._taken[budget] += times
 
-    def _of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
+    def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
         known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
         if known not in self._known:
             if pod.namespace not in self._there:
@@ -366,17 +366,17 @@ class Picks:
     def count(self, pick: Pick, times: int = 1) -> None:
         """Count it as lost, without what it frees; `times` -1: as not lost."""
         self._shares.lose(pick.eviction_unit.queue, self._shares.loss(pick), times)
-        self._disruptions.take(pick.pods, times)
+        self._disruptions.count(pick.pods, times)
 
     def take_rest(self, eviction_unit: EvictionUnit) -> bool:
         """Take what is left of a unit, if it may go; whether any of it was taken."""
         pick = Pick(eviction_unit, self.left_of(eviction_unit))
         may_go = bool(pick.pods) and self.may_take(pick)
         if may_go:
-            self.take([pick])
+            self.evict([pick])
         return may_go
 
-    def take(self, picks: Iterable[Pick]) -> set[int]:
+    def evict(self, picks: Iterable[Pick]) -> set[int]:
         """Take units; returns the rows on which that makes room."""
         rows: set[int] = set()
         for pick in picks:
@@ -393,7 +393,7 @@ class Picks:
         self.all.remove(pick)
         self._pods.difference_update(pod.uid for pod in pick.pods)
         self.count(pick, -1)
-        self._planner.hold((pod, pod.node) for pod in pick.pods)
+        self._planner.allocate((pod, pod.node) for pod in pick.pods)
 
     def is_needed_whole(self, pick: Pick) -> bool:
         """Return whether its group, of which it is a part, goes as a whole."""

@@ -76,7 +76,7 @@ class Reads:
             if question is not None:
                 questions.append(question)
 
-    def also(self, read: Read) -> None:
+    def share_reads(self, read: Read) -> None:
         """Record that knowledge from another group rests on the capacity that was read for that group."""
         for topic, questions in read.items():
             if not questions:
@@ -90,7 +90,7 @@ class Journal:
         self._undo: list[Callable[[], None]] = []
         self.reads = Reads()
 
-    def take(self, allocation: Callable[[int], None], times: int = 1) -> None:
+    def apply(self, allocation: Callable[[int], None], times: int = 1) -> None:
         """Take something so many times; to undo it is to take it as many times less."""
         allocation(times)
         self.record(allocation, times)
@@ -127,9 +127,6 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
     return ask
 
 
-# ---- Placing
-
-
 class Holding:
     """Holding of a group's plan: `pods` with their planned nodes, and the members `unplanned`."""
 
@@ -155,7 +152,7 @@ class Holding:
             self._rows = (nodes, rows)
         return rows
 
-    def without(self, moved: Container[Uid]) -> "Holding":
+    def without_pods(self, moved: Container[Uid]) -> "Holding":
         """Return the holding without the `moved` pods, whose nodes the scheduler would not use."""
         reserved = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
@@ -185,7 +182,7 @@ class Planner:
         self._journal = Journal() if journal is None else journal
 
     @classmethod
-    def of(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
+    def from_snapshot(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
         """Return the planner of the capacity net of all pinned claims."""
         journal = Journal() if journal is None else journal
         refused, free = by_domain(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
@@ -211,8 +208,6 @@ class Planner:
         clone = Planner(self.capacity.clone(), Occupancy())
         clone.affinity = self.affinity.clone(clone.capacity.counts)
         return clone
-
-    # ---- placing
 
     def place(
         self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False
@@ -277,7 +272,7 @@ class Planner:
         """Take what groups hold, all of it or nothing. Whether it was taken."""
         rows: dict[Shape, list[Rows]] = {}
         for holding in holdings:
-            if any(self.affinity.minds(pod) for pod, _ in holding.pods):
+            if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
                 return False
             for shape, of_shape in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(of_shape)
@@ -285,14 +280,14 @@ class Planner:
 
     def let_go(self, holding: Holding) -> None:
         """Give back what a group holds on nodes that are there."""
-        if any(self.affinity.minds(pod) for pod, _ in holding.pods):
-            self.hold(holding.pods, -1)
+        if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
+            self.allocate(holding.pods, -1)
         else:
-            self._journal.take(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
+            self._journal.apply(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
 
     def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Take room for pods on given nodes; returns those that fit there."""
-        are_free = not any(self.affinity.minds(pod) for pod, _ in planned)
+        are_free = not any(self.affinity.is_counted(pod) for pod, _ in planned)
         if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
         where = {pod.uid: node for pod, node in planned}
@@ -318,7 +313,7 @@ class Planner:
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]
             numbers = np.array([row for _, row in rows], dtype=np.int64)
-            rows = [rows[at] for at in self.affinity.apart(pods[0], numbers, np.ones_like(numbers))]
+            rows = [rows[at] for at in self.affinity.spread(pods[0], numbers, np.ones_like(numbers))]
         taken = {}
         for pod, row in rows:
             if self.capacity.admits(pod.shape, row):
@@ -328,17 +323,17 @@ class Planner:
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
         """Take room that is for no pod in particular; with `times` -1, give it back."""
-        self._journal.take(partial(self.capacity.take_amounts, rows, amounts), times)
+        self._journal.apply(partial(self.capacity.take_amounts, rows, amounts), times)
 
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
         """Undo a placing of `pods`."""
-        self.hold(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
+        self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:
         """Give back the room of pods that stand on nodes."""
-        self.hold(((pod, pod.node) for pod in pods), -1)
+        self.allocate(((pod, pod.node) for pod in pods), -1)
 
-    def hold(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
+    def allocate(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
         """Allocate capacity for pods on given nodes, even where it is not free yet.
 
         No other group gets it as it becomes free. With `times` -1, the capacity is freed.
@@ -406,7 +401,7 @@ class Planner:
         if near is not None:
             order = np.concatenate([order[near[order]], order[~near[order]]])
         most = np.minimum(counts[order], len(pods))
-        return order[self.affinity.apart(pod, order, most)] if is_particular else np.repeat(order, most)
+        return order[self.affinity.spread(pod, order, most)] if is_particular else np.repeat(order, most)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod, the tightest first."""
@@ -475,7 +470,7 @@ class Planner:
         most = len(few)
         if most > _FEW or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):
             return None
-        rows, fits = self.capacity.beside(few[0].shape, most, many[0].shape)
+        rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape)
         costs = np.where(fits < 0, _MUCH, fits[:, :1] - fits)
         # Another row that takes k of them could change places with one of the cheapest for k that takes none.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
@@ -505,7 +500,7 @@ class Planner:
         """Count pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
         for pod, row in placed:
-            if self.affinity.minds(pod):
+            if self.affinity.is_counted(pod):
                 self._count(pod, row, times)
             else:
                 rows.setdefault(pod.shape, []).append(row)
@@ -515,9 +510,9 @@ class Planner:
             self._journal.record(partial(self.capacity.take_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
-        self._journal.take(partial(self.capacity.take, pod.shape, row), times)
-        if self.affinity.minds(pod):
-            self._journal.take(partial(self.affinity.count, pod, self.name_of(row)), times)
+        self._journal.apply(partial(self.capacity.allocate, pod.shape, row), times)
+        if self.affinity.is_counted(pod):
+            self._journal.apply(partial(self.affinity.count, pod, self.name_of(row)), times)
 
     def name_of(self, row: int) -> str:
         node = self.nodes.nodes[row]

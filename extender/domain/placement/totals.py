@@ -84,7 +84,7 @@ class Totals:
         later.left = {key: known for key, known in self.left.items() if key in suited}
         return later
 
-    def know(self, topics: Iterable[Hashable]) -> bool:
+    def cover(self, topics: Iterable[Hashable]) -> bool:
         """Return whether a change of any sum that was read would be noticed.
 
         A sum that was read of a copy, before all members on their way were counted, was not counted

@@ -111,8 +111,6 @@ class Search:
         trial = _by_trial(other, self._shares, self._eviction_units, picks, wanted)
         return None if trial is None else Found(tuple(picks.all), trial)
 
-    # ---- node by node
-
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
         """Nodes for all of some members that are alike, and the units that make room there."""
         shape, left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
@@ -132,7 +130,7 @@ class Search:
             if cost != known:
                 rows.push(cost)
                 continue
-            changed = self._picks.take(picks) | {known.row}
+            changed = self._picks.evict(picks) | {known.row}
             node = self._planner.name_of(known.row)
             while left and self._planner.take_node(left[-1], node):  # as many as it has room for by now
                 plan[left.pop().uid] = node
@@ -235,13 +233,13 @@ class Search:
                 planner.give_back(wanted.members, plan)
                 picks.put_back(pick)
                 if picks.may_take(other):
-                    picks.take([other])
+                    picks.evict([other])
                     if self._shares.suffices() and (found := planner.place(wanted.members)) is not None:
                         plan = found
                         break
                     picks.put_back(other)
-                picks.take([pick])
-                planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
+                picks.evict([pick])
+                planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
         return plan
 
     def _instead_of(self, pick: Pick, wanted: Missing) -> Iterator[Pick]:
@@ -264,13 +262,13 @@ class Search:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
         for pick in reversed(tuple(self._picks.all)):
-            if self._picks.is_needed_whole(pick) or any(map(self._planner.affinity.minds, pick.pods)):
+            if self._picks.is_needed_whole(pick) or any(map(self._planner.affinity.is_counted, pick.pods)):
                 continue
             self._picks.put_back(pick)
             rows = [row for pod in pick.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
             fits = (self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all()
             if not (fits and self._shares.suffices()):
-                self._picks.take([pick])
+                self._picks.evict([pick])
 
 
 def _by_trial(
@@ -320,8 +318,8 @@ def _spare(
         picks.put_back(pick)
         other = planner.place(wanted.members) if shares.suffices() else None
         if other is None:
-            picks.take([pick])
-            planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
+            picks.evict([pick])
+            planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
         else:
             plan = other
     return plan

@@ -65,7 +65,7 @@ class Division:
         self._built: list[Share | None] = [None] * len(tree)
 
     @classmethod
-    def of(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
+    def divide(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
         """Return the division, the same whether or not it starts from `before`."""
         changed = _changed(before, total, demands) if before is not None else None
         if before is None or changed is None:
@@ -172,8 +172,6 @@ class Division:
         unlike |= (self.specified.most(slice(None)) != other.specified.most(slice(None))).any(axis=1)
         return set(np.flatnonzero(unlike).tolist())
 
-    # ---- working it out
-
     def _work_out(self, changed: Sequence[str] | Demands) -> None:
         """Compute the rows. `changed`: queues whose demands are not yet in the rows."""
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
@@ -226,7 +224,7 @@ class Division:
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
             idle = sums_by_parent(np.where(allocation[:, None], 0.0, reserved), of, len(parents))
             shares = np.zeros_like(most)
-            shares[allocation] = pour(np.maximum(capacity - idle, 0.0), siblings.only(allocation))
+            shares[allocation] = pour(np.maximum(capacity - idle, 0.0), siblings.select(allocation))
             ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
             potential = self._below(self.potential[parents], rows, of)
             now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
@@ -268,7 +266,7 @@ class Siblings(msgspec.Struct, eq=False):
     guarantees: PortionRows
     given: PortionRows
 
-    def only(self, rows: Mask) -> "Siblings":
+    def select(self, rows: Mask) -> "Siblings":
         return Siblings(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
@@ -342,8 +340,8 @@ class Holdings:
         later._division, later.own = division, own
         for queue in differing(own, self.own):
             if own[queue] != self.own[queue]:
-                later.take(queue, self.own[queue], -1)
-                later.take(queue, own[queue])
+                later.add(queue, self.own[queue], -1)
+                later.add(queue, own[queue])
         return later
 
     def copy(self) -> "Holdings":
@@ -352,8 +350,6 @@ class Holdings:
         later._held = list(self._held)
         later._filled = list(self._filled) if self._filled is not self._held else later._held
         return later
-
-    # ---- looking
 
     def nodes_unlike(self, other: "Holdings") -> set[int]:
         """Return the nodes that hold or reserve something else than in the same tree before."""
@@ -397,7 +393,7 @@ class Holdings:
         """Return how much of a resource is reserved for a node and not held."""
         return max(self.reserved(node).get(name, 0) - self._filled[node].get(name, 0), 0)
 
-    def take(self, queue: str, asked: Resources, times: int = 1) -> None:
+    def add(self, queue: str, asked: Resources, times: int = 1) -> None:
         """Add to what the groups of a queue hold, so many times; negative: subtract."""
         path = self._division.tree.path(queue)
         more: Resources = {name: amount * times for name, amount in asked.items()}

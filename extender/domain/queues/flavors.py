@@ -135,7 +135,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
     all: tuple[Pool, ...] = ()
 
     @classmethod
-    def of(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
+    def from_queues(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
         """Return the pools of all flavors of `queues`, by name, the oldest first.
 
         Flavors beyond the first `MOST_POOLS` have no pool.
@@ -169,7 +169,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
     def _known(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
         return {}
 
-    def on(self, labels: Labels) -> tuple[Pool, ...]:
+    def pools_of_node(self, labels: Labels) -> tuple[Pool, ...]:
         """Return the pools that a node with these labels belongs to."""
         values = tuple(map(labels.get, self._keys))
         if values not in self._known:
@@ -178,7 +178,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
             self._known[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
         return self._known[values]
 
-    def hold(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
+    def amounts_by_pool(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
         """Return what pods hold of each pool, by its name.
 
         Args:
@@ -186,7 +186,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         """
         shapes: dict[str, Counter[Shape]] = {}
         for shape, labels in pods if self.all else ():
-            for pool in self.on(labels) if labels is not None else ():
+            for pool in self.pools_of_node(labels) if labels is not None else ():
                 shapes.setdefault(pool.name, Counter())[shape] += 1
         return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
 
@@ -225,7 +225,7 @@ class PoolRows:
             )
         return {name: n for pool in self._around[part] for name, n in pool.count(amounts).items()}
 
-    def asked(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
+    def most_requested(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
         """Return the most that users of these flavors, or of all nodes without any, may ask of each pool."""
         parts = tuple(flavor.nodes for flavor in flavors)
         if parts not in self._within:

@@ -180,7 +180,7 @@ class UsageMeter:
             return False
         return self.is_due(now) and now >= self.past.shown_at + self.half_life / _SHOWN
 
-    def take(self, now: float, total: Resources) -> None:
+    def sample(self, now: float, total: Resources) -> None:
         """Take the averages. `total`: what all nodes offer."""
         seconds = now - self.past.at
         held = dict(self._held) if seconds > 0 else {}

@@ -34,7 +34,7 @@ class QuotaSource(NamedTuple):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @classmethod
-    def of(cls, version: str, kind: str, meta: Meta) -> "QuotaSource":
+    def from_meta(cls, version: str, kind: str, meta: Meta) -> "QuotaSource":
         return cls(version, kind, meta.namespace, meta.name, meta.uid)
 
 
@@ -70,8 +70,6 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     faults: tuple[QuotaFault, ...] = ()
     unsure: frozenset[str] = frozenset()
 
-
-# ---- The amounts of a quota, as those of a queue.
 
 MOST_JOBS = "kube-queue/max-jobs"  # in the amounts of a tree: how many jobs may run at the same time
 _MOST_GROUPS = 2**31 - 1
@@ -153,9 +151,6 @@ def queue_name(name: str) -> str:
     reserved = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{reserved[:40].rstrip('-') or 'queue'}-{digest}"
-
-
-# ---- what is to be done about one queue
 
 
 class QuotaStep(StrEnum):

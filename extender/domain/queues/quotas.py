@@ -36,7 +36,7 @@ Found = Iterator[QuotaQueue | QuotaFault]
 
 
 def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
-    source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
+    source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
     amounts = amounts_of(quota.spec.min, quota.spec.max)
     yield from _faults(source, amounts)
     yield _queue(source.namespace, ROOT_QUEUE, source, amounts, [source.namespace], bool(amounts.faults))
@@ -54,7 +54,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
     for quota in quotas:
         if quota.spec.scopes or quota.spec.scope_selector:
             continue
-        source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
+        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
         # Nothing else in a quota than what is limited of requests is the scheduler's.
         hard = quota.spec.hard or {}
         plain = {name: hard[name] for name in _PLAIN if name in hard}
@@ -116,7 +116,7 @@ class TreeReader:
     """`found`: what has been read, in order. `max_depth`: levels of queues below Muster's root."""
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
-        self.source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
+        self.source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
         self.faults: list[QuotaFault] = []
         self.found: list[QuotaQueue] = []
         self.unsure = False
@@ -233,17 +233,17 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
     """
     made = _Plan(review)
     for tree in sorted(quotas.trees, key=_age):
-        source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
-        made.take(source, partial(made.read_tree, tree, source, max_depth))
+        source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
+        made.add_quota(source, partial(made.read_tree, tree, source, max_depth))
     for quota in sorted(quotas.elastic, key=_age):
-        source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
-        made.take(source, partial(queue_of_elastic_quota, quota))
+        source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
+        made.add_quota(source, partial(queue_of_elastic_quota, quota))
     by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
     for _, several in by_namespace:
         held = list(several)
-        source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
-        made.take(source, partial(queue_of_resource_quotas, held))
-    return made.done()
+        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
+        made.add_quota(source, partial(queue_of_resource_quotas, held))
+    return made.result()
 
 
 def _age(quota: _Object) -> tuple[str, str, str]:
@@ -263,10 +263,10 @@ class _Plan:
         self._unsure: set[str] = set()
         self._left_out: set[tuple[QuotaSource, str]] = set()  # names that another source has
 
-    def done(self) -> QuotaPlan:
+    def result(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
 
-    def take(self, source: QuotaSource, read: Callable[[], Found]) -> None:
+    def add_quota(self, source: QuotaSource, read: Callable[[], Found]) -> None:
         """Take in a quota. Of one that makes `read` raise, no queue is closed."""
         if self._review is None:
             self._add(read())

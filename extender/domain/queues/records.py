@@ -55,8 +55,6 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     consolidation: bool = False  # its groups move, and have others moved, where free room lies in pieces
 
 
-# ---- Which namespaces a queue takes groups from.
-
 _OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
 _FIELD = "spec.namespaceSelector"
 
@@ -88,8 +86,6 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
             raise BadQuantity(f"{_FIELD}: operator {operator} of {key!r} takes {takes}")
     return selector
 
-
-# ---- Other fields of the spec.
 
 MOST_OVERSELL = 100
 D = TypeVar("D", float, None)

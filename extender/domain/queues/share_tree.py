@@ -158,8 +158,6 @@ def _grouped(parents: Mapping[str, str]) -> dict[str, list[str]]:
     return below
 
 
-# ---- what queues specify about their shares, as rows of amounts
-
 Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
 
 EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not count

@@ -50,7 +50,7 @@ def read_state(text: str) -> QueueState | None:
     return QueueState(text) if text in {*QueueState} else None
 
 
-def wish(queue: QueueRecord) -> QueueState:
+def desired_state(queue: QueueRecord) -> QueueState:
     """Return the state of the queue apart from its parents. A deletion cannot be undone."""
     if queue.deleting:
         return QueueState.CLOSED
@@ -88,7 +88,7 @@ def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
         parent = queues.get(above)
         if parent is None or above in below:
             return ""
-        if (wished := wish(parent)) is QueueState.CLOSED:
+        if (wished := desired_state(parent)) is QueueState.CLOSED:
             return above
         if wished is not QueueState.OPEN or not parent.flagged:
             return ""
@@ -106,7 +106,7 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     The annotation is removed once it means nothing any more: the queue itself is closed, or its parent is
     open, and spec.state or the status says that it is open, too.
     """
-    wished = wish(queue)
+    wished = desired_state(queue)
     if not queue.flagged:
         return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP
     settled = bool(queue.spec_state) or queue.status_state == QueueState.OPEN

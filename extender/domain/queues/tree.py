@@ -14,7 +14,15 @@ from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
 from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolved
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.states import Mark, QueueState, closed_above, mark_of, parent_of, state_of, wish
+from extender.domain.queues.states import (
+    Mark,
+    QueueState,
+    closed_above,
+    desired_state,
+    mark_of,
+    parent_of,
+    state_of,
+)
 
 
 class QueueInfo(msgspec.Struct, frozen=True, gc=False):
@@ -136,7 +144,7 @@ class Queues:
             groups=groups,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
-            wish=wish(record or QueueRecord(name)),
+            wish=desired_state(record or QueueRecord(name)),
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
             fault=self._faults.get(name, ""),
@@ -156,8 +164,6 @@ class Queues:
             self._protections[name] = Protection(next(honour, default.honour), next(grace, default.max_grace))
         return self._protections[name]
 
-    # ---- flavors
-
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:
         """Record a ResourceFlavor; None if it is gone.
 
@@ -175,7 +181,7 @@ class Queues:
         if self._pools is None:
             named = [record for record in self.records.values() if record.flavors]
             named.sort(key=lambda record: (record.created, record.name))
-            self._pools = Pools.of((record.name, record.flavors) for record in named)
+            self._pools = Pools.from_queues((record.name, record.flavors) for record in named)
         return self._pools
 
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
@@ -207,7 +213,7 @@ class Queues:
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
         held_shut = record.flagged and bool(closed_above(record.name, self.records))
-        return state_of(wish(record), has_groups, held_shut)
+        return state_of(desired_state(record), has_groups, held_shut)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
         """Update the tree and the UIDs for a queue that is new, has changed or is gone."""

@@ -209,7 +209,7 @@ class Backfill:
     def forecast(self) -> Forecast:
         return Forecast(self._cycle)
 
-    def keep(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
+    def reserve(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
         """Reserve what the group will need by the time it starts; the rest is left to all.
 
         Of what is free already, all is reserved once that time has come, or if it is unknown. But no
@@ -226,7 +226,7 @@ class Backfill:
             reserved = np.zeros_like(reserved)
         planner.take_amounts(rows, reserved)
         forecast.reserve(rows, needs - reserved)
-        headroom = forecast.headroom.keep(group, wanted, start)
+        headroom = forecast.headroom.reserve(group, wanted, start)
         self._reserved[group.key] = ReservedCapacity(
             group, reservation, rows, needs, reserved, headroom, binds
         )
@@ -260,7 +260,7 @@ class Backfill:
     def _ends_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
         """Return whether a group that starts now ends before the one for which room is kept starts."""
         cycle, now, until = self._cycle, self._cycle.snapshot.now, held_capacity.reservation.passable_until
-        seconds = self.forecast.times.of(group)
+        seconds = self.forecast.times.run_time_of(group)
         end = now + (FAR * cycle.limits.capacity_reserved if seconds is None else seconds)
         if until is None or end > until:
             return False
@@ -279,10 +279,10 @@ class Backfill:
         ]:
             budget = self._cycle.budget
             budget.let_go(group, plan)
-            budget.running.take(group, -len(plan))
+            budget.running.add(group, -len(plan))
             with self.given_back(held_capacities):
-                budget.hold(group, plan)
-                budget.running.take(group, len(plan))
+                budget.reserve(group, plan)
+                budget.running.add(group, len(plan))
 
     def _has_turn_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
         """Return whether the group's queue comes before one with a reservation without a promise.
@@ -320,7 +320,10 @@ class Backfill:
         for reserved in self._reserved.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
         budget = self._cycle.budget
-        is_within = (not budget.shares.above_ceiling(group.queue, it) for it in budget.flavors.asks(group))
+        is_within = (
+            not budget.shares.above_ceiling(group.queue, it)
+            for it in budget.flavors.requests_by_assignment(group)
+        )
         has_some = suffices(budget, group, wanted) and any(is_within)
         self._cycle.journal.roll_back(mark)
         return has_some

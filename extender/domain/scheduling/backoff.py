@@ -13,7 +13,7 @@ from extender.domain.model.records import Uid
 from extender.domain.scheduling.cycle import OVER_BUDGET, Cycle
 from extender.domain.scheduling.plans import ActivePlan
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.wholeness import partly_placed_since
 
 TOO_LATE = "the group did not stand whole within its deadline"
@@ -67,7 +67,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     return Retry(at, not cycle.is_due(at), failed)
 
 
-@once
+@computed_once
 def barred(group: GroupInfo) -> str:
     """Return why the API server refuses the binding of a member on any node; empty: it does not."""
     words = (attempt.barred for attempt in group.attempts.values())

@@ -24,7 +24,7 @@ from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.headroom import Amounts, Need, reserve
 from extender.domain.scheduling.lending import VictimShares
-from extender.domain.scheduling.victims import left
+from extender.domain.scheduling.victims import live_pod
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing
 
@@ -70,7 +70,7 @@ def find_with_homes(
             return None
         trial = planner.clone()
         trial.free(pods)
-        trial.hold((pod, found.plan[pod.uid]) for pod in wanted.members)
+        trial.allocate((pod, found.plan[pod.uid]) for pod in wanted.members)
         homes = _homes(cycle, trial, pods)
         if len(homes) == len(pods):
             return Found(found.picks, found.plan, homes)
@@ -112,22 +112,19 @@ def _that_fit_elsewhere(
 def _as_now(cycle: Cycle, pod: PodRecord) -> PodRecord:
     """Return the replacement of a pod, to be planned on nodes of the same flavor."""
     flavors = cycle.budget.flavors
-    flavor = flavors.on(cycle.snapshot.groups[pod.group].queue, pod.node)
+    flavor = flavors.flavor_on(cycle.snapshot.groups[pod.group].queue, pod.node)
     return pod if flavor is None else on_nodes_of(flavor, [pod])[0]
 
 
 def have_homes(cycle: Cycle, reclaim: Reclaim) -> bool:
     """Return whether the nodes still admit those that are to move and have not yet."""
-    pods = (left(cycle, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
+    pods = (live_pod(cycle, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
     return all(_admits(cycle, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
 
 
 def _admits(cycle: Cycle, pod: PodRecord, node: str) -> bool:
     nodes = cycle.snapshot.nodes
     return (row := nodes.row.get(node)) is not None and bool(nodes.suitable(pod.shape)[row])
-
-
-# ---- the places of those that have moved
 
 
 def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
@@ -141,17 +138,19 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
         homes = [(pod, node) for pod, node in move.homes if _admits(cycle, pod, node)]
         if group is not None and homes:
             with Guard(cycle, group):
-                reserved[key] = _keep(cycle, group, move, homes)
+                reserved[key] = _reserve_move(cycle, group, move, homes)
     return reserved
 
 
-def _keep(cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]) -> ReservedCapacity:
+def _reserve_move(
+    cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
+) -> ReservedCapacity:
     budget, there = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
     rows, needs = budget.planner.capacity.asked_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.take_amounts(rows, needs)
     gone = [home for home in homes if home[0].uid not in there]
     below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
-    limits = budget.running.left(group, len(gone)) if gone else ()
+    limits = budget.running.remaining(group, len(gone)) if gone else ()
     headroom: Amounts = {
         level: {name: min(n, max(spare[name], 0)) for name, n in asked.items()}
         for level, asked, spare in (*below, *limits)

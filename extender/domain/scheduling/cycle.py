@@ -50,7 +50,7 @@ class Efforts:
         self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST)
         self._in_common = _MOST_IN_COMMON
 
-    def left(self, group: GroupKey, is_over_budget: bool) -> float:
+    def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
         """For one group. `is_over_budget`: it was too dear before."""
         spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
         left = max(self._own - spent, 0.0) + self._in_common
@@ -139,7 +139,7 @@ class Cycle:
 
         It has if it has run for as long as was agreed, or has completed.
         """
-        group = self.taker(taken)
+        group = self.find_taker(taken)
         if group is None or outcome_of(group) is Outcome.COMPLETED:
             return group is not None
         since = running_since(group, self.snapshot.instant) if group.stood_whole and group.stands else None
@@ -150,7 +150,7 @@ class Cycle:
             self.instants[NO_GROUP] = min(used_at, self.instants.get(NO_GROUP, used_at))
         return used_at <= self.snapshot.now
 
-    def taker(self, taken: QueueTaken) -> GroupInfo | None:
+    def find_taker(self, taken: QueueTaken) -> GroupInfo | None:
         """Return the group, unless it has gone: another one may have its name by now."""
         group = self.snapshot.groups.get(GroupKey(taken.group))
         return group if group is not None and group.created <= taken.at else None
@@ -270,7 +270,7 @@ class Guard:
         is_over_budget = (
             getattr(self._group.start, "failure", "") == OVER_BUDGET
         )  # whatever is wrong with the group
-        self._allowed = cycle.efforts.left(key, is_over_budget)
+        self._allowed = cycle.efforts.remaining(key, is_over_budget)
         self._left = cycle.effort.allow(self._allowed)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
@@ -278,7 +278,7 @@ class Guard:
             self._cycle.efforts.spend(self._group.key, spent)
             self._cycle.costly.add(self._group.key)
         if isinstance(fault, OverBudget):
-            self._cycle.look_again_at(seldom(self._cycle, self._group))
+            self._cycle.look_again_at(next_try_at(self._cycle, self._group))
         self._cycle.evaluated, self._cycle.reads.now = self._outer, self._read
         if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
             return False
@@ -294,14 +294,14 @@ class Guard:
         return True
 
 
-def seldom(cycle: Cycle, group: GroupInfo) -> float:
+def next_try_at(cycle: Cycle, group: GroupInfo) -> float:
     """Return when a group over budget is tried again: not together with others."""
     pause = max(_SELDOM, cycle.limits.retry_after(group.start.failures))
     return cycle.snapshot.now + pause + crc32(group.key.encode()) % _APART
 
 
 def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
-    retry_at = seldom(cycle, group)
+    retry_at = next_try_at(cycle, group)
     waits, why = Verdict.WAITING, Reason.TOO_COMPLEX
     return GroupDecision(
         group.key, group.queue, waits, why, OVER_BUDGET, failed=OVER_BUDGET, retry_at=retry_at

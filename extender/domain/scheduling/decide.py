@@ -13,7 +13,13 @@ from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.memory import Evaluation, carried_of
-from extender.domain.scheduling.obstacles import no_group, obstacle, ready, settled, waits
+from extender.domain.scheduling.obstacles import (
+    blocking_decision,
+    decision_at_rest,
+    evaluable_groups,
+    missing_group_message,
+    waiting_decision,
+)
 from extender.domain.scheduling.order import Strategies, advance_rotation
 from extender.domain.scheduling.plans import keep_all
 from extender.domain.scheduling.reservation import Reservations
@@ -48,7 +54,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
     # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
     groups = _by_state(cycle)
-    in_line = ready(cycle, strategies, groups[State.WAITING])
+    in_line = evaluable_groups(cycle, strategies, groups[State.WAITING])
 
     # 2. Whatever is on its way keeps what was planned for it.
     starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
@@ -60,7 +66,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     cycle.budget.window.begin(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.keep_for_moved()
-    waiting = reclaim.keep(cycle, in_line) if cycle.reclaims else in_line
+    waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
 
     # 3. Starts under way, or left short by a crash, are completed; then replacements have the first claim.
     if starts:
@@ -129,7 +135,7 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
     for group in cycle.groups.values():
         with Guard(cycle, group):
             decision = victims.evicted_whole(cycle, group) if are_any_evicted else None
-            decision = decision or settled(cycle, group) or _cannot_be_evaluated(cycle, group)
+            decision = decision or decision_at_rest(cycle, group) or _cannot_be_evaluated(cycle, group)
             if decision is None:
                 groups[state_of(group)].append(group)
             else:
@@ -141,10 +147,12 @@ def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None
     """Return the decision on a group without PodGroup or queue: running ones are left alone."""
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
-    if not goes_on and (fault := obstacle(cycle, group)) is not None:
+    if not goes_on and (fault := blocking_decision(cycle, group)) is not None:
         return undone(cycle, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
         # Members on nodes whose PodGroup is gone keep running, and no others join them.
-        return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
+        return GroupDecision(
+            group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, missing_group_message(group)
+        )
     lacks_all = "the group needs one member to start, and none is there"
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, lacks_all) if state is State.EMPTY else None
+    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, lacks_all) if state is State.EMPTY else None

@@ -24,7 +24,7 @@ from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.queues.flavors import Flavor, flavor_on
 from extender.domain.scheduling.shares import QueueShares
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
@@ -59,17 +59,17 @@ class Flavors:
         self._on: dict[tuple[str, str], Flavor | None] = {}
         self._asks: dict[tuple[str, Similar], tuple[Resources, ...]] = {}
 
-    def of(self, queue: str) -> tuple[Flavor, ...]:
+    def flavors_of(self, queue: str) -> tuple[Flavor, ...]:
         """Return the flavors of a queue, in order; none where it divides nothing."""
         info = self._snapshot.queues.get(queue)
         return () if info is None else info.flavors
 
-    def on(self, queue: str, node: str) -> Flavor | None:
+    def flavor_on(self, queue: str, node: str) -> Flavor | None:
         """Return the flavor of a queue that a node belongs to; None for none."""
         if (queue, node) not in self._on:
             row = self._nodes.row.get(node)
             record = self._nodes.nodes[row] if row is not None else None
-            self._on[queue, node] = flavor_on(self.of(queue), record.labels) if record else None
+            self._on[queue, node] = flavor_on(self.flavors_of(queue), record.labels) if record else None
         return self._on[queue, node]
 
     def requests(self, pods: Iterable[PlannedPod], asked: Resources | None = None) -> Resources:
@@ -81,14 +81,20 @@ class Flavors:
         requests = asked_by(pod.shape for pod, _ in places) if asked is None else asked
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
-    def ways(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
+    def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
         """Yield the assignments of its queue's flavors to the roles of missing members.
 
         These are the first flavors with nodes for them; one empty assignment where the queue has no
         flavors.
         """
-        roles = [pods for _, pods in by_role(group, wanted.members).items()] if self.of(group.queue) else []
-        usable = [[flavor for flavor in self.of(group.queue) if self._suits(flavor, pods)] for pods in roles]
+        roles = (
+            [pods for _, pods in by_role(group, wanted.members).items()]
+            if self.flavors_of(group.queue)
+            else []
+        )
+        usable = [
+            [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
+        ]
         for flavors in islice(product(*usable), _MOST_WAYS):
             asked, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
@@ -100,29 +106,29 @@ class Flavors:
             bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
             yield Way(bound, asked, instead)
 
-    def asks(self, group: GroupInfo) -> tuple[Resources, ...]:
+    def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of its missing members for each of these assignments."""
         key = group.queue, roles_of(group)
         if key not in self._asks:
-            self._asks[key] = tuple(way.asked for way in self.ways(group, missing(group)))
+            self._asks[key] = tuple(way.asked for way in self.assignments(group, missing(group)))
         return self._asks[key]
 
     def has_choice(self, group: GroupInfo) -> bool:
         """Return whether its flavors are undecided; not where nodes of one alone suit it."""
-        return bool(self.of(group.queue)) and len(self.asks(group)) != 1
+        return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
     def settled(self, group: GroupInfo) -> Missing:
         """Its members that miss, unless it has a choice with the flavors that they will have."""
         wanted = missing(group)
-        if not self.of(group.queue) or self.has_choice(group):
+        if not self.flavors_of(group.queue) or self.has_choice(group):
             return wanted
-        way = next(self.ways(group, wanted))
+        way = next(self.assignments(group, wanted))
         return Flavored(way.wanted.members, wanted.absent, way.asked)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
-        bound = (shape.within(flavor.nodes) for shape in shapes)
+        bound = (shape.on_part(flavor.nodes) for shape in shapes)
         return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
 
     def counted(self, flavor: Flavor, requests: Resources) -> Resources:
@@ -189,7 +195,7 @@ def role_of(group: GroupInfo, pod: PodRecord) -> str:
     return pod.role if pod.role in _counted_roles(group) else ""
 
 
-@once
+@computed_once
 def _counted_roles(group: GroupInfo) -> frozenset[str]:
     return frozenset(binding_roles(*group.needs))
 
@@ -202,7 +208,7 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
     return dict(sorted(roles.items()))
 
 
-@once
+@computed_once
 def roles_of(group: GroupInfo) -> Similar:
     """Return what a group lacks, and where members of the same roles are."""
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
@@ -212,18 +218,18 @@ def roles_of(group: GroupInfo) -> Similar:
 
 def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
     """Return the same pods, to be planned on the nodes of a flavor only."""
-    return [replace(pod, shape=pod.shape.within(flavor.nodes)) for pod in pods]
+    return [replace(pod, shape=pod.shape.on_part(flavor.nodes)) for pod in pods]
 
 
 def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
     """Return by role the flavor of its members that are on nodes, or in `plan`."""
-    if not amounts.of(group.queue):
+    if not amounts.flavors_of(group.queue):
         return {}
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     places = [*placed, *group.pinned, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
     used: dict[str, Flavor] = {}
     for pod, node in places:
-        if (flavor := amounts.on(group.queue, node)) is not None:
+        if (flavor := amounts.flavor_on(group.queue, node)) is not None:
             used.setdefault(role_of(group, pod), flavor)
     return used
 
@@ -317,7 +323,7 @@ def choose(
     """
     in_use = flavors_in_use(amounts, group, plan)
     roles = [
-        (role, pods, (in_use[role],) if role in in_use else amounts.of(group.queue))
+        (role, pods, (in_use[role],) if role in in_use else amounts.flavors_of(group.queue))
         for role, pods in by_role(group, members).items()
     ]
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
@@ -333,7 +339,7 @@ def choose(
 
 def flavored(amounts: Flavors, group: GroupInfo, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
     """Return the members, bound to the nodes of the flavors that a decision names by role."""
-    by_name = {flavor.name: flavor for flavor in amounts.of(group.queue)}
+    by_name = {flavor.name: flavor for flavor in amounts.flavors_of(group.queue)}
     members: list[PodRecord] = []
     for role, pods in by_role(group, wanted.members).items():
         flavor = by_name.get(flavors.get(role, ""))

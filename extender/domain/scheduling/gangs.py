@@ -22,7 +22,7 @@ from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import Similar, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waits
+from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waiting_decision
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
 from extender.domain.scheduling.reservation import RESERVED_FROM_OTHERS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
@@ -125,8 +125,8 @@ class Admission:
             if scope is not None:
                 self._cycle.reads.similar(group.key, Behind(scope))
                 self._cycle.reads.record(BEHIND)
-                return waits(group, Reason.BEHIND_OTHERS, behind(self.heads[scope], group.queue))
-        backs_off = self._strategies.of(group).backs_off(group)
+                return waiting_decision(group, Reason.BEHIND_OTHERS, behind(self.heads[scope], group.queue))
+        backs_off = self._strategies.traverse_of(group).backs_off(group)
         decision = back_off(self._cycle, group) if backs_off else self._evaluate(group)
         if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
             group, decision = self._shrink(group, decision)
@@ -136,7 +136,7 @@ class Admission:
             self._budget.window.held_up.add(group.queue)
         decision = self._in_line(group, decision)
         wanted = missing(group)
-        if decision.reason in LACKS_CAPACITY and self._budget.flavors.of(group.queue):
+        if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         has_reservation, reason = self._reservations.has_one(group), decision.reason
         claims_capacity = not has_reservation and self._lending.has_claim(group, wanted, reason)
@@ -162,12 +162,12 @@ class Admission:
 
         A group never does that could not start even if nothing ran, whatever its reason is now.
         """
-        if not self._strategies.of(group).lets_none_pass(group):
+        if not self._strategies.traverse_of(group).lets_none_pass(group):
             return False
         wanted, budget = missing(group), self._budget
         if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return False
-        may_stand = group.once(may_choose) or self._cycle.could_stand_alone(wanted)
+        may_stand = group.computed(may_choose) or self._cycle.could_stand_alone(wanted)
         return may_stand and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
@@ -201,17 +201,15 @@ class Admission:
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
 
-    # ---- judging one gang
-
     def _evaluate(self, group: GroupInfo) -> GroupDecision | None:
-        own, passed = self._reservations.of(group), self._reservations.may_backfill(group)
-        signature = None if group.once(may_choose) else _signature(self._budget.planner, missing(group))
+        own, passed = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
+        signature = None if group.computed(may_choose) else _signature(self._budget.planner, missing(group))
         equals: tuple[str, Equals] | None = None
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
-            similar = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
+            similar = signature if not self._budget.flavors.flavors_of(group.queue) else roles_of(group)
             in_front_of = tuple(capacity.group.key for capacity in passed)
             whose, claim_borrowed = (
-                self._budget.running.whose(group),
+                self._budget.running.class_key(group),
                 self._lending.claim_borrowed(group),
             )
             equals = group.queue, (similar, in_front_of, whose, claim_borrowed)
@@ -228,7 +226,7 @@ class Admission:
                 decision = self._evaluate_with(group, passed)
             if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
                 holding_up = self._reservations.holding_up(group, self._wanted(group), decision.reason)
-                decision = waits(group, Reason.RESERVED, holding_up) if holding_up else decision
+                decision = waiting_decision(group, Reason.RESERVED, holding_up) if holding_up else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING  # it has nodes of its own
         if equals is not None and not is_start:
             self._equals[equals] = decision
@@ -251,13 +249,13 @@ class Admission:
             return limited
         if not self._lending.has_begun and budget.shares.is_above_due(group.queue, wanted.requests):
             return None
-        if budget.flavors.of(group.queue):  # its members are bound to the nodes of a flavor each
+        if budget.flavors.flavors_of(group.queue):  # its members are bound to the nodes of a flavor each
             capacities = partial(self._lacks_capacity, group), partial(never_fits, self._cycle)
             choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *capacities)
             if choice.is_above_share:
                 return None
             if choice.tried:
-                decision = waits(group, *choice.why())
+                decision = waiting_decision(group, *choice.why())
                 return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
             wanted = choice.wanted
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
@@ -268,12 +266,12 @@ class Admission:
             if (plan := budget.place(group, wanted.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
-            return waits(group, Reason.WINDOW_FULL, budget.window.lack(group, size))
+            return waiting_decision(group, Reason.WINDOW_FULL, budget.window.describe_wait(group, size))
         return self._waits_for_nodes(group, wanted, self._no_placement(group, wanted, signature))
 
     def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Why) -> GroupDecision:
         """Return the decision on members without a placement: more nodes help where each fits alone."""
-        total, decision = self._cycle.empty.capacity.total, waits(group, *why)
+        total, decision = self._cycle.empty.capacity.total, waiting_decision(group, *why)
         if decision.reason is not Reason.NEVER_FITS or not all(map(total, wanted.shapes)):
             return decision
         return replace(decision, exceeds_cluster=True)
@@ -284,7 +282,7 @@ class Admission:
         A group with more members than it needs starts without those that do not fit.
         """
         wanted, planner = missing(group), self._budget.planner
-        if not group.once(may_choose) or planner.could_place(wanted.members, wanted.shapes):
+        if not group.computed(may_choose) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
         return missing_of(group, planner.fitting(group.waiting))
 
@@ -295,15 +293,17 @@ class Admission:
         if (excess := self._budget.running.excess(group, size)) is not None:
             if excess.always:
                 return exceeds_queue(group, f"too large for a limit: {excess.text}")
-            return waits(group, Reason.QUEUE_CEILING, excess.text)
+            return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
         if above := shares.above_ceiling(queue, wanted.requests):
             if shares.is_never_below_ceiling(queue, wanted.requests):
                 return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {above}")
             if claimed := self._lending.keeps_headroom_from(group, wanted):
-                return waits(group, Reason.QUEUE_SHARE, claimed)
-            return waits(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
+                return waiting_decision(group, Reason.QUEUE_SHARE, claimed)
+            return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
         if size > window.size:
-            return waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}")
+            return waiting_decision(
+                group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}"
+            )
         return None
 
     def _lacks_capacity(self, group: GroupInfo, wanted: Missing) -> Why | None:
@@ -323,7 +323,7 @@ class Admission:
         why, allocations, read = self._unplaceable[signature]
         if why[0] in _WITH_SOME_LEFT and allocations < self._budget.allocations:
             return None
-        self._cycle.reads.also(read)
+        self._cycle.reads.share_reads(read)
         return why
 
     def _no_placement(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:

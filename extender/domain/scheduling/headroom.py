@@ -50,7 +50,7 @@ def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
 def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
     """Yield what members need below each level, and what is left there."""
     yield from budget.shares.headroom(group.queue, wanted.requests)
-    yield from budget.running.left(group, len(wanted.members))
+    yield from budget.running.remaining(group, len(wanted.members))
 
 
 def left_for(budget: Budget, group: GroupInfo) -> Amounts:
@@ -101,7 +101,7 @@ class HeadroomForecast:
             return set()
         return {end.at for end, _ in self._ends_below(group.queue)}
 
-    def keep(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
+    def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
         """Take what the group will need and others could take before. `start`: when; None: nobody knows."""
         budget = self._cycle.budget
         there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}

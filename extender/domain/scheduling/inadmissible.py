@@ -74,7 +74,7 @@ class InadmissibleGroups:
         self.requeued, self._following = {}, {}
         capacity = cycle.budget.planner.capacity
         if self.carried is not None and self.carried.memory.totals is not None:
-            capacity.settle(self.carried.memory.totals)
+            capacity.count_assumed(self.carried.memory.totals)
         if self.then is None or not self.then.classes.groups:
             return []
         self.is_alert |= capacity.base is None
@@ -90,7 +90,7 @@ class InadmissibleGroups:
         then, dirty = self.then, dict[Kind, None]()
         if then is None or then.grounds is None:
             return dirty.keys()
-        now, classes = Grounds.of(cycle, in_force, totals), then.classes
+        now, classes = Grounds.from_cycle(cycle, in_force, totals), then.classes
         for touches in WITHIN:
             topics = touches(then.grounds, now)
             self.is_alert |= topics is None
@@ -162,7 +162,7 @@ class InadmissibleGroups:
                 break
             requeued.update(more)
         else:
-            self.active = self._there(requeued)
+            self.active = self._existing(requeued)
         return self.active.keys() != before
 
     def _requeue_all(self, memory: Memory) -> None:
@@ -173,9 +173,9 @@ class InadmissibleGroups:
         else:
             self.then = memory.of_those_at_rest(self.snapshot)
             due = () if self.carried is None else instants(self, self.carried)
-            self.active = self._there(memory.not_at_rest.union(self.snapshot.dirty, due))
+            self.active = self._existing(memory.not_at_rest.union(self.snapshot.dirty, due))
 
-    def _there(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
+    def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
         return {key: groups[key] for key in sorted(keys) if key in groups}
 
@@ -293,7 +293,7 @@ def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
-def lines(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def changed_heads(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return changed heads of queues: the first group behind one is evaluated in each cycle."""
     return (BEHIND,)
 
@@ -326,13 +326,17 @@ def users(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation)
     return inadmissible.those_limited({*_unlike(before, now.begun), *_unlike(now.begun, now.personal)})
 
 
-def heads(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def newly_blocked(
+    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey]:
     """Return groups behind one that newly blocks its queue."""
     known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
     return inadmissible.those_in({scope.queue for scope in evaluated.heads.keys() - known.keys()})
 
 
-def turns(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey] | None:
+def next_in_turn(
+    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey] | None:
     """Return groups that may be first now to get a reservation, or to look for victims."""
     reservations, first, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
     if then.first_in_turn is not None and reservations.first_in_turn is not then.first_in_turn:
@@ -372,5 +376,5 @@ def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluatio
 
 
 BEFORE = (cluster, objects, instants, usage)
-WITHIN = (capacity, reservations, shares, running, lines)
-AFTER = (decisions, users, heads, turns, victims)
+WITHIN = (capacity, reservations, shares, running, changed_heads)
+AFTER = (decisions, users, newly_blocked, next_in_turn, victims)

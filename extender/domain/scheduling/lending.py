@@ -63,7 +63,7 @@ class Lending:
             self._claiming.add(kind)
             (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
             if shares.is_above_share(group.queue, wanted.requests):
-                self.keep(group, wanted)  # else groups within their share would take it bit by bit
+                self.reserve(group, wanted)  # else groups within their share would take it bit by bit
         return True
 
     def claim_borrowed(self, group: GroupInfo) -> bool:
@@ -87,7 +87,7 @@ class Lending:
         for group, wanted in self._claimants:
             if group.key not in known:
                 with Guard(self._cycle, group):
-                    self.keep(group, wanted)
+                    self.reserve(group, wanted)
         shares = self._cycle.budget.shares
         for group, wanted in self._at_ceiling:
             with Guard(self._cycle, group):
@@ -96,7 +96,7 @@ class Lending:
                     shares.reserve({node: reserved})
                     add(self._headroom.setdefault(node, {}), reserved)
 
-    def keep(self, group: GroupInfo, wanted: Missing) -> None:
+    def reserve(self, group: GroupInfo, wanted: Missing) -> None:
         """Take out the room that is there for a claimant already."""
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
@@ -221,7 +221,7 @@ class VictimShares:
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         if queue:
-            self._shares.take(queue, amounts, -times)
+            self._shares.add(queue, amounts, -times)
             self._parts.pop(queue, None)
 
     def share(self, queue: str) -> float:

@@ -38,15 +38,18 @@ from extender.domain.scheduling.backoff import (
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import no_group, not_replaced, obstacle, waits
+from extender.domain.scheduling.obstacles import (
+    blocking_decision,
+    missing_group_message,
+    not_replaced,
+    waiting_decision,
+)
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_as_join, keep_all
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import created, lost, missing, start_begun, whole_at
-
-# ---- starts
 
 
 def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
@@ -76,7 +79,7 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
             return fail(cycle, group, TOO_LATE)
     if not group.exists:  # no member joins, and at the deadline the start is undone
         reason = Reason.GROUP_NOT_FOUND
-        return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, no_group(group))
+        return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, missing_group_message(group))
     return None
 
 
@@ -106,7 +109,11 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     above = _above_ceiling(cycle, group, joining) if begins or joining else ""
     if begins and above:
         budget.release(group, active.plan)
-        return fail(cycle, group, above) if is_interrupted else waits(group, Reason.QUEUE_CEILING, above)
+        return (
+            fail(cycle, group, above)
+            if is_interrupted
+            else waiting_decision(group, Reason.QUEUE_CEILING, above)
+        )
     more: dict[Uid, str] | None = {}
     if active.unplanned:
         pods = None if above else all_that_join(budget, group, active.unplanned, active.plan)
@@ -117,8 +124,10 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             if active.moved or refusal:
                 return fail(cycle, group, why_no_plan(active), active.moved)
             if absent:
-                return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent)
-            return waits(group, Reason.NO_ROOM, "the room planned for the group was taken by others")
+                return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent)
+            return waiting_decision(
+                group, Reason.NO_ROOM, "the room planned for the group was taken by others"
+            )
         begun = start_begun(group, cycle.snapshot)
         if begun is not None and cycle.is_due(begun + cycle.limits.stall_grace):
             return fail(cycle, group, absent or above or why_no_plan(active))
@@ -143,9 +152,6 @@ def _above_ceiling(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) ->
         return excess.text
     above = budget.shares.above_ceiling(group.queue, asked)
     return above and f"queue {group.queue}: {above}"
-
-
-# ---- replacements
 
 
 def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
@@ -182,19 +188,19 @@ def replace(cycle: Cycle, reserved: Iterable[tuple[ActivePlan, dict[Uid, str]]])
         with Guard(cycle, group, active.plan):
             retry = retry_of(cycle, active)
             started = dict(islice(more.items(), window.places(group)))
-            window.take(group, len(started))
+            window.add(group, len(started))
             active.add(started)
             reason: Reason | None = None
             detail = lost(group).absent
-            if active.left():  # why they have no node yet
+            if active.unplanned_members():  # why they have no node yet
                 reason = Reason.NO_ROOM
                 if (reserved_back := not_replaced(cycle, group)) is not None:
                     reason, detail = reserved_back.reason, reserved_back.detail
                 elif retry.waits:
                     reason, detail = Reason.BACKING_OFF, group.start.failure
                 elif without_place := len(more) - len(started):
-                    reason, detail = Reason.WINDOW_FULL, window.lack(group, without_place)
-                elif above := _above_ceiling(cycle, group, active.left()[:1]):
+                    reason, detail = Reason.WINDOW_FULL, window.describe_wait(group, without_place)
+                elif above := _above_ceiling(cycle, group, active.unplanned_members()[:1]):
                     reason, detail = Reason.QUEUE_CEILING, above
             decision = GroupDecision(
                 group.key,
@@ -227,7 +233,7 @@ def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reserva
         if active.unplanned:
             with Guard(cycle, active.group, active.plan):
                 # Members that the state of the group or its queue keeps out get that reason.
-                if (fault := obstacle(cycle, active.group)) is not None:
+                if (fault := blocking_decision(cycle, active.group)) is not None:
                     active.reason, active.detail = fault.reason, fault.detail
                 elif retry_of(cycle, active).waits:
                     active.reason, active.detail = Reason.BACKING_OFF, active.group.start.failure
@@ -251,7 +257,7 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
         if not cycle.is_broken(active.group):
             with Guard(cycle, active.group, active.plan):
                 similar: dict[Shape, list[PodRecord]] = {}
-                for pod in sorted(active.left(), key=lambda pod: pod.order):
+                for pod in sorted(active.unplanned_members(), key=lambda pod: pod.order):
                     similar.setdefault(pod.shape, []).append(pod)
                 in_use = flavors_in_use(cycle.budget.flavors, active.group, active.plan)
                 batches += [_Batch(active, shape, pods, in_use) for shape, pods in similar.items()]
@@ -290,14 +296,14 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
         return False
     active.reason, active.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
     if active.reason is Reason.WINDOW_FULL:
-        active.detail = budget.window.lack(group, len(batch.pods))
+        active.detail = budget.window.describe_wait(group, len(batch.pods))
     if why_not_all and len(more) == len(joining):
         active.reason, active.detail = Reason.QUEUE_CEILING, why_not_all
     return len(more) == len(tried) < allowed
 
 
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
-    group, retry, left = active.group, retry_of(cycle, active), active.left()
+    group, retry, left = active.group, retry_of(cycle, active), active.unplanned_members()
     if active.reason is Reason.NO_ROOM:
         one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
         in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)

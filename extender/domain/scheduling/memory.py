@@ -126,7 +126,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     history: RunHistory  # by which it is known who passes them
 
     @classmethod
-    def of(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
+    def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
         """`totals`: of the room that is left."""
         budget, history = cycle.budget, cycle.snapshot.history
         return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
@@ -206,7 +206,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         # After a round in which anything was taken, one of each kind is judged in any case.
         heard = set(read)
         if evaluated.is_calm:
-            heard = {kind for kind, topics in read.items() if base is not None and base.know(topics)}
+            heard = {kind for kind, topics in read.items() if base is not None and base.cover(topics)}
         active |= {key for key, kind in kinds.items() if kind not in heard}
         lie_in = {key: kind for key, kind in kinds.items() if kind in heard and read[kind]}
         is_past_other = then is None or then.snapshot.past is not snapshot.past
@@ -231,7 +231,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         in_force = reservations.in_force
         grounds = None
         if evaluated.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, classes)):
-            grounds = Grounds.of(cycle, in_force, base)
+            grounds = Grounds.from_cycle(cycle, in_force, base)
         turn = reservations.first_in_turn
         return Memory(
             snapshot,
@@ -256,7 +256,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def _knows_all(base: Totals, classes: EquivalenceClasses) -> bool:
     """Return whether a change of what was read for any bucket would be noticed."""
-    return all(base.know(topics) for topics in classes.read.values())
+    return all(base.cover(topics) for topics in classes.read.values())
 
 
 def carried_of(previous: Decisions) -> CarriedFacts | None:
@@ -278,12 +278,12 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         decision.verdict is Verdict.WAITING
         and state_of(group) is State.WAITING
         and queue is not None
-        and evaluated.strategies.of(group).may_be_inadmissible(group)
+        and evaluated.strategies.traverse_of(group).may_be_inadmissible(group)
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (was_given or changes)
         and group.start.places_since is None
         and not group.job.least  # it would be judged by several sizes
-        and not group.once(may_choose)
+        and not group.computed(may_choose)
         and group.key not in evaluated.cycle.costly  # without it, others of its namespace could cost more
         # others of its kind may outrun it
         and not (evaluated.reservations.in_force and group.spec.run_time is not None)

@@ -189,9 +189,9 @@ class _Cycle:
             lacks = any(
                 n > left[name] for _, asks, left in shares.headroom(queue, more) for name, n in asks.items()
             )
-            if lacks or self._is_limited(queue, waiting[queue]) or self._budget.flavors.of(queue):
+            if lacks or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
                 short.update(shares.tree.path(queue)[-2:-1])
-            shares.take(queue, more)
+            shares.add(queue, more)
         journal.roll_back(mark)
         return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
@@ -205,7 +205,7 @@ class _Cycle:
         if limits is None:
             return False
         for group in line:
-            for scope, more, remaining in self._budget.running.left(group, len(group.waiting)):
+            for scope, more, remaining in self._budget.running.remaining(group, len(group.waiting)):
                 asked[scope].update(more)
                 left[scope] = remaining
         short = {
@@ -230,13 +230,17 @@ class _Cycle:
         """Equal for groups that need the same headroom; those with spare members are evaluated alone."""
         alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short)
-        return alone, group.once(_signature), short
+        return alone, group.computed(_signature), short
 
     def _needed(self, group: GroupInfo) -> Missing:
         """Return the members that start together; none of a fully running group."""
         if group.placed and (it := self.decision_of(group.key)) and it.verdict is Verdict.RUNNING:
             return _NONE
-        return self._budget.flavors.settled(group) if self._budget.flavors.of(group.queue) else missing(group)
+        return (
+            self._budget.flavors.settled(group)
+            if self._budget.flavors.flavors_of(group.queue)
+            else missing(group)
+        )
 
     def _take_run(self, run: Run) -> int:
         """Take the headroom of as many groups of a run as have it; return how many."""
@@ -245,9 +249,9 @@ class _Cycle:
             return len(run)
         fitting = min(self._times(run[0], wanted), len(run))
         if fitting:
-            self._budget.shares.take(run[0].queue, wanted.requests, fitting)
+            self._budget.shares.add(run[0].queue, wanted.requests, fitting)
         for group in run[:fitting] if run[0].queue in self._budget.rules.limits else ():
-            self._budget.running.take(group, len(wanted.members))
+            self._budget.running.add(group, len(wanted.members))
         return fitting
 
     def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
@@ -261,8 +265,8 @@ class _Cycle:
             one = Missing((pods[0],))
             fitting = pods[: self._times(group, one)]
             if fitting:
-                self._budget.shares.take(group.queue, one.requests, len(fitting))
-                self._budget.running.take(group, len(fitting))
+                self._budget.shares.add(group.queue, one.requests, len(fitting))
+                self._budget.running.add(group, len(fitting))
             asking += [pod.uid for pod in fitting]
         return None if len(asking) == len(needed) + len(spare) else tuple(asking)
 

@@ -29,12 +29,12 @@ from extender.domain.scheduling.backoff import back_off, undone
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.order import Strategies
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
 from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 
-@once
+@computed_once
 def at_rest(group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that has ended, backs off or terminates: nothing around changes it.
 
@@ -48,7 +48,7 @@ def at_rest(group: GroupInfo) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
-def settled(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def decision_at_rest(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group at rest, and record since when it has fully run."""
     decision = at_rest(group)
     if decision is None or state_of(group) is not State.SETTLING:
@@ -58,27 +58,27 @@ def settled(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     return replace(decision, stood_whole=True) if is_whole else decision
 
 
-def obstacle(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that cannot be evaluated; None where it can."""
     queue = cycle.snapshot.queues.get(group.queue)
     if group.spec.fault:
-        return waits(group, Reason.INVALID_SPEC, group.spec.fault)
+        return waiting_decision(group, Reason.INVALID_SPEC, group.spec.fault)
     if not group.exists:
-        return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
+        return waiting_decision(group, Reason.GROUP_NOT_FOUND, missing_group_message(group))
     if (local := group.local_queue) is not None and not local.exists:
-        return waits(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
+        return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
     if local is not None and local.fault:
-        return waits(group, Reason.INVALID_SPEC, local.fault)
+        return waiting_decision(group, Reason.INVALID_SPEC, local.fault)
     if queue is None or not queue.exists:
-        return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
+        return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
-        return waits(group, Reason.INVALID_SPEC, queue.fault)
+        return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
     if excess := _excess(group):
-        return waits(group, Reason.TOO_COMPLEX, excess)
+        return waiting_decision(group, Reason.TOO_COMPLEX, excess)
     return _reserved_out(cycle, group, queue) or _held(group, queue.record)
 
 
-@once
+@computed_once
 def _excess(group: GroupInfo) -> str:
     """Return the part of a member's constraints beyond what is evaluated; empty if there is none."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
@@ -91,34 +91,34 @@ def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDeci
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
         above = "" if queue.to_open == name else f", because queue {queue.to_open} above it is closed"
         above = ", because it is being deleted" if queue.record.deleting else above
-        return waits(group, Reason.QUEUE_NOT_OPEN, text + above)
+        return waiting_decision(group, Reason.QUEUE_NOT_OPEN, text + above)
     if not group.namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
-        return waits(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
+        return waiting_decision(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
     if not group.use_allowed:
         text = f"queue {group.queue} is restricted, and it is not noted that the group's author may use it"
-        return waits(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
+        return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.crowded_out:
         most = cycle.limits.expected_pods
         text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
-        return waits(group, Reason.BEHIND_OTHERS, text)
+        return waiting_decision(group, Reason.BEHIND_OTHERS, text)
     if group.job.start_timeouts >= cycle.limits.start_timeouts:
         what = "its pods did not all run in time" if group.job.managed else "its start was undone"
         text = f"{what} {group.job.start_timeouts} times in a row"
-        return waits(group, Reason.START_TIMED_OUT, text)
+        return waiting_decision(group, Reason.START_TIMED_OUT, text)
     return None
 
 
 def _held(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
     """Return the decision on a group that its owner, or that of its queue, holds on purpose."""
     if group.spec.held:
-        return waits(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
+        return waiting_decision(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
     if queue.stop_policy:
         detail = f"spec.stopPolicy of queue {queue.name} is {queue.stop_policy}"
-        return waits(group, Reason.QUEUE_STOPPED, detail)
+        return waiting_decision(group, Reason.QUEUE_STOPPED, detail)
     if (local := group.local_queue) is not None and local.stop_policy:
         detail = f"spec.stopPolicy of LocalQueue {local.key} is {local.stop_policy}"
-        return waits(group, Reason.QUEUE_STOPPED, detail)
+        return waiting_decision(group, Reason.QUEUE_STOPPED, detail)
     return None
 
 
@@ -153,18 +153,18 @@ def above_capability(cycle: Cycle, group: GroupInfo) -> str:
 
 def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
     """Return the decision on a group that never fits because of its queue."""
-    return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
+    return replace(waiting_decision(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
-def waits(group: GroupInfo, reason: Reason, detail: str) -> GroupDecision:
+def waiting_decision(group: GroupInfo, reason: Reason, detail: str) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
 
 
-def no_group(group: GroupInfo) -> str:
+def missing_group_message(group: GroupInfo) -> str:
     return f"PodGroup {group.key} does not exist"
 
 
-def ready(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
+def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
     """Return the pending groups that capacity would help, and those that let none pass while they back off.
 
     The others are settled.
@@ -176,17 +176,15 @@ def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupD
     if too_much := above_capability(cycle, group):
         return undone(cycle, group) or exceeds_queue(group, too_much)
     absent = missing(group).absent
-    if (group.is_on_nodes or not absent) and strategies.of(group).backs_off(group):
-        is_in_line = not absent and strategies.of(group).lets_none_pass(group)
+    if (group.is_on_nodes or not absent) and strategies.traverse_of(group).backs_off(group):
+        is_in_line = not absent and strategies.traverse_of(group).lets_none_pass(group)
         return None if is_in_line else back_off(cycle, group)
     if group.is_on_nodes and (decision := undone(cycle, group)) is not None:
         return decision
     if absent and group.start.failure and group.job.made is None:  # that may be why they are absent
         absent = f"{absent}; its last start failed: {group.start.failure}"
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
+    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 
-
-# ---- reasons of members without a placement
 
 _MOST_SHORT = 4  # resources that are looked up for one sentence
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
@@ -254,7 +252,7 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
         is_taken = part.before and all(nodes.has(key, value) for key, value in part.labels)
         besides = " without those of an earlier flavor" if is_taken else ""
         demands[f"the flavor's labels {own}".rstrip() + besides] = bool(
-            nodes.suitable(anywhere.within(part)).any()
+            nodes.suitable(anywhere.on_part(part)).any()
         )
     if unmet := [text for text, is_met in demands.items() if not is_met]:
         return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"

@@ -73,7 +73,7 @@ class Traverse:
     def rank(self, group: GroupInfo) -> Rank:
         priority = float(-group.priority)
         if self._queue.ageing:
-            priority += self._queue.ageing * group.once(_created_at) / _HOUR
+            priority += self._queue.ageing * group.computed(_created_at) / _HOUR
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
         return not self.is_high(group), rotation, self.used(group), priority, *group.age
 
@@ -174,7 +174,7 @@ class Strategies:
         self._cycle = cycle
         self._of: dict[str, Traverse] = {}
 
-    def of(self, group: GroupInfo) -> Traverse:
+    def traverse_of(self, group: GroupInfo) -> Traverse:
         if group.queue not in self._of:
             queue = self._cycle.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
@@ -182,7 +182,7 @@ class Strategies:
         return self._of[group.queue]
 
     def rank(self, group: GroupInfo) -> Rank:
-        return self.of(group).rank(group)
+        return self.traverse_of(group).rank(group)
 
     def rotation_of(self, group: GroupInfo) -> int:
         """Return the rotation in which a group has its next turn.
@@ -206,7 +206,7 @@ class Strategies:
 
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
     """Note on what was decided on each of `groups`, which were judged in this round, its next rotation."""
-    turning = [group for group in groups if strategies.of(group).has_turns(group)]
+    turning = [group for group in groups if strategies.traverse_of(group).has_turns(group)]
     for line in in_lines(turning, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
@@ -259,7 +259,7 @@ class TurnOrder(Generic[T]):
         self._way: list[Turn] = []  # of the queue whose turn it is, from root down
         waiting = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
         for node in sorted(waiting - {TOP}, reverse=True):  # children have higher numbers
-            heappush(self._turns[self._tree.parents[node]], self._turn(node))
+            heappush(self._turns[self._tree.parents[node]], self._turn_of(node))
 
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
         """Yield a queue and its line, again and again until all lines are empty."""
@@ -274,7 +274,7 @@ class TurnOrder(Generic[T]):
             for turn in reversed(self._way):
                 has_more = has_more or bool(self._turns.get(turn.node))
                 if has_more:
-                    heappush(self._turns[self._tree.parents[turn.node]], self._turn(turn.node))
+                    heappush(self._turns[self._tree.parents[turn.node]], self._turn_of(turn.node))
 
     def members_until_next(self, requests: Resources) -> int | None:
         """Return how many members that ask for `requests` give the next turn to a sibling.
@@ -304,9 +304,11 @@ class TurnOrder(Generic[T]):
             until = sibling.share
         return until, turn._replace(due=max(until, 1.0), share=until)
 
-    def _turn(self, node: int) -> Turn:
+    def _turn_of(self, node: int) -> Turn:
         place = _place(self._shares, self._queues, node)
-        return Turn(*place, self._shares.of_node(node), self._since(node), self._tree.queues[node], node)
+        return Turn(
+            *place, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node
+        )
 
     def _since(self, node: int) -> str:
         """Return when the first group was created of the line at a node, or of the next one below it."""
@@ -320,7 +322,7 @@ def _place(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> t
     """Return the priority of a queue, how far it is above its due, and its recent usage."""
     info = queues.get(shares.tree.queues[node])
     priority = -info.record.priority if info is not None and not shares.tree.is_seat(node) else 0
-    share = shares.of_node(node)
+    share = shares.relative_share(node)
     match _fair_share(shares, queues, node):
         case keys.HISTORICAL:
             return priority, share + shares.used_lately(node), 0.0

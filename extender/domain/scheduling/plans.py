@@ -39,7 +39,7 @@ class ActivePlan(msgspec.Struct):
     reason: Reason | None = None  # why the next one of them does not start
     detail: str = ""
 
-    def left(self) -> list[PodRecord]:
+    def unplanned_members(self) -> list[PodRecord]:
         """Members that still have no node."""
         return [pod for pod in self.unplanned if pod.uid not in self.plan]
 
@@ -73,24 +73,24 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
             if not is_taken:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
-            if places := group.once(_capacity_reserved):
+            if places := group.computed(_capacity_reserved):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
             if group.spec.min_resources and group.stands:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
             asked = holding.requests if plan is holding.plan else None
             budget.count(group, plan, asked, len(plan.keys() - places))
-            budget.window.take(group, len(group.pinned))
+            budget.window.add(group, len(group.pinned))
             active.append(ActivePlan(group, plan, moved, unplanned))
     return active
 
 
 def _wish(cycle: Cycle, group: GroupInfo) -> Wish:
     """Return what a group wants to keep, and the members whose nodes the scheduler would not use."""
-    holding, unused = group.once(_holding), group.once(_longest_unused)
-    if (flavors := cycle.budget.flavors).of(group.queue):
+    holding, unused = group.computed(_holding), group.computed(_longest_unused)
+    if (flavors := cycle.budget.flavors).flavors_of(group.queue):
         # No flavor of the queue has some of these nodes: labels changed meanwhile.
-        stray = {pod.uid for pod, node in holding.pods if flavors.on(group.queue, node) is None}
-        holding = holding.without(stray) if stray else holding
+        stray = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
+        holding = holding.without_pods(stray) if stray else holding
     if not any(_is_overdue(cycle, group, node) for node in unused):
         return group, holding, {}
     moved: dict[Uid, str] = {}
@@ -100,7 +100,7 @@ def _wish(cycle: Cycle, group: GroupInfo) -> Wish:
     for pod, node in holding.pods:
         if pod.uid in moved:
             cycle.budget.planner.forbid(pod.shape, node)
-    return group, holding.without(moved), moved
+    return group, holding.without_pods(moved), moved
 
 
 def _capacity_reserved(group: GroupInfo) -> frozenset[Uid]:
@@ -154,9 +154,6 @@ def _holding(group: GroupInfo) -> Holding:
     return Holding(pods, [pod for pod in loose if pod.uid not in group.planned])
 
 
-# ---- planned nodes that the scheduler does not use
-
-
 class Unused(NamedTuple):
     """Since when the scheduler has not used a planned node, and what it said of the pod."""
 
@@ -178,7 +175,7 @@ def _unused(group: GroupInfo, pod: PodRecord) -> Unused | None:
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
     """Return the oldest of each kind: no other can be overdue before it is."""
-    nodes = [_unused(group, pod) for pod, _ in group.once(_holding).pods]
+    nodes = [_unused(group, pod) for pod, _ in group.computed(_holding).pods]
     ordered = sorted((node for node in nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered}.values())
 
@@ -211,7 +208,7 @@ def all_that_join(
     budget: Budget, group: GroupInfo, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
     """All of `pods`; None if some role has no flavor that takes it."""
-    if not budget.flavors.of(group.queue):
+    if not budget.flavors.flavors_of(group.queue):
         return list(pods)
 
     def lacks_capacity(wanted: Missing) -> tuple[Reason, str] | None:
@@ -230,14 +227,14 @@ def as_many_as_join(
     role that had none is added.
     """
     flavors, queue = budget.flavors, group.queue
-    if not flavors.of(queue):
+    if not flavors.flavors_of(queue):
         return list(pods), ""
     joining: list[PodRecord] = []
     asked: dict[str, dict[str, int]] = {}
     why = ""
     for role, of_role in by_role(group, pods).items():
         flavor = in_use.get(role)
-        for other in flavors.of(queue) if flavor is None else ():
+        for other in flavors.flavors_of(queue) if flavor is None else ():
             one = on_nodes_of(other, of_role[:1])
             admits = not other.refuses([one[0].shape]) and flavors.as_many_as(queue, other, one, {}, lends)
             if admits and budget.planner.could_place(one, {one[0].shape: 1}):

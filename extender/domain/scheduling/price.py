@@ -88,7 +88,7 @@ class Price:
             self._losses[whole] = loss
         return loss
 
-    def owed(self, group: GroupInfo, wanted: Missing) -> float:
+    def wait_for_capacity(self, group: GroupInfo, wanted: Missing) -> float:
         """Return how long a group has waited for its capacity, since all its members exist."""
         waited = self.looked_at - self._cycle.snapshot.instant(self._since(group))
         return self.part(wanted.requests) * max(waited, 0.0)
@@ -102,7 +102,7 @@ class Price:
         lost, end, latest = self.loss(picks).work, self._end(picks), self.latest(group)
         left = end - self.looked_at
         is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._last(group)
-        if lost > patience * self.owed(group, wanted) and latest > snapshot.now:
+        if lost > patience * self.wait_for_capacity(group, wanted) and latest > snapshot.now:
             self._cycle.look_again_at(latest)
             text = "evictions for it would lose more work than it has waited for"
             text += f"; they come by {by}" if (by := snapshot.timestamp(latest)) else ""
@@ -146,7 +146,7 @@ class Price:
     def _since(self, group: GroupInfo) -> str:
         return ready_since(self._longest.get(similar(group), group))
 
-    def turns(self, group: GroupInfo) -> Turns:
+    def turns_of(self, group: GroupInfo) -> Turns:
         latest, now = self.latest(group), self._cycle.snapshot.now
         if (last := self._last(group)) <= now:
             return Turns(last, inf)

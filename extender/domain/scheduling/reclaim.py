@@ -31,16 +31,16 @@ from extender.domain.scheduling.consolidation import NothingLost, find_with_home
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
-from extender.domain.scheduling.obstacles import waits
+from extender.domain.scheduling.obstacles import waiting_decision
 from extender.domain.scheduling.price import Price, similar
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.victims import (
     Candidates,
     departing,
     is_any_in_part,
-    left,
     lingering,
-    resting,
+    live_pod,
+    refused_namespace,
     would_be_split,
 )
 from extender.domain.snapshot.decisions import GroupDecision
@@ -65,10 +65,8 @@ _WHY = {
 
 _LINGERS = "it is being deleted, and others wait for its room"
 
-# ---- going on
 
-
-def keep(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
+def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
     """Hold the capacity that is being reclaimed, and start the groups that have it by now.
 
     Return the others, which are still to be evaluated.
@@ -79,7 +77,7 @@ def keep(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
         if group.key in cycle.reclaims:
             with Guard(cycle, group):
                 if _is_still_right(cycle, group, missing(group)):
-                    budget.hold(group, cycle.reclaims[group.key].plan)
+                    budget.reserve(group, cycle.reclaims[group.key].plan)
                     reserved.append(group)
                 else:
                     _record_refused(cycle, group)
@@ -120,9 +118,9 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
             promised = (pod for pod in other.placed if pod.uid in cycle.promised and pod.holds_capacity)
             going += ((pod, pod.node) for pod in (*other.departing, *promised))
     leaving = cycle.budget.flavors.requests(going)
-    shares.take(queue, leaving, -1)
+    shares.add(queue, leaving, -1)
     is_above = shares.is_above_share(queue, _asked(cycle, group, reclaim))
-    shares.take(queue, leaving)
+    shares.add(queue, leaving)
     return not is_above
 
 
@@ -132,7 +130,7 @@ def _asked(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
     Other queues may hold any amount of a flavor.
     """
     wanted = missing(group)
-    if not cycle.budget.flavors.of(group.queue):
+    if not cycle.budget.flavors.flavors_of(group.queue):
         return wanted.requests
     places = ((pod, reclaim.plan[pod.uid]) for pod in wanted.members)
     return cycle.budget.flavors.requests(places, wanted.requests)
@@ -150,15 +148,15 @@ def _go_on(cycle: Cycle, group: GroupInfo) -> GroupDecision:
         if cycle.is_due(reclaim.until):
             return fail(cycle, group, f"the room did not become free in time: {reclaim.detail}")
         victims = (victim for other in cycle.reclaims.values() for victim in other.victims)
-        if not (any(left(cycle, victim) for victim in victims) or any(departing(cycle))):
+        if not (any(live_pod(cycle, victim) for victim in victims) or any(departing(cycle))):
             why = "whoever was to leave has gone, and it does not fit"
             return fail(cycle, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(cycle, reclaim):
         reason = Reason.WINDOW_FULL
         budget.window.held_up.add(group.queue)
-    budget.hold(group, reclaim.plan)
+    budget.reserve(group, reclaim.plan)
     _evict(cycle, group, reclaim)
-    return replace(waits(group, reason, reclaim.detail), reclaim=reclaim)
+    return replace(waiting_decision(group, reason, reclaim.detail), reclaim=reclaim)
 
 
 def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] | None:
@@ -171,7 +169,7 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
     planned: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # each as it was planned: bound to the nodes of its flavor
         node = reclaim.plan[pod.uid]
-        flavor = budget.flavors.on(group.queue, node)
+        flavor = budget.flavors.flavor_on(group.queue, node)
         planned.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
     mark = budget.journal.mark()
     plan = budget.planner.take_nodes(planned)
@@ -179,19 +177,16 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
         budget.count(group, plan)
         return plan
     budget.journal.roll_back(mark)
-    return None if budget.flavors.of(group.queue) else budget.place(group, wanted.members)
+    return None if budget.flavors.flavors_of(group.queue) else budget.place(group, wanted.members)
 
 
 def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
     """Evict the victims that still exist and do not terminate."""
     for victim in reclaim.victims:
-        if left(cycle, victim) is not None:
+        if live_pod(cycle, victim) is not None:
             home = reclaim.homes.get(victim.uid)
             why = _WHY[victim.cause].format(group=group.called, queue=group.queue, home=home)
             cycle.evictions[victim.uid] = Eviction(victim, why)
-
-
-# ---- beginning
 
 
 class Starving(NamedTuple):
@@ -222,7 +217,7 @@ def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starvin
     found = Starving(first, idle, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
-        queue: (-queues[queue].record.priority, shares.of_node(shares.tree.node[queue]), queue)
+        queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
         for queue in {group.queue for group in may_find}
     }
     seeking = [group for group in may_find if group.preempts and not reservations.limits(group)]
@@ -261,9 +256,9 @@ def _first(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]
     """
     first: dict[object, GroupInfo] = {}
     for group in groups:
-        limits, reason = cycle.budget.running.whose(group), cycle.decided[group.key].reason
+        limits, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
         similar = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
-        kind = group.key if group.history.took_from else (similar, resting(cycle, group))
+        kind = group.key if group.history.took_from else (similar, refused_namespace(cycle, group))
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
     return first
@@ -318,7 +313,7 @@ class _Searches:
         reserved = [
             reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim
         ]
-        victims = (left(cycle, victim) for reclaim in reserved for victim in reclaim.victims)
+        victims = (live_pod(cycle, victim) for reclaim in reserved for victim in reclaim.victims)
         leaving = (*departing(cycle), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
         # Once what is leaving is gone, and what is promised to others; as ceilings and shares are counted.
@@ -348,7 +343,7 @@ class _Searches:
                 return
             if len(self._vain) > _SEARCHES:
                 # With each second others have their turn, until all have had one since anything changed.
-                now, turns = int(self._cycle.snapshot.now), [self._price.turns(each) for each in kinds]
+                now, turns = int(self._cycle.snapshot.now), [self._price.turns_of(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(turn.last_at for turn in turns)))
                 if (now - changed_at) * _IN_TURN < all_after:
                     self._cycle.look_again_at(now + 1.0)
@@ -361,14 +356,17 @@ class _Searches:
     def _try(self, group: GroupInfo) -> bool:
         """Return whether a reclaim is begun for a group."""
         cycle, wanted = self._cycle, missing(group)
-        if (sought := (similar(group), resting(cycle, group))) in self._vain:
+        if (sought := (similar(group), refused_namespace(cycle, group))) in self._vain:
             return False
         gives = True
         for causes in _causes(cycle, group, wanted):
             from_others = EvictionCause.RECLAIM in causes
             if from_others and not gives:
                 continue  # where its own queue gives nothing, others alone do not help either
-            eviction_units, moves = self._candidates.of(group, causes), EvictionCause.CONSOLIDATE in causes
+            eviction_units, moves = (
+                self._candidates.units_for(group, causes),
+                EvictionCause.CONSOLIDATE in causes,
+            )
             gives = bool(eviction_units) or moves
             if not (eviction_units or (from_others and self._is_any_departing)):
                 continue
@@ -392,7 +390,7 @@ class _Searches:
         moves: bool,
     ) -> Found | None:
         journal = self._cycle.budget.journal
-        for flavored in self._cycle.budget.flavors.ways(group, wanted):
+        for flavored in self._cycle.budget.flavors.assignments(group, wanted):
             way = flavored.wanted
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.reserved_for(group))
@@ -421,7 +419,7 @@ class _Searches:
         for pod in pods:
             if pod.group in groups:
                 held = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
-                budget.shares.take(groups[pod.group].queue, held, -1)
+                budget.shares.add(groups[pod.group].queue, held, -1)
 
     def _begin(self, group: GroupInfo, found: Found) -> None:
         cycle, base = self._cycle, self._base
@@ -431,17 +429,17 @@ class _Searches:
             victim for each, seconds in lost for victim in each.eviction_unit.victims(each.pods, seconds)
         )
         self._candidates.taken.update(pod.uid for pod in pods)
-        self._candidates.disruptions.take(pods)
+        self._candidates.disruptions.count(pods)
         base.free(pods)
         base.give_back(missing(group).members, self._lending.reserved_for(group))
-        base.hold((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        base.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
         if found.homes:  # they come back
-            base.hold((pod, found.homes[pod.uid]) for pod in pods)
+            base.allocate((pod, found.homes[pod.uid]) for pod in pods)
         else:
             self._count_off(pods)
         places = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
         asked = cycle.budget.flavors.requests(places, missing(group).requests)
-        cycle.budget.shares.take(group.queue, asked)
+        cycle.budget.shares.add(group.queue, asked)
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         deadline = cycle.snapshot.timestamp(until)
         detail = f"the room of pods that are being deleted is kept for it until {deadline}"
@@ -461,7 +459,7 @@ class _Searches:
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
         cycle.is_due(until)
         cycle.has_begun_reclaim = True
-        cycle.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
+        cycle.settle(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(cycle, group, reclaim)
 
 
@@ -489,7 +487,7 @@ def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
     """Record a reclaim of which no victim has gone, as an eviction was refused: it took nothing in vain."""
     victims, taken = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.spared for victim in victims)
-    if not is_refused or any(left(cycle, victim) is None for victim in victims):
+    if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
         return
     for losing, last in taken.items():
         unused = tuple(each for each in last.unused if each.group != group.key)
@@ -500,7 +498,7 @@ def _is_in_vain(cycle: Cycle, taken: QueueTaken) -> bool:
     """Return whether a group has gone, or waits again, without having used its reclaimed capacity."""
     decision = cycle.decision_on(GroupKey(taken.group))
     waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
-    return waits or cycle.taker(taken) is None
+    return waits or cycle.find_taker(taken) is None
 
 
 def _causes(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
@@ -512,14 +510,17 @@ def _causes(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequenc
     above, only what counts for it helps. Where free capacity only lies in pieces, movable groups move
     first.
     """
-    shares, asks = cycle.budget.shares, cycle.budget.flavors.asks(group)
+    shares, asks = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
     if all(shares.is_above_share(group.queue, asked) for asked in asks):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
             yield _BEYOND_A_SHARE
     else:
-        reason, may_choose = cycle.decided[group.key].reason, bool(cycle.budget.flavors.of(group.queue))
+        reason, may_choose = (
+            cycle.decided[group.key].reason,
+            bool(cycle.budget.flavors.flavors_of(group.queue)),
+        )
         if reason is Reason.FRAGMENTED or (may_choose and reason in LACKS_CAPACITY):  # said of all flavors
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING

@@ -69,8 +69,6 @@ class Reservations:
         self.due: list[GroupInfo] = []  # of these, those that might get one now, in their order
         self.first_in_turn: GroupInfo | None = None  # the one for which others have to end; it alone is due
 
-    # ---- the reservations there are
-
     @cached_property
     def _backfill(self) -> Backfill:
         return Backfill(self._cycle, self._rank, self._retained)
@@ -100,7 +98,7 @@ class Reservations:
                 self._reserved[group.key] = group, reservation
                 if turn.is_reserved:
                     binds = reservation.is_promised or not self._brings_above_share(group, reservation)
-                    self._backfill.keep(group, reservation, binds)
+                    self._backfill.reserve(group, reservation, binds)
 
     def _has_place_for(self, asks: Resources) -> bool:
         """Return whether the reservations keep within their part of the cluster with one that `asks`."""
@@ -130,10 +128,10 @@ class Reservations:
     def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
         """Its queue, without what that holds on the reserved nodes: it will be gone by then."""
         shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
-        shares.take(group.queue, gone, -1)
+        shares.add(group.queue, gone, -1)
         asks = {**self._cycle.budget.flavors.settled(group).requests, **reservation.asks}
         is_above = shares.is_above_share(group.queue, asks)
-        shares.take(group.queue, gone)
+        shares.add(group.queue, gone)
         return is_above
 
     def _renewed(self, group: GroupInfo) -> Reservation | None:
@@ -176,7 +174,7 @@ class Reservations:
 
     def give_back_own(self, group: GroupInfo, planner: Planner) -> None:
         """Give back the group's own part in the capacity besides those with a promise."""
-        for reserved in self.of(group):
+        for reserved in self.reserved_for(group):
             gone = reserved.needs if reserved.reservation.is_promised else reserved.reserved
             planner.take_amounts(reserved.rows, gone, -1)
 
@@ -188,7 +186,7 @@ class Reservations:
 
     def give_back_own_headroom(self, group: GroupInfo) -> None:
         """Give back the group's own part of that headroom."""
-        for reserved in self.of(group):
+        for reserved in self.reserved_for(group):
             need = reserved.headroom
             reserve(
                 self._cycle.budget, need.needed if reserved.reservation.is_promised else need.reserved, -1
@@ -197,7 +195,7 @@ class Reservations:
     def limits(self, group: GroupInfo) -> bool:
         """Return whether limits on what its queue runs keep a group back, apart from its reservation."""
         mark = self._cycle.journal.mark()
-        for reserved in self.of(group):
+        for reserved in self.reserved_for(group):
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
         self._cycle.journal.roll_back(mark)
@@ -224,13 +222,13 @@ class Reservations:
     def has_one(self, group: GroupInfo) -> bool:
         return group.key in self._reserved
 
-    def of(self, group: GroupInfo) -> list[ReservedCapacity]:
+    def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
         return [self._retained[group.key]] if group.key in self._retained else []
 
     def is_promised(self, group: GroupInfo) -> bool:
         """Return whether a time is promised to it: in any order, no group goes first."""
-        return any(reserved.reservation.is_promised for reserved in self.of(group))
+        return any(reserved.reservation.is_promised for reserved in self.reserved_for(group))
 
     def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass."""
@@ -244,7 +242,7 @@ class Reservations:
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Meanwhile the room that is kept for a group is there for it."""
-        own = self.of(group)
+        own = self.reserved_for(group)
         return self.given_back(own) if own else nullcontext()
 
     def given_back(self, reserved: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
@@ -259,8 +257,6 @@ class Reservations:
         """End the reservation of a group that starts: its unused rest is free."""
         self._reserved.pop(group.key, None)
         self._backfill.end(group)
-
-    # ---- new ones
 
     def record(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
         """Return the decision on a pending group, with its reservation if it has one.
@@ -281,7 +277,7 @@ class Reservations:
         wanted, budget = missing(group), self._cycle.budget
         if budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
             return group.key
-        return group.queue, wanted.signature, budget.running.whose(group)
+        return group.queue, wanted.signature, budget.running.class_key(group)
 
     @property
     def lacking(self) -> Set[tuple[Kind, GroupKey]]:
@@ -343,7 +339,7 @@ class Reservations:
                     self._cycle.settle(replace(self._cycle.decided[group.key], reservation=made))
                     made_for[group.queue] = group.key
                     self._reserved[group.key] = group, made
-                    self._backfill.keep(group, made)
+                    self._backfill.reserve(group, made)
         self._cycle.journal.roll_back(mark)
         for key in made_for.values():
             self._retained.pop(key, None)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.resources import Resources, add, in_flavor, of_flavor, on_all_nodes, tally
+from extender.domain.model.resources import Resources, add, add_times, in_flavor, of_flavor, on_all_nodes
 from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.records import QueueRecord
@@ -197,8 +197,6 @@ def _is_in_line(decision: GroupDecision) -> bool:
     return decision.verdict is Verdict.WAITING and decision.reason not in _NOT_IN_LINE
 
 
-# ---- The decisions.
-
 T = TypeVar("T")
 _UNKNOWN = QueueDecision("", "", 1, "", {}, {}, {}, {}, 0.0, counts=dict.fromkeys(_COLUMNS, 0))
 _PENDING, _RUNNING = Life(Phase.PENDING), Life(Phase.RUNNING)
@@ -313,7 +311,7 @@ class _Earlier(NamedTuple):
     unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
 
     @classmethod
-    def of(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
+    def from_groups(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
         if (carried := inadmissible.carried) is None:
             return cls()
         shares, then, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
@@ -375,7 +373,7 @@ def _queues(
     `more`: difference of `counts`.
     """
     snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
-    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.of(inadmissible, cycle)
+    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.from_groups(inadmissible, cycle)
     columns, asked = _Sums(tree.ancestry), _Sums(tree.ancestry)
     for (name, column), number in (more if earlier.decisions else counts).items():
         if name in queues:
@@ -396,7 +394,7 @@ def _queues(
         queue, node, known = queues[name], tree.node[name], earlier.decisions.get(name, _UNKNOWN)
         counted, requested = dict(known.counts), dict(known.requested)
         add(counted, columns.of.get(name, {}))
-        tally(requested, asked.of.get(name, {}), 1)
+        add_times(requested, asked.of.get(name, {}), 1)
         decision = QueueDecision(
             name=name,
             state=queue.state,
@@ -406,12 +404,12 @@ def _queues(
             requested=requested,
             deserved=on_all_nodes(shares.standing.deserved_at(node)),
             ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
-            share=shares.of_node(node),
+            share=shares.relative_share(node),
             borrowed=on_all_nodes(shares.borrowed(node)),
             above_nodes=_above_nodes(queue.record, shares.at_first.division.total),
             unmet=shares.at_first.unmet.get(name, {}),
             usage=snapshot.past.shown.get(name),
-            flavors=flavors.of(queue, node),
+            flavors=flavors.shares_of(queue, node),
             counts=counted,
             uid=queue.record.uid,
             wish=queue.wish,
@@ -455,7 +453,7 @@ class _Flavors:
         }
         return summed_up(self._shares.tree, own)
 
-    def of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
+    def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
         if not self._pools.all:
             return {}
         deserved, over = self._shares.standing.deserved_at(node), self._shares.borrowed(node)

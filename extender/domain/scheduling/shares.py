@@ -39,7 +39,7 @@ class Standing(NamedTuple):
     unmet: Mapping[str, Resources]  # by queue what is kept for it of its guarantee, where that is not all
 
     @classmethod
-    def of(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
+    def from_snapshot(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
         """Return the standing at the start of a cycle.
 
         It is equal whether or not it is made from the one `before`.
@@ -63,10 +63,12 @@ class Standing(NamedTuple):
                 more[name] = _with_flavors(more[name], queue, pooled)
                 more_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
         demands, own = with_changes(known[1], more), with_changes(known[2], more_own)
-        division = as_specified = Division.of(total, demands, None if before is None else before.as_specified)
+        division = as_specified = Division.divide(
+            total, demands, None if before is None else before.as_specified
+        )
         if unmet := as_specified.unmet():
             less = {name: _keeping(demands[name], met) for name, met in unmet.items()}
-            division = Division.of(total, with_changes(demands, less), as_specified)
+            division = Division.divide(total, with_changes(demands, less), as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
         return cls(division, holdings, snapshot, as_specified, unmet)
 
@@ -86,11 +88,14 @@ class Standing(NamedTuple):
 
     def nodes_unlike(self, before: "Standing") -> Set[int] | None:
         """Return the nodes that do; None where they cannot be compared."""
-        if not self.division.is_comparable_with(before.division) or self.short() != before.short():
+        if (
+            not self.division.is_comparable_with(before.division)
+            or self.oversold_resources() != before.oversold_resources()
+        ):
             return None
         return self.division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
 
-    def short(self) -> Set[str]:
+    def oversold_resources(self) -> Set[str]:
         """Return the resources of which queues are guaranteed more than exists."""
         return {name for met in self.unmet.values() for name in met}
 
@@ -110,11 +115,11 @@ class QueueShares:
         self, snapshot: Snapshot, before: Standing | None = None, journal: Journal | None = None
     ) -> None:
         """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
-        self.at_first = Standing.of(snapshot, before)
+        self.at_first = Standing.from_snapshot(snapshot, before)
         self._division, self._holdings = self.at_first.division, self.at_first.holdings.copy()
         self.tree = self._division.tree
         self.standing = self.at_first._replace(holdings=self._holdings)
-        self._short = self.at_first.short()
+        self._short = self.at_first.oversold_resources()
         self._ceilings: dict[int, Portions] = {}
         self._used_lately: dict[int, float] = {}
         # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
@@ -123,30 +128,26 @@ class QueueShares:
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
-    # ---- taking
-
-    def take(self, queue: str, asked: Resources, times: int = 1) -> None:
+    def add(self, queue: str, asked: Resources, times: int = 1) -> None:
         """Add to what the queue holds; -1 times subtracts."""
-        self._holdings.take(queue, asked, times)
+        self._holdings.add(queue, asked, times)
         self._slacks.clear()
-        self._journal.record(partial(self._take, queue, asked), times)
+        self._journal.record(partial(self._add, queue, asked), times)
 
-    def _take(self, queue: str, asked: Resources, times: int) -> None:
-        self._holdings.take(queue, asked, times)
+    def _add(self, queue: str, asked: Resources, times: int) -> None:
+        self._holdings.add(queue, asked, times)
         self._slacks.clear()
 
     def reserve(self, headroom: Mapping[int, Resources], times: int = 1) -> None:
         """Nobody has so much less headroom below the ceilings of nodes; with -1 times, all have it again."""
-        self._journal.take(partial(self._reserve, headroom), times)
+        self._journal.apply(partial(self._reserve, headroom), times)
 
     def _reserve(self, headroom: Mapping[int, Resources], times: int) -> None:
         for node, amounts in headroom.items():
             add(self._reserved.setdefault(node, {}), amounts, times)
         self._slacks.clear()
 
-    # ---- looking
-
-    def of_node(self, node: int) -> float:
+    def relative_share(self, node: int) -> float:
         """Return how much of what it deserves a queue holds."""
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
@@ -171,13 +172,11 @@ class QueueShares:
         more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
         return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
 
-    # ---- the share gate
-
     @read
     def is_above_share(self, queue: str, asked: Resources) -> bool:
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
+        return bool(exceeded(self._offered_part(asked), held, deserved, _NOT_SHARED))
 
     def is_above_due(self, queue: str, asked: Resources) -> bool:
         """Return whether `asked` is beyond the share of a queue, at this instant and over time."""
@@ -193,7 +192,7 @@ class QueueShares:
         """
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded(self._there(asked), held, deserved, _NOT_SHARED)
+        over = exceeded(self._offered_part(asked), held, deserved, _NOT_SHARED)
         if not over or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in over):
             return False
         excess = max((held.get(name, 0) + asked[name]) / deserved[name] for name in over) - 1.0
@@ -231,7 +230,7 @@ class QueueShares:
         """
         seat = self.tree.seat[queue]
         held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded(self._there(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
+        over = exceeded(self._offered_part(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
         sums = ((name, held.get(name, 0) + asked[name], due.get(name, 0)) for name in over)
         return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
 
@@ -240,7 +239,7 @@ class QueueShares:
         compared = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
         return self.headroom_at(self.tree.seat[queue], compared, 1.0)
 
-    def _there(self, asked: Resources) -> Resources:
+    def _offered_part(self, asked: Resources) -> Resources:
         """Without what no node offers: that is no question of shares, the pods never fit."""
         return {name: amount for name, amount in asked.items() if name in self._division.total}
 
@@ -252,7 +251,7 @@ class QueueShares:
         due, held = self.standing.deserved_at(node), self._holdings.held(node)
         parts = (
             ((due[name] * share if name in due else 0.0) - held.get(name, 0) + slack) / amount
-            for name, amount in self._there(requests).items()
+            for name, amount in self._offered_part(requests).items()
         )
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
 
@@ -270,13 +269,11 @@ class QueueShares:
                 return steps
         return len(path)
 
-    # ---- ceilings, all the way up
-
     @read
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """Return how many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
-        for name, amount in self._there(requests).items():
+        for name, amount in self._offered_part(requests).items():
             # What is kept below the nodes passed, and free: it counts in the next one's sum already.
             unused = 0
             for node in self.tree.path(queue):
@@ -293,7 +290,7 @@ class QueueShares:
 
         At root, that is a question of free capacity.
         """
-        more = self._there(asked)
+        more = self._offered_part(asked)
         for node in self.tree.path(queue):
             taken = self._taken(node)
             limits = {name: self._limit(node, name) for name in more} if node != TOP else {}
@@ -314,7 +311,7 @@ class QueueShares:
         for name in self._short:
             own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
             potential[name] = min(self._division.total.get(name, 0), *own)
-        return bool(exceeded(self._there(asked), {}, potential))
+        return bool(exceeded(self._offered_part(asked), {}, potential))
 
     @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
@@ -331,7 +328,7 @@ class QueueShares:
                     slack[name] = min(slack[name], self._limit(node, name) - taken.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
             return ""
-        more = asked = self._there(asked)
+        more = asked = self._offered_part(asked)
         for node in self.tree.path(queue):
             if over := self._over(node, more, asked):
                 name = self.tree.queues[node]
@@ -399,8 +396,6 @@ class QueueShares:
         if abs(own + borrowed - most) > 1:
             return text
         return f"{text} ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
-
-    # ---- what may be taken back
 
     def of_own_groups(self, queue: str) -> float:
         """Return how much of what they deserve the groups of the queue itself hold, in the dominant resource.
@@ -495,7 +490,7 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pooled: PoolRows) -> Qu
             add(sums.setdefault(field, {}), amounts)
     asked = dict(pooled.pools.count(queue.by_pool))
     waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(asked, pooled.asked(queue.flavors, waits))
+    add(asked, pooled.most_requested(queue.flavors, waits))
     deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,

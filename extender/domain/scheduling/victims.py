@@ -26,9 +26,9 @@ from extender.domain.placement.eviction_units import (
 )
 from extender.domain.queues.records import TAKE_AT_MOST, LosingTo, Reclaimed
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.obstacles import obstacle
+from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.phases import runs
 from extender.domain.snapshot.snapshot import clock_time_of
 from extender.domain.snapshot.wholeness import ready_since, whole
@@ -37,8 +37,6 @@ _MOST_IN_VAIN = 3  # reclaims of one queue from another, each within an hour of 
 _OWED_PERIOD = 10.0  # seconds until it is looked at again whether what a queue holds is due to it over time
 _SLACK = 5.0  # seconds that clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
-
-# ---- groups that are evicted whole
 
 
 def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
@@ -49,7 +47,7 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         blocking = Reason.QUEUE_STOPPED
     else:
-        pods = group.once(standing) if cycle.promised and group.placed else ()
+        pods = group.computed(standing) if cycle.promised and group.placed else ()
         claimants = {cycle.promised.get(pod.uid) for pod in pods}
         if not claimants or None in claimants:
             return None
@@ -81,7 +79,7 @@ def drain(cycle: Cycle) -> None:
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # all its members, once none of them is on its way to a node
-                pods = group.once(standing) if runs(group) and not group.pinned else ()
+                pods = group.computed(standing) if runs(group) and not group.pinned else ()
             if not pods:
                 continue
             if may_go <= 0:
@@ -93,10 +91,7 @@ def drain(cycle: Cycle) -> None:
                 cycle.evictions[pod.uid] = Eviction(victim, why)
 
 
-# ---- what has become of the victims of reclaims
-
-
-def left(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
+def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
     """Return the pod, if it still exists and does not terminate."""
     if not victim.group:
         pod = cycle.snapshot.others.get(victim.uid)
@@ -105,7 +100,7 @@ def left(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
     return _by_uid(group).get(victim.uid) if group is not None else None
 
 
-@once
+@computed_once
 def _by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
     return {pod.uid: pod for pod in group.placed if pod.holds_capacity}
 
@@ -148,12 +143,12 @@ def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
     remaining: set[GroupKey] = set()
     begun: set[GroupKey] = set()
     for victim in reclaim.victims:
-        (begun if left(cycle, victim) is None else remaining).add(victim.group)
+        (begun if live_pod(cycle, victim) is None else remaining).add(victim.group)
     views = (cycle.snapshot.groups.get(key) for key in remaining & begun)
     return any(group is not None and _is_in_part(group, group.placed) for group in views)
 
 
-def resting(cycle: Cycle, group: GroupInfo) -> str:
+def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
     """Return the namespace of a group to whose groups a queue gives nothing for now; else empty.
 
     That says nothing about other equal groups.
@@ -186,9 +181,6 @@ def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
     return not whole(group.min_member, group.min_task_member, roles, len(pods))
 
 
-# ---- candidates
-
-
 class Candidates:
     """Looked up once for all groups of a round that need room."""
 
@@ -211,7 +203,7 @@ class Candidates:
         """
         cycle, budgets = self._cycle, self._cycle.snapshot.disruption_budgets
         evictions = cycle.evictions.values() if budgets else ()
-        pods = (left(cycle, eviction.victim) for eviction in evictions)
+        pods = (live_pod(cycle, eviction.victim) for eviction in evictions)
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupInfo, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
@@ -252,7 +244,7 @@ class Candidates:
         found = (name for name in self._on_nodes if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.holds_too_much, found))
 
-    def of(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
+    def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
         """Return the units that may be evicted for `group`, by these rules."""
         self.spared = ""
         queues = self._cycle.snapshot.queues
@@ -331,10 +323,10 @@ class Candidates:
         last = self._cycle.snapshot.moves.get(victim.key)
         if last is not None and not self._cycle.is_due(last.at + self._cycle.limits.reclaim_memory):
             return False
-        pods = victim.once(standing)
+        pods = victim.computed(standing)
         comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
         is_free = not any(pod.binds_late or pod.uid in self.taken for pod in pods)
-        return comes_back and is_free and obstacle(self._cycle, victim) is None
+        return comes_back and is_free and blocking_decision(self._cycle, victim) is None
 
     def _may_take_from(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may take from a queue: two queues do not take turns.
@@ -388,8 +380,6 @@ class Candidates:
         known = self._cycle.promised, self._cycle.snapshot.spared, self.taken
         return [uids for uids in known if uids]
 
-    # ---- what runs
-
     def _running_in(self, queue: str) -> list[GroupInfo]:
         """Return groups of a queue that run and may have to go, as far as they allow it."""
         if queue not in self._known:
@@ -398,7 +388,7 @@ class Candidates:
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
                     continue
-                if runs(group) and group.once(standing) and group.key not in self._cycle.draining:
+                if runs(group) and group.computed(standing) and group.key not in self._cycle.draining:
                     known.append(group)
             self._known[queue] = known
         return self._known[queue]

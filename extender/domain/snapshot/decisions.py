@@ -176,9 +176,6 @@ def start_after(
     return start
 
 
-# ---- What conditions, events and the log say of a group, so that all of them say the same.
-
-
 def message_of(decision: GroupDecision, change: str = "") -> str:
     """Return the numbers of its reason, its position, and the change that would start it."""
     known = decision.detail, decision.price, decision.spared, place(decision), change
@@ -300,14 +297,14 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
-        nodes_help = not by_request and is_shown and self.asks(decision, pod)
+        nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)
         if pod.gated and not nodes_help:
             return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
         if not (pod.gated or self.ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 
-    def asks(self, decision: GroupDecision, pod: PodRecord) -> bool:
+    def wants_nodes(self, decision: GroupDecision, pod: PodRecord) -> bool:
         """Return whether nodes are asked for on behalf of a waiting member."""
         return self.nodes_help(decision) and (decision.asking is None or pod.uid in decision.asking)
 
@@ -325,8 +322,6 @@ def spoken_reason(decision: GroupDecision) -> Reason | None:
         return None
     return decision.reason
 
-
-# ---- The conditions of a queue. Messages contain no counts, so that they stay the same.
 
 OPEN, VALID = "Open", "Valid"
 GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # written where they hold, or did

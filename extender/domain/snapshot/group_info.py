@@ -201,7 +201,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
-    def asks(self) -> Resources:
+    def missing_request(self) -> Resources:
         """Return the request beyond what it holds.
 
         It is empty without its PodGroup, or while the group is not entitled, held or kept out.
@@ -232,7 +232,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         It has a PodGroup or, if it needs none, pods on nodes or pods created while the queue was
         open. Later pods, or pods of a deleted PodGroup, do not keep the queue from closing.
         """
-        return self.spec.recorded or (self.exists and (self.history.entitled or self.lives))
+        return self.spec.recorded or (self.exists and (self.history.entitled or self.has_live_members))
 
     @property
     def has_pods(self) -> bool:
@@ -245,7 +245,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return len(self.placed) > self.succeeded
 
     @property
-    def lives(self) -> bool:
+    def has_live_members(self) -> bool:
         """Return whether any member is on a node and has not finished."""
         return self.leaving > 0 or self.is_on_nodes
 
@@ -253,7 +253,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return whether any member that exists has a planned node."""
         return bool(plan) and any(pod.uid in plan and not pod.to_be for pod in self.waiting)
 
-    def once(self, work: Callable[["GroupInfo"], T]) -> T:
+    def computed(self, work: Callable[["GroupInfo"], T]) -> T:
         """Return the result of `work` on this info, computed on first use: an info never changes."""
         known: dict[Callable[[GroupInfo], Any], Any] = self.__dict__.setdefault("_known", {})
         if work not in known:
@@ -277,12 +277,12 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return -self.priority, self.age
 
 
-def once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
+def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
     """Return `work` that is computed once for each info: an info never changes."""
-    return wraps(work)(lambda group: group.once(work))
+    return wraps(work)(lambda group: group.computed(work))
 
 
-@once
+@computed_once
 def kind_of(group: GroupInfo) -> RunKind:
     """Return the kind of a group. Groups of one kind are expected to run equally long."""
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.base import Operation, OwnerReference, added, pointer
 from extender.api.workloads.pod_sets import PartialStart, as_asked
-from extender.api.workloads.shape import Json, Path, WorkloadRow, at
+from extender.api.workloads.shape import Json, Path, WorkloadRow, value_at
 from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupRecord
@@ -210,10 +210,10 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return _of_waiting(managed, decision, now)
     if not job.started:  # nobody but Muster may let it go; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
-    return _of_let_go(managed, managed.group, now)
+    return _step_of_admitted(managed, managed.group, now)
 
 
-def _of_let_go(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
+def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
     if managed.over_at is not None and now >= managed.over_at:
         return JobStep.STOP
     if managed.is_victim:
@@ -343,7 +343,7 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
     noting: list[Operation] = []
     if for_good:
         noting = [_recorded(obj, record[:1], record[-1], for_good)]
-    elif at(obj, record) is not None:
+    elif value_at(obj, record) is not None:
         noting = [{"op": "remove", "path": pointer(record)}]
     return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *noting]
 
@@ -352,14 +352,14 @@ def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Ope
     """So many pods, and a note of how many its author asks for."""
     if not row.parallelism:
         return []
-    asked = at(as_asked(row, obj), row.parallelism)
+    asked = value_at(as_asked(row, obj), row.parallelism)
     count = asked if reduced_to is None else reduced_to
-    resized = at(obj, row.parallelism) != count
+    resized = value_at(obj, row.parallelism) != count
     changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []
     record = ("metadata", "annotations", keys.PARTIAL_START)
     if reduced_to is not None:
         changes.append(_recorded(obj, record[:1], record[-1], str(PartialStart(reduced_to, asked))))
-    elif at(obj, record) is not None:
+    elif value_at(obj, record) is not None:
         changes.append({"op": "remove", "path": pointer(record)})
     return changes
 

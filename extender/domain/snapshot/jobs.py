@@ -20,11 +20,11 @@ from extender.api.workloads.shape import (
     Json,
     Kinds,
     WorkloadRow,
-    at,
     is_stopped,
     is_suspended,
     outcome_of,
     spoken_kind,
+    value_at,
 )
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
@@ -204,7 +204,7 @@ def job_record(
         record = replace(record, least=least_of(row, obj))
         sets = _first_sets(obj, table)
         declared = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
-        completions = at(obj, row.completions) if row.completions else None
+        completions = value_at(obj, row.completions) if row.completions else None
         gang = gang_of(row, obj, {part.role: part.count for part in declared})
         record = replace(record, gang=gang, declared=gang.pods, completions=completions)
         if row.commanded is not None:

@@ -116,8 +116,6 @@ class NodeIndex:
             self._domains[key] = codes
         return self._domains[key]
 
-    # ---- inside
-
     def _having(self, key: str, values: Iterable[str]) -> Mask:
         mask, by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
         if rows := [by_value[value] for value in values if value in by_value]:

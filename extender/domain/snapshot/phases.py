@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.wholeness import missing, whole
 
 
@@ -86,7 +86,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
 
     A group has ended once enough members succeeded, even while members that it can do without wait.
     """
-    if group.lives or group.pinned:
+    if group.has_live_members or group.pinned:
         return None
     roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
     if group.succeeded and whole(*group.needs, roles, group.succeeded):
@@ -123,12 +123,12 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
         return Phase.COMPLETED
     if group.running and _lost(group, plan):
         return Phase.UNKNOWN
-    if group.lives and _were_placed(group) >= group.min_member:
+    if group.has_live_members and _were_placed(group) >= group.min_member:
         return Phase.RUNNING
     if unplaced is not None:
         return unplaced
     coming = bool(plan or group.pinned)
-    if group.lives or (coming and group.placed):
+    if group.has_live_members or (coming and group.placed):
         return Phase.RUNNING
     return Phase.INQUEUE if coming else Phase.PENDING
 
@@ -169,7 +169,7 @@ def runs(group: GroupInfo) -> bool:
     return state_of(group) in _RUNS
 
 
-@once
+@computed_once
 def state_of(group: GroupInfo) -> State:
     if ended(group) is not None:
         return State.ENDED

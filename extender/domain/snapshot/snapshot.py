@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.evictions import BudgetsByNamespace, Move
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources, tally
+from extender.domain.model.resources import Resources, add_times
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.flavors import Pools
@@ -35,7 +35,7 @@ class Attention(msgspec.Struct, frozen=True):
     asked_since: float = -inf  # when the scheduler began to ask about pods, at first or after a pause
     asked_at: float = -inf  # when it last asked about any pod, or reported on one
 
-    def asked(self, now: float, pause: float) -> "Attention":
+    def after_call(self, now: float, pause: float) -> "Attention":
         """Return the attention after a call of the scheduler.
 
         After more than `pause` seconds without a call, `asked_since` starts again.
@@ -159,7 +159,7 @@ def _counting(counts: Mapping[Any, Mapping[Any, int]], more: Iterable[_Counted])
         if outer not in copied:
             copied.add(outer)
             found[outer] = dict(found.get(outer, {}))
-        tally(found[outer], {inner: 1}, times)
+        add_times(found[outer], {inner: 1}, times)
         if not (found[outer] or outer in counts):
             del found[outer]
             copied.discard(outer)
@@ -267,7 +267,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
         """Return what pods on these nodes hold of each pool, by its name."""
         nodes = self.nodes
         places = ((pod.shape, nodes.nodes[nodes.row[node]]) for pod, node in pods if node in nodes.row)
-        return self.pools.hold((shape, node.labels if node else None) for shape, node in places)
+        return self.pools.amounts_by_pool((shape, node.labels if node else None) for shape, node in places)
 
     def instant(self, timestamp: str) -> float:
         """Return an object's timestamp on the ledger's clock; now if unreadable or in the future."""

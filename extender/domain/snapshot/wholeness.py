@@ -12,7 +12,7 @@ import msgspec
 from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 
 if TYPE_CHECKING:  # `muster why` knows who is whole, and starts in less time without the nodes and numpy
     from extender.domain.snapshot.snapshot import Snapshot
@@ -55,7 +55,7 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
 
 def missing(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group is whole: pinned ones first, then planned ones."""
-    return group.once(missing_of)
+    return group.computed(missing_of)
 
 
 def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
@@ -63,7 +63,7 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
     return _missing(group, group.needs, fitting)
 
 
-@once
+@computed_once
 def lost(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many as when it was fully running."""
     return _missing(group, group.history.ran_with or Needs(0, {}), ())
@@ -125,7 +125,7 @@ def whole_at(group: GroupInfo, grace: float) -> float | None:
     return None if since is None else since + grace
 
 
-@once
+@computed_once
 def _whole_since(group: GroupInfo) -> float | None:
     """Since when enough members have been on nodes; -inf: enough of them have run; None: they are too few."""
     members = sorted(
@@ -174,7 +174,7 @@ def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | 
     return min(group.bound_since.values(), default=None)
 
 
-@once
+@computed_once
 def ready_since(group: GroupInfo) -> str:
     """Return the timestamp since which the group could have started: all needed objects were there."""
     created: Iterable[str] = map(attrgetter("created"), missing(group).members)

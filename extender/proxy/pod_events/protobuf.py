@@ -122,7 +122,7 @@ class _ListWriter:
         return b""
 
     def end(self) -> bytes:
-        begin, end = _around("PodList")
+        begin, end = _object_frame("PodList")
         return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
@@ -148,14 +148,14 @@ def _changed(pod: bytes, appearance: Appearance) -> bytes:
 
 
 @cache
-def _around(kind: str) -> tuple[bytes, bytes]:
+def _object_frame(kind: str) -> tuple[bytes, bytes]:
     """Return the bytes before and after an object of the core group. Go writes the two empty fields, too."""
     begin = _UNKNOWN(type_meta={"api_version": "v1", "kind": kind}).SerializeToString()
     return KUBERNETES_PREFIX + begin, _UNKNOWN(content_encoding="", content_type="").SerializeToString()
 
 
 def _closed(kind: str, raw: bytes) -> bytes:
-    begin, end = _around(kind)
+    begin, end = _object_frame(kind)
     return b"".join((begin, _SECOND, _varint(len(raw)), raw, end))
 
 

@@ -88,7 +88,7 @@ class Nodes:
             uid=meta.uid,
             namespace=meta.namespace,
             labels=meta.labels or {},
-            shape=self._shapes.of(pod.spec, meta.namespace),
+            shape=self._shapes.shape_of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
             started=given["status"].get("startTime") or "~",  # after every time
             leaving="deletionTimestamp" in given["metadata"] and PREEMPTED in reasons,

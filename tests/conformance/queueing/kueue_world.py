@@ -119,7 +119,7 @@ class KueueWorld:
         """
         budget, queue = self._budget, self._queue_of(newcomer)
         for each in without:
-            budget.shares.take(queue, self._held(budget, each), -1)
+            budget.shares.add(queue, self._held(budget, each), -1)
         return all(budget.shares.is_above_share(queue, asked) for asked in self._asked(budget, newcomer))
 
     def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
@@ -132,7 +132,7 @@ class KueueWorld:
         shares = budget.shares
         lost = {victim: self._held(budget, victim) for victim in victims if self._queue_of(victim)}
         for each, amounts in lost.items():
-            shares.take(self._queue_of(each), amounts, -1)
+            shares.add(self._queue_of(each), amounts, -1)
         may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
         for each, amounts in lost.items():
             counted = [name for name in amounts if resource_of(name) != name]
@@ -145,7 +145,7 @@ class KueueWorld:
     def is_within_quota(self, workload: str, flavor: str) -> bool:
         """Return whether the queue borrows nothing of a flavor for this workload."""
         budget, group = self._budget, self.world.ledger.snapshot().groups[self._key(workload)]
-        of_queue = next(each for each in budget.flavors.of(group.queue) if each.name == flavor)
+        of_queue = next(each for each in budget.flavors.flavors_of(group.queue) if each.name == flavor)
         asked = budget.flavors.counted(of_queue, missing(group).requests)
         return budget.shares.steps_to_lender(group.queue, asked) == 0
 
@@ -183,7 +183,7 @@ class KueueWorld:
     def _asked(self, budget: Budget, workload: str) -> list[Resources]:
         """Return the requests of a workload by flavor of its queue."""
         group = self.world.ledger.snapshot().groups[self._key(workload)]
-        return [way.asked for way in budget.flavors.ways(group, missing(group))]
+        return [way.asked for way in budget.flavors.assignments(group, missing(group))]
 
     # ---- nodes and queues
 

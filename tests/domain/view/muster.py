@@ -50,7 +50,7 @@ class Muster:
 
         `met_at`: of the list that is read if this process does not know the pods at that version.
         """
-        if not self.waiting.know(version):
+        if not self.waiting.knows_version(version):
             pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
             self.waiting.met({pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at)
         connection = Connection(PodWatch(self.waiting, self.ledger, version, reads_all=False), [], version)
