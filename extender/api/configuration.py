@@ -171,7 +171,7 @@ class Setting(NamedTuple):
         return type(self.default) is tuple
 
     def written(self, value: Any) -> str | list[str]:
-        """`value` as it is written in a file."""
+        """Return a value as a configuration file has it."""
         return [self.kind.write(item) for item in value] if self.repeatable else self.kind.write(value)
 
 
@@ -193,7 +193,7 @@ def as_document(configuration: Configuration) -> dict[str, Any]:
 
 
 def contradictions(configuration: Configuration) -> Iterator[str]:
-    """Faults of values that are each allowed, but not in combination."""
+    """Return the faults of settings that are valid one by one, but not in combination."""
     listening = {
         "--listen": configuration.listen,
         "--health-listen": configuration.health_listen,

@@ -131,7 +131,7 @@ def part() -> Kind:
 
 
 def some_of(*values: str) -> Kind:
-    """Any of these, or none, as one text."""
+    """Return the kind of a setting that lists some of these words, separated by commas."""
 
     def read(text: str) -> frozenset[str]:
         parts = [] if text == "off" else text.split(",")

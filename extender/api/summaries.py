@@ -104,7 +104,7 @@ class HolderSummary(Summary, frozen=True):
 
     @property
     def spoken_name(self) -> str:
-        """`podgroup/team/train`."""
+        """Return kind, namespace and name, such as `podgroup/team/train`."""
         return "/".join(filter(None, (spoken_kind(self.api_version, self.kind), self.namespace, self.name)))
 
 
@@ -127,7 +127,7 @@ class WaitSummary(Summary, frozen=True):
     def from_status(
         cls, reason: str, sentence: str, detail: str, status: WaitingStatus, line: int
     ) -> "WaitSummary":
-        """`status`: as it is written to a PodGroup; `line`: how many wait in its queue."""
+        """Return the summary of a `waitingStatus`; `line`: the number of pending groups in its queue."""
         return cls(
             reason,
             sentence,

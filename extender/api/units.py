@@ -33,13 +33,13 @@ class BadQuantity(ValueError):
 
 
 def at_least(quantity: Quantity, scale: int = 1) -> int:
-    """`quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
+    """Return `quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(-(-value.numerator // value.denominator))
 
 
 def at_most(quantity: Quantity, scale: int = 1) -> int:
-    """`quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
+    """Return `quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(value.numerator // value.denominator)
 
@@ -104,7 +104,7 @@ def as_seconds(text: str) -> float:
 
 
 def as_duration(seconds: float) -> str:
-    """`seconds` as Go reads them, in the larger unit that keeps them whole: 120s, 500ms."""
+    """Return seconds as a duration of Go, in the larger unit that keeps them whole: 120s, 500ms."""
     milliseconds = round(seconds * 1000)
     return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
 
@@ -199,7 +199,7 @@ def between(start: str, end: str) -> str:
 
 
 def two_units(seconds: float) -> str:
-    """`2.5s`, `7m30s`, `1h05m`, `3d04h`: finer than an age, for durations that readers compare."""
+    """Return seconds in two units, `2.5s`, `7m30s` or `3d04h`: for durations that readers compare."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"
@@ -232,12 +232,12 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
-    """Names for a sentence: the first of them, and how many more there are."""
+    """Return names for a sentence: the first ones, and how many more there are."""
     return " ".join([between.join(names[:most]), *and_more(len(names) - most)])
 
 
 def and_more(left_out: int, what: str = "") -> list[str]:
-    """`and 3 more`, for the end of a list that is cut; nothing where nothing is left out."""
+    """Return `and 3 more` for the end of a list that is cut; empty if the list is complete."""
     return [f"and {left_out:,} more{what}"] if left_out > 0 else []
 
 

@@ -48,7 +48,7 @@ _WITH_GENERATIONS = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *
 
 
 def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
-    """Default, admit and validate a new object, in place. Raises StatusError."""
+    """Default, admit and validate a new object in place. Raises StatusError."""
     if kind.status and kind is not kinds.NODES:
         obj.pop("status", None)
     if kind.custom:
@@ -77,7 +77,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
 
 
 def _prepare_job(kind: ResourceKind, obj: Json) -> None:
-    """One of Volcano gets what Muster's webhook fills in."""
+    """Set the defaults of a job. A Volcano Job gets those of Muster's webhook."""
     if kind is kinds.VOLCANO_JOBS:
         with suppress(*UNREADABLE):  # which is refused later
             job = typed(obj, VolcanoJob)
@@ -175,7 +175,7 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
 
 
 def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
-    """`obj`, completed. Raises StatusError for a change that is not allowed, if it is to be `checked`."""
+    """Return `obj`, completed; if `checked`, refuse invalid changes with StatusError."""
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
     if kind in _WITH_GENERATIONS and before.get("spec") != obj.get("spec"):

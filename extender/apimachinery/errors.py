@@ -114,7 +114,7 @@ def invalid(kind: ResourceKind, name: str, errors: Sequence[FieldError]) -> Stat
 
 
 def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """`kind`: of an object or of a request's options."""
+    """Return the error for an invalid object, or for invalid options of a request."""
     causes = [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": causes}

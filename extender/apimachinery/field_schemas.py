@@ -25,7 +25,7 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 @cache
 def definitions() -> dict[str, Json]:
-    """Every schema by its name: io.k8s.api.core.v1.Pod, sh.volcano.scheduling.v1beta1.Queue."""
+    """Return every schema by its name, such as io.k8s.api.core.v1.Pod."""
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for crd in _crds():
         known |= _of_crd(crd)

@@ -34,7 +34,7 @@ class ResourceKind:
 
     @property
     def root(self) -> str:
-        """The path below which it lives: /api/v1, /apis/GROUP/VERSION."""
+        """Return the path of the API version: /api/v1, /apis/GROUP/VERSION."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
     @property
@@ -88,7 +88,7 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
 
 
 def _of_operators() -> Iterator[ResourceKind]:
-    """Jobs of operators that can wait suspended, if their pods own no others."""
+    """Return the kinds of operators' jobs that can wait suspended, if their pods own no others."""
     for row in WORKLOADS.values():
         owned = any(made.owner for made in row.offspring)
         if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
@@ -96,7 +96,7 @@ def _of_operators() -> Iterator[ResourceKind]:
 
 
 def _expanded() -> Iterator[ResourceKind]:
-    """Further kinds of operators that say how many of their pods start together."""
+    """Return further kinds of operators that declare how many of their pods start together."""
     for row in WORKLOADS.values():
         if row.makes_groups and not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
             yield _kind_of(row)

@@ -19,7 +19,7 @@ _ITSELF = "."
 
 
 def read(fields: Json, at: Path = ()) -> Paths:
-    """FieldsV1 as a set. A step that has further ones below it is meant itself if it says so with a dot."""
+    """Return the paths of a FieldsV1 object. A step with further steps is a member if it has a dot."""
     paths = set[Path]()
     for step, below in fields.items():
         here = at if step == _ITSELF else (*at, step)
@@ -62,7 +62,7 @@ def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]
 
 
 def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
-    """`value` without what is at `path`."""
+    """Return `value` without the field at `path`."""
     step, below = path[0], path[1:]
     retained = parts(value, schema)
     if step not in retained:
@@ -76,7 +76,7 @@ def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
 
 
 def joined(like: Any, found: dict[str, Any]) -> Any:
-    """Parts put together again, as an object or a list."""
+    """Return an object or a list, put together from its parts."""
     if isinstance(like, dict):
         return {step.removeprefix("f:"): value for step, value in found.items()}
     return list(found.values())
@@ -169,7 +169,7 @@ def entries_of(obj: Json) -> dict[Manager, Entry]:
 
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
-    """`obj` with these entries, except those that own nothing any more."""
+    """Return `obj` with these entries, except those that own no field any more."""
     items = []
     for (name, operation, api_version, subresource), time, paths in entries:
         if paths:

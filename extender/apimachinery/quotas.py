@@ -54,7 +54,7 @@ def usage(pod: Pod) -> dict[str, Quantity]:
 
 
 def _summed(spec: PodSpec) -> dict[str, str]:
-    """All requests, in the notation of its containers."""
+    """Return the sum of all requests, in the notation of the containers."""
     given = [each.resources.requests or {} for each in _containers(spec)]
     binary = {name for each in given for name, amount in each.items() if str(amount).endswith("i")}
     sums = pod_requests(spec)
@@ -114,7 +114,7 @@ def _matches(scope: Json, pod: Pod) -> bool:
 
 
 def refusal(quotas: Iterable[Json], pod: Pod) -> str:
-    """Why they do not take a new pod, in the API's words; empty if they do."""
+    """Return the API's message if the quotas do not admit a new pod; empty if they do."""
     found = [quota for quota in quotas if _applies(quota, pod)]
     for quota in found:
         if lacking := "; ".join(_lacking(quota["status"]["used"], pod.spec)):
@@ -135,7 +135,7 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
 
 
 def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
-    """`cpu for: main`: of cpu and memory each container has to say what the quota counts."""
+    """Return the resources that the quota counts and a container does not declare: `cpu for: main`."""
     for name in sorted(_REQUIRED.intersection(used)) if spec.resources is None else ():
         side, _, resource = name.rpartition(".")
         lacking = {
@@ -186,7 +186,7 @@ def admit(store: Store, pod: Json, dry: bool) -> None:
 
 
 def recount(store: Store, namespace: str) -> None:
-    """After pods of it have ended or gone, or a quota has changed."""
+    """Count the usage of a quota again after its pods have ended, or a quota has changed."""
     with store:
         if quotas := store.all(RESOURCE_QUOTAS, namespace):
             pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)]

@@ -102,7 +102,7 @@ class Service:
         subresource: str = "",
         options: WriteOptions = _PLAYED,
     ) -> Json:
-        """Replace an object by what `change` makes of it; one that changes nothing leaves no trace."""
+        """Replace an object by the result of `change`; without a change nothing is stored."""
         manager = options.manager
         with self.store:
             before = self.get(kind, namespace, name)
@@ -190,7 +190,7 @@ class Service:
             return store.remove(kind, key_of(obj)) if at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
-        """No other of the same name."""
+        """Delete this object, but no later object of the same name."""
         options["preconditions"] = {"uid": meta["uid"]}
         self.delete(kind, meta["namespace"], meta["name"], options)
 
@@ -239,7 +239,7 @@ class Service:
 
 
 def _merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
-    """Status is written through its subresource and nowhere else, where a kind has one."""
+    """Return the object to store: a status is stored only through its subresource, if the kind has one."""
     if subresource == "status":
         retained = {"managedFields": wanted["metadata"].get("managedFields")}
         meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in retained.items() if v}}
@@ -276,7 +276,7 @@ def _bound(pod: Json, node: str, binding: Json) -> Json:
 
 
 def _release(store: Store, owner: Json) -> None:
-    """Objects that it owns stay, without it as an owner."""
+    """Remove a deleted owner from the objects that stay."""
     for kind in KINDS:
         for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
             owners = obj["metadata"].get("ownerReferences") or []

@@ -53,7 +53,7 @@ class Store:
         return self._objects.get(kind, {}).get((namespace, name))
 
     def all(self, kind: ResourceKind, namespace: str = "") -> list[Json]:
-        """In the order of namespace and name, as of now."""
+        """Return the current objects in the order of namespace and name."""
         return self.listing(kind, namespace)[0]
 
     def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
@@ -108,7 +108,7 @@ class Store:
             return self._since(version)
 
     def close(self) -> None:
-        """Wake all followers: nothing comes any more."""
+        """Wake up all followers for the last time."""
         with self:
             self.closed = True
             self._changed.notify_all()
@@ -154,14 +154,14 @@ class StoreFollower(ABC):
 
     @abstractmethod
     def _begin(self) -> int:
-        """Look at everything, at first and when the log is too short for the gap; returns its version."""
+        """List all objects, at first and when the log is too short for the gap; return their version."""
 
     @abstractmethod
     def _take(self, changes: Sequence[Change]) -> None:
         """Handle some changes, or none within `_patience`."""
 
     def _patience(self) -> float:
-        """Seconds to wait for a change."""
+        """Return the seconds to wait for a change."""
         return LONGEST_WAIT
 
     def _run(self) -> None:

@@ -50,7 +50,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._asked.clear()
 
     def see_pod(self, pod: Pod) -> None:
-        """Process a new or changed pod; the ledger has it already."""
+        """Process a new or changed pod after the ledger has stored it."""
         uid = Uid(pod.metadata.uid)
         record = self._ledger.pods.get(uid)
         if (

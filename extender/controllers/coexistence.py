@@ -67,7 +67,7 @@ class PolledFact(Poller):
         super().start(patience)
 
     def look(self) -> float | None:
-        """Look it up; return the seconds until the next look, if that is soon."""
+        """Poll the fact; return the seconds until the next poll if that is soon."""
         try:
             before, self.holds = self.holds, self.ask()
         except ApiError as fault:
@@ -197,7 +197,7 @@ class VolcanoProgram:
         self.known = False  # whether a look has succeeded
 
     def start(self) -> None:
-        """Begin to look at the Lease, and wait a moment for the first look."""
+        """Start to poll the Lease, and wait for a short time for the first answer."""
         self._poller.start(_PATIENCE)
 
     def stop(self) -> None:
@@ -210,7 +210,7 @@ class VolcanoProgram:
 
     @property
     def text(self) -> str:
-        """The name of its pod, or else the holder of its Lease, as far as known."""
+        """Return the name of Volcano's pod, or else the holder of its Lease, as far as known."""
         holder = (self._lease.holder_identity if self._lease else None) or "not known yet"
         return next(iter(self._pods.copy().values()), holder)
 
@@ -282,7 +282,7 @@ class VolcanoCoexistence(Controller[Uid]):
         self.scheduler.stop()
 
     def text(self) -> str:
-        """One line for people."""
+        """Return a status line."""
         if not self._yields:
             return "no scheduler of Volcano is at work"
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self.scheduler.text})"
@@ -301,7 +301,7 @@ class VolcanoCoexistence(Controller[Uid]):
             log.info(text)
 
     def due(self, _: Decisions) -> Iterator[Uid]:
-        """Pods that are left alone and have our gate, searched for at intervals."""
+        """Yield at intervals the pods that another scheduler places and that still have Muster's gate."""
         if not self._yields or self._clock() < self._gates_at:
             return
         self._gates_at = self._clock() + _GATES_EVERY

@@ -86,7 +86,7 @@ class Controller(Generic[K]):
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
-        """Submit a write of what differs."""
+        """Compare the object with its desired state, and submit the writes."""
         raise NotImplementedError
 
     def _add_due(self) -> None:
@@ -94,7 +94,7 @@ class Controller(Generic[K]):
             self._queue.add(key)
 
     def rest(self) -> None:
-        """Another replica leads now: forget what was remembered of objects."""
+        """Forget all that was remembered about objects: another replica leads."""
 
     def _work(self, least_urgent: int | None = None) -> None:
         """Reconcile the keys that are due; those that become due meanwhile wait for the next look."""
@@ -105,7 +105,7 @@ class Controller(Generic[K]):
             self._reconcile(key)
 
     def _reconcile(self, key: K) -> None:
-        """Bring the object of a key in line. An idle key leaves no trace: its object may be gone."""
+        """Reconcile a key. An idle key is forgotten: its object may be gone."""
         self._submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)
@@ -121,7 +121,9 @@ class Controller(Generic[K]):
         attempts: int | None = None,
         first: bool = False,
     ) -> None:
-        """Let `job` write something for `key`, which is due again, after `undone`, if that fails.
+        """Submit a write for `key`.
+
+        A failed one calls `undone`, and the key is due again.
 
         Args:
             key: The key that is reconciled.

@@ -55,7 +55,7 @@ class FaultGuard:
         return True
 
     def record(self, key: Hashable) -> None:
-        """Note that `key` raised an exception; called while that is handled."""
+        """Record that `key` raised an exception; called while that is handled."""
         metrics.faults.labels(self._part).inc()
         if key not in self._faulty:
             if len(self._faulty) < _REMEMBERED:

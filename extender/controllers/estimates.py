@@ -106,7 +106,7 @@ class Estimates(Poller):
             self._record_wait(key, made)
 
     def _record_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
-        """One that waits for a place in the window has it in a moment: there is nothing to foretell."""
+        """Record since when a group waits. A group that waits for the window only needs no estimate."""
         with self._lock:
             if made and made.verdict is Verdict.WAITING and made.reason is not Reason.WINDOW_FULL:
                 self._waits_since.setdefault(key, self._clock())
@@ -120,7 +120,7 @@ class Estimates(Poller):
             self._compare(key, reported.first, self._clock())
 
     def _compare(self, key: GroupKey, reported: ExpectedStart, now: float) -> None:
-        """Compare an estimate with a start."""
+        """Record the difference between an estimate and the start."""
         if reported.is_known:
             expected, waited = (max(at - reported.made_at, SHORTEST) for at in (reported.p50, now))
             metrics.estimate_error.labels(interval_of(reported, now)).observe(waited / expected)

@@ -96,7 +96,7 @@ class EventRecorder:
             return self._all.available(self._clock()) >= events
 
     def record(self, about: Reference, type_: str, reason: str, message: str) -> None:
-        """Have an Event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
+        """Record an Event. `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
         if not self._leads():
             return
         with self._lock:
@@ -160,7 +160,7 @@ class StartChanges:
         self._known: dict[GroupKey, tuple[_Basis, WhyGroup | None]] = {}
 
     def known(self, decision: GroupDecision) -> WhyGroup | None:
-        """Why a group waits, with what would start it; None if it is not worked out yet."""
+        """Return why a group waits, with what would start it; None if that is not computed yet."""
         basis, why = self._known.get(decision.key, (None, None))
         return why if basis == _basis(decision) else None
 

@@ -79,7 +79,7 @@ class History:
             self._file.close()
 
     def text(self) -> str:
-        """One line for people."""
+        """Return a status line."""
         if self._file is None:
             return "kept in memory: --history is not set"
         return self._file.fault or f"written to {self._file.path}"
@@ -111,7 +111,7 @@ class History:
                     del self._latest[next(iter(self._latest))]
 
     def _restart(self, known: Known | None) -> None:
-        """Begin with the content of the opened file; None: it cannot be opened, and memory has to do."""
+        """Continue from the records of the file; None: it cannot be opened, and memory is used instead."""
         with self._lock:
             if known is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
@@ -140,7 +140,7 @@ class History:
             return [*begun, *self._hours.open]
 
     def report(self, period: Period) -> Report:
-        """From the file, as of now, or from memory where that cannot be read."""
+        """Return a report of the file up to now, or of memory if the file cannot be read."""
         found, follows = self._reported(period), "" if self._leads() else _FOLLOWS
         return replace(found, note="; ".join(filter(None, (follows, found.note))))
 
@@ -205,7 +205,7 @@ class _File:
             self._pending = {key: it for key, it in self._pending.items() if isinstance(it, Evicted)}
 
     def write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
-        """Everything so far; what cannot be written is tried again later. `known`: records without an end."""
+        """Write all records; failed writes are retried later. `known`: records without an end."""
         with self._one_writes:
             if self._is_closed or not _is_over(_AGAIN, self._failed, now):
                 return

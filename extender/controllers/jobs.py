@@ -69,7 +69,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
 
     def record(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
-        """Its newest version; forgotten if it does not wait, or cannot be read: then it never starts."""
+        """Record the newest version of a job; forget a job that does not wait or cannot be read."""
         obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
         waits = is_suspended(row, obj)
@@ -140,7 +140,7 @@ class JobsController(RecordingController[GroupKey]):
         self._asked.clear()
 
     def see(self, kind: JobKind, job: AnyJob) -> None:
-        """Process a new or changed job; the ledger has it already."""
+        """Process a new or changed job after the ledger has stored it."""
         key = podgroup_of(kind, job.metadata)
         self._versions.record(key, kind, job)
         self._queue.add(key)
@@ -243,7 +243,7 @@ class JobsController(RecordingController[GroupKey]):
             raise
 
     def _unsuspend(self, managed: ManagedJob) -> None:
-        """Without reading the job first where its version is known, else as it is now."""
+        """Unsuspend a job, without reading it first if its version is known."""
         job, now = managed.job, timestamp(datetime.now(UTC))
         if (known := self._versions.pop(job.group, None)) is not None:
             version, suspend, annotations = known
@@ -269,7 +269,7 @@ class JobsController(RecordingController[GroupKey]):
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
     def _ask(self, job: JobRecord) -> None:
-        """Look up whether its pods are refused, by the Events on their creator: the job, or its children."""
+        """Look up whether the API server refuses the pods of a job, by the Events on it and its children."""
         row, events = self._table[job.kind], list[Event]()
         with suppress(ApiError, *MALFORMED):  # it is asked again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
@@ -293,7 +293,7 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(job.group)
 
     def _give_up(self, managed: ManagedJob) -> None:
-        """Give up a start. It counts once, when its job is suspended: a repeated write finds it so."""
+        """Give up a start. It counts once, when the job is suspended: a repeated write changes nothing."""
         why = managed.failure
         self._ledger.give_up_start(managed.job.group, why)
         text = f"goes back to queue {managed.queue}: {why}"
@@ -302,7 +302,7 @@ class JobsController(RecordingController[GroupKey]):
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
     def _give_back(self, managed: ManagedJob, for_good: bool) -> None:
-        """Suspend a job to free the capacity of its pods; `for_good`: it has run for as long as it may."""
+        """Suspend a job to free its capacity; `for_good`: its run time limit is reached."""
         if for_good:
             limit, queue = as_duration(managed.max_run_time or 0.0), managed.queue
             why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
@@ -353,7 +353,7 @@ class JobsController(RecordingController[GroupKey]):
         return obj if obj["metadata"]["uid"] == job.uid else None
 
     def _change(self, job: JobRecord, operations: list[Operation]) -> None:
-        """Change a job.
+        """Apply a JSON patch to a job.
 
         Raises:
             Conflict: It is in another version now; the operations begin with tests of it.

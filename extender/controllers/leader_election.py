@@ -55,7 +55,7 @@ class NoElection:
         metrics.leader.set(1)
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no thread runs."""
 
 
 class LeaderElection(Poller):

@@ -97,12 +97,12 @@ def of_queue(name: str, uid: str) -> Reference:
 
 
 def timestamp(instant: datetime) -> str:
-    """In UTC and to the second, as Kubernetes writes it."""
+    """Return a time in UTC, to the second, as Kubernetes writes it."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def dated(now: Condition, before: Condition | None) -> Condition:
-    """`now` with a time of transition: that of `before` if the status is the same, else the current one."""
+    """Return a condition with its lastTransitionTime: that of `before` if the status is the same."""
     same = before is not None and before.status == now.status
     since = before.last_transition_time if before is not None and same else None
     return replace(now, last_transition_time=since or timestamp(datetime.now(UTC)))

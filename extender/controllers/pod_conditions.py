@@ -60,7 +60,7 @@ class PodConditionsController(PacedController[GroupKey]):
             self._written.clear()
 
     def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Nothing at once: a new reason has to last first. What is about to be written keeps its place."""
+        """Return nothing: a new reason has to last first. Writes that are due keep their place."""
         for key in (*self._changed_groups.since_last_call(decisions), *self._queue_turns.groups(decisions)):
             decision = decisions.groups.get(key)
             if decision is None or (reason := spoken_reason(decision)) is None:
@@ -136,7 +136,10 @@ class PodConditionsController(PacedController[GroupKey]):
                 del written[uid]
 
     def _write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
-        """Not if the pod has been planned since. Its version keeps a late write from a pod that is bound."""
+        """Write the condition, unless the pod has been planned since.
+
+        Its resourceVersion keeps a late write from a bound pod.
+        """
         decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pods.get(uid)
         if decision is None or pod is None or self._wanted(decision, pod) != condition:
             return self._undone(key, uid, condition)

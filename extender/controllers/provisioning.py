@@ -65,7 +65,7 @@ class ProvisioningRequests:
         self._listeners: list[Callable[[GroupKey, bool], None]] = []
 
     def listen(self, listener: Callable[[GroupKey, bool], None]) -> None:
-        """Register a listener for the group of each request that is new, has changed or (True) is gone."""
+        """Call a listener with the group of each request that is new or changed, or gone (True)."""
         self._listeners.append(listener)
 
     def of_group(self, key: GroupKey) -> list[ProvisioningRequest]:
@@ -73,7 +73,7 @@ class ProvisioningRequests:
             return list(self._of.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
-        """Why the autoscaler brings no nodes for a group, for people; of one request: many may fail."""
+        """Return why the autoscaler adds no nodes for a group, for messages; of one request."""
         failures = ((found.metadata.name, failure(found.status.conditions)) for found in self.of_group(key))
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
@@ -136,7 +136,7 @@ class ProvisioningTurns:
         asking.queues.listen(self._dirty.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """Each change once."""
+        """Yield the groups of queues whose setting changed, once for each change."""
         changed = set()
         while self._dirty:
             queue = self._dirty.pop()
@@ -293,7 +293,10 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
 def wanted_request(
     group: GroupRecord, provisioning: Provisioning, members: Iterable[PodRecord]
 ) -> NodesWanted | None:
-    """For all members that wait, without gates of others. None: there is none, or of too many shapes."""
+    """Return the request for all pending members without gates of others.
+
+    None: there are none, or they have too many shapes.
+    """
     waiting = [pod for pod in members if pod.waiting and not pod.foreign_gates]
     waiting.sort(key=attrgetter("order"))
     counts, first = Counter(pod.shape for pod in waiting), {pod.shape: pod for pod in reversed(waiting)}
@@ -320,7 +323,7 @@ def _text_of(shape: Shape) -> str:
 
 
 def failure(conditions: list[Condition] | None) -> str:
-    """Why the autoscaler has given a request up, for people; empty if it has not."""
+    """Return why the autoscaler has given up a request, for messages; empty if it has not."""
     failed = condition(conditions, _FAILED)
     if failed is None or failed.status != "True":
         return ""

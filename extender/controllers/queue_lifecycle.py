@@ -82,7 +82,7 @@ class BusCommandsController(RecordingController[str]):
         self._tried.clear()
 
     def due(self, decisions: Decisions) -> Iterator[str]:
-        """Queues whose first Command needs a different step than the one that was taken last."""
+        """Yield queues whose first Command needs another step than the last one."""
         for command in self._heads():
             step = states.review(command, self._ledger.queues.get(command.queue))
             if self._tried.get(command.uid) is not step.step:

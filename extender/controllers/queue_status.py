@@ -131,7 +131,7 @@ def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: 
 
 
 def patched(before: Any, value: Any) -> Any:
-    """Amounts are merged into those before, so resources that are gone have to be removed with nulls."""
+    """Return a merge patch of amounts, in which nulls remove the resources that are gone."""
     if isinstance(value, QueueReservation):
         return {"nodes": value.nodes, "resource": patched(before and before.resource, value.resource)}
     gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
@@ -139,7 +139,7 @@ def patched(before: Any, value: Any) -> Any:
 
 
 def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
-    """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
+    """Return amounts as quantities, without zeros."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 
 
@@ -176,7 +176,7 @@ class QueueController(PacedController[str], Generic[T]):
     def _write_in_turn(
         self, key: str, course: object, write: WriteJob, *, at_once: Callable[[], object]
     ) -> None:
-        """Submit `write` when this object's turn has come: `at_once`, or as the budget allows."""
+        """Submit `write`, at once or when the budget for this object allows."""
         if (pause := self._pause(key)) > 0.0:
             self._queue.add(key, pause)
         elif at_once() or self._take_turn():
@@ -271,7 +271,7 @@ class QueueStatusController(QueueController[QueueCopy]):
 
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
-    """Everything of a decision but its numbers."""
+    """Return all of a decision but its numbers."""
     about = (
         decision.uid,
         decision.state,

@@ -57,7 +57,7 @@ class _Quotas:
         self._objects: dict[tuple[str, str], AnyQuota] = {}
 
     def upsert(self, quota: AnyQuota) -> None:
-        """Others write a status as often as a pod comes or goes: that changes nothing here."""
+        """Store a quota. Changes of its status alone are ignored: other controllers write it often."""
         key = quota.metadata.namespace, quota.metadata.name
         with self._lock:
             before, self._objects[key] = self._objects.get(key), quota
@@ -98,11 +98,11 @@ class QuotaObjects:
         self._stale = True
 
     def look(self, _: Decisions) -> None:
-        """On every replica: whoever answers the webhooks has to know the queues of namespaces."""
+        """Refresh the plan on every replica: webhooks need the queues of namespaces."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Plan again if anything has changed, and tell the ledger which namespace enters which queue."""
+        """Plan again if a quota has changed, and pass the queues of namespaces to the ledger."""
         with self._lock:
             if not self._stale:
                 return
@@ -215,7 +215,7 @@ class QuotaQueuesController(RecordingController[str]):
                     self.write(name, partial(self._delete, copy.queue))
 
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
-        """Bring a queue in line.
+        """Create, change or close a queue as planned.
 
         It waits while the queue above is missing or of others, and a moment after a change of its
         own.
@@ -266,7 +266,7 @@ class QuotaQueuesController(RecordingController[str]):
         log.info("a queue is deleted, because its quota is gone", queue=queue.metadata.name)
 
     def _report(self) -> None:
-        """One Event for each quota with faults, and again when they change."""
+        """Record one Event for each quota with faults, and again when they change."""
         plan, refused = self._quotas.plan, tuple(self._refused.copy().values())
         if self._reported_for[0] is plan and self._reported_for[1] == refused:
             return

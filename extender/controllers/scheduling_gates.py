@@ -34,7 +34,7 @@ class SchedulingGatesController(Controller[GroupKey]):
             self._done.clear()
 
     def reconcile(self, key: GroupKey) -> None:
-        """Act once on every planned pod that the scheduler has not asked about yet."""
+        """Remove the gate, once, of every planned pod that the scheduler has not asked about yet."""
         planned = self._ledger.to_release([key])
         with self._lock:
             before = self._done.pop(key, {})

@@ -135,7 +135,7 @@ class VolcanoCommandsController(RecordingController[str]):
         self._cluster.delete_command(meta.namespace, meta.name, meta.uid)
 
     def _look_for_job(self, command: Command) -> None:
-        """Look for a job that the watch has not shown: it is new, or gone."""
+        """Read a job that the watch has not shown: it is new, or gone."""
         target = command.target
         assert target is not None
         try:

@@ -180,7 +180,7 @@ class VolcanoCopies:
             self._tidy(uid)
 
     def forget_writes(self) -> None:
-        """Another replica leads: what it has written is shown."""
+        """Forget own writes: another replica leads, and the watch has shown them."""
         with self._lock:
             for uid, mine in list(self._pods.items()):
                 mine.made.clear()

@@ -108,7 +108,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         self.copies.forget_writes()
 
     def see(self, job: VolcanoJob) -> None:
-        """Process a new or changed job; the ledger has it already."""
+        """Process a new or changed job after the ledger has stored it."""
         self.copies.put(job)
         self._queue.add(Uid(job.metadata.uid))
 
@@ -156,7 +156,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         return self._ledger.manages(_group_key(job))
 
     def _lacks_group(self, job: VolcanoJob, memory: _JobMemory) -> bool:
-        """One that is not queued, whose PodGroup therefore nobody else makes."""
+        """Return whether a job that enters no queue lacks its PodGroup."""
         lacks = self._groups.get(_group_key(job)) is None and not memory.has_group
         return lacks and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
 
@@ -252,7 +252,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self._create_all(uid, job, memory, found.creates)
 
     def _write_first(self, uid: Uid, memory: _JobMemory, write: WriteJob) -> None:
-        """And then look at the job again."""
+        """Write the status first, and reconcile the job again after that."""
 
         def written() -> None:
             write()
@@ -384,7 +384,7 @@ class VolcanoJobsController(RecordingController[Uid]):
 
 
 def _waits(job: VolcanoJob) -> bool:
-    """Muster has not let it go, or has taken that back; Volcano has not started it either."""
+    """Return whether the job waits: neither Muster nor Volcano has started it."""
     memory = {"annotations": job.metadata.annotations or {}}
     return VOLCANO_COMMANDED.waits({"metadata": memory, "status": msgspec.to_builtins(job.status)})
 

@@ -57,14 +57,14 @@ class WorkQueue(Generic[K]):
             self._put(key, self._clock() + after, lane)
 
     def retry(self, key: K, longest: float = LONGEST) -> None:
-        """`key` failed: it is due after a pause that doubles with each failure in a row, up to `longest`."""
+        """Add `key` again after a failure, with exponential backoff up to `longest`."""
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
         self.add(key, min(longest, self._first * 2.0 ** min(failures, 30)))
 
     def reset_backoff(self, key: K) -> None:
-        """`key` succeeded: its next failure counts as the first."""
+        """Forget the failures of `key`: it succeeded."""
         with self._lock:
             self._failures.pop(key, None)
 

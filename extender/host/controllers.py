@@ -175,7 +175,7 @@ class Controllers:
         return self.volcano_jobs is not None and self.volcano_jobs.jobs.runs_jobs
 
     def volcano_jobs_text(self) -> str:
-        """One line for people."""
+        """Return a status line."""
         return str(self.volcano_jobs or "not run by Muster: --volcano-jobs is off")
 
     def start(self) -> None:

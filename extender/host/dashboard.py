@@ -42,7 +42,7 @@ def what_is_decided(
     changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
-    """`log`: so many of the latest changes, the newest first."""
+    """Return the dashboard's source. `log`: returns so many of the latest changes, the newest first."""
     return DecidedSource(
         lambda: ledger.decisions,
         lambda: [*map(_summary, log(_SHOWN))],
@@ -54,7 +54,7 @@ def what_is_decided(
 
 
 def supposing(ledger: Ledger) -> Supposing:
-    """On what the newest decisions were made on."""
+    """Return the function that answers what-if questions on the snapshot of the latest decisions."""
 
     def newest() -> Ground | None:
         memory = carried_of(ledger.decisions)

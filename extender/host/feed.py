@@ -255,7 +255,7 @@ class Feed:
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """The watches that are running or about to run."""
+        """Return the watches that run or are about to run."""
         return (*self._needed, *self.optional.started)
 
     def start(self) -> None:
@@ -308,7 +308,7 @@ class Feed:
         return {**read, "credentials": self._refused, "writes": self._connection.write_fault}
 
     def stuck(self) -> str | None:
-        """For /livez."""
+        """Return the fault for /livez."""
         return next(filter(None, (reflector.stuck() for reflector in self.reflectors)), None)
 
     def _refused(self) -> str | None:

@@ -109,7 +109,7 @@ class SchedulerProxy:
             self._server.stop()
 
     def show(self) -> dict[str, object] | None:
-        """For the debug page."""
+        """Return the state for the debug page."""
         if not self._server or not self._pods or not self._shown:
             return None
         counts = self._shown.counts()
@@ -121,7 +121,7 @@ class SchedulerProxy:
         return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
 
     def fault(self) -> str | None:
-        """Why it does not serve, for /livez."""
+        """Return the fault for /livez; None while it serves."""
         return self._server.fault() if self._server else None
 
     def _readers(self) -> list[PodReader]:

@@ -133,7 +133,7 @@ class Sinks:
         return self.authored(kind, owners)
 
     def authored(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
-        """Owners of pods, or of owners: the ledger gets the author; the objects go to `others`, too."""
+        """Return a sink for owners of pods: the ledger gets their author, `others` the objects."""
         authors = _Callbacks[AnyObject](
             lambda owner: self._notice(self._intake.set_ancestor(kind, owner.metadata)),
             lambda gone: self._intake.drop_ancestor(gone.namespace, gone.uid),
@@ -141,7 +141,7 @@ class Sinks:
         return _ToAll[Any]((authors, *others))
 
     def controllers(self, kind: JobKind) -> Sink[AnyJob]:
-        """Jobs that may be read and not changed."""
+        """Return a sink for jobs that may be read and not changed."""
         controllers = _Callbacks[AnyJob](
             lambda job: self._notice(self._intake.set_controller(kind, job)),
             partial(self._drop_controller, kind),

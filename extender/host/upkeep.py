@@ -77,7 +77,7 @@ class Gauges:
         self._warn_without_calls()
 
     def _show_watches(self) -> None:
-        """Several watches may be of one name, such as those of the Jobs of two groups."""
+        """Update the metrics of watches; several may have one name, such as those of two Job groups."""
         named = defaultdict[str, list[Reflector[Any]]](list)
         for reflector in self._feed.reflectors:
             named[reflector.resource.plural].append(reflector)

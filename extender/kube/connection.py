@@ -310,7 +310,7 @@ class Stream:
         return b"".join(self.pieces())
 
     def abort(self) -> None:
-        """From any thread: the reader gets Ambiguous at once."""
+        """Abort the stream from any thread: the reader gets Ambiguous at once."""
         if not self._has_ended:
             self._wire.abort()
 

@@ -46,7 +46,7 @@ Item = TypeVar("Item")
 
 
 def learn_structs() -> None:
-    """All that are defined now; takes some milliseconds. To be called before any thread is started."""
+    """Define the decoders of all structs; call before any thread starts. Takes some milliseconds."""
     for kind in set(_below(msgspec.Struct)):
         msgspec.json.Decoder(kind)
 
@@ -134,7 +134,7 @@ class Encoding(Protocol[T_co]):
 
 
 def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.Raw) -> Item:
-    """Decode JSON, if need be without what is nested too deeply. Raises UNREADABLE."""
+    """Decode JSON, if necessary without parts that are nested too deeply. Raises UNREADABLE."""
     try:
         return decoder.decode(body)
     except RecursionError:
@@ -200,7 +200,7 @@ class Decoders(Generic[T]):
 
 
 def event(line: bytes) -> WatchEvent:
-    """Decode a line of a watch. A line that is no event is a fault of the connection, not of an object."""
+    """Decode a line of a watch. An unreadable line is a fault of the connection, not of an object."""
     try:
         return decoded_in_part(_EVENT, line)
     except UNREADABLE as fault:

@@ -46,7 +46,7 @@ class HttpProxy(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Without the credentials."""
+        """Return the URL without the credentials."""
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
@@ -123,7 +123,7 @@ class ApiEndpoint:
 
     @property
     def authorization(self) -> str:
-        """The header's value; empty if a client certificate, or nothing, identifies Muster."""
+        """Return the value of the header; empty for a client certificate, or without credentials."""
         if time.monotonic() >= self._due and self._refreshing.acquire(blocking=False):
             try:
                 self._reload_token()
@@ -149,7 +149,7 @@ class ApiEndpoint:
 
     @property
     def refused_for(self) -> float:
-        """Seconds for which the server has accepted the credentials of no request."""
+        """Return for how many seconds the server has accepted the credentials of no request."""
         since = self._refused_since
         return time.monotonic() - since if since is not None else 0.0
 
@@ -160,7 +160,7 @@ class ApiEndpoint:
 
     @property
     def server_name(self) -> str:
-        """The name that the server's certificate has to be for."""
+        """Return the name that the server's certificate must have."""
         return self._configuration.tls_server_name or self._host
 
     def tls(self) -> ssl.SSLContext | None:
@@ -359,7 +359,7 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Notice within about a minute, as long as a live watch may be silent, that a peer has vanished."""
+    """Detect a vanished peer within about a minute, as long as a live watch may be silent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
         if hasattr(socket, option):

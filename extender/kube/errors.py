@@ -172,7 +172,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
 
 
 def in_words(fault: ApiError) -> str:
-    """For a person: the message, and what to do."""
+    """Return the message for a user, with what to do."""
     message = fault.message or str(fault) if isinstance(fault, Refused) else str(fault)
     match fault:
         case Unauthorized():

@@ -214,13 +214,13 @@ class Reflector(Generic[T]):
         return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_late else None
 
     def halt(self) -> None:
-        """Have the thread end, even in the middle of a silent watch, without waiting for it."""
+        """Stop the thread without waiting for it, even during a silent watch."""
         self._stopping.set()
         if stream := self._stream:
             stream.abort()
 
     def stop(self, patience: float = 1.0) -> None:
-        """`halt`, and wait up to `patience` seconds for the thread: it may be dialling a dead address."""
+        """Stop the thread, and wait up to `patience` seconds: it may be connecting to a dead address."""
         self.halt()
         if self._thread:
             self._thread.join(timeout=patience)
@@ -230,7 +230,7 @@ class Reflector(Generic[T]):
             self.round()
 
     def round(self) -> None:
-        """List without a version to watch from, watch until that ends, and pause after a fault.
+        """List, watch until the stream ends, and pause after a fault.
 
         Only a watch that delivered an event resets the backoff: a list alone may cost seconds.
         """
@@ -277,7 +277,7 @@ class Reflector(Generic[T]):
             log.warning("listing or watching was interrupted", resource=plural, error=str(fault))
 
     def _list(self) -> None:
-        """Pass on all pages. While one is taken in, the server prepares the next."""
+        """Pass on all pages. The server prepares the next page while one is processed."""
         present: set[ObjectKey] = set()
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "", FIRST_PAGE)

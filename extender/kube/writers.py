@@ -126,7 +126,7 @@ class Writers:
 
     @property
     def depth(self) -> int:
-        """Writes that have not begun, those that wait to be retried included."""
+        """Return the number of writes that have not begun, including retries."""
         return len(self._pending)
 
     def submit(
@@ -157,7 +157,7 @@ class Writers:
                 self._changed.notify()
 
     def stop(self) -> None:
-        """Begin nothing more, and give running requests a second to end."""
+        """Begin no more writes, and give running requests a second to end."""
         with self._changed:
             self._stopped = True
             self._pending.clear()
@@ -238,7 +238,7 @@ class Poller:
         self._stopping = threading.Event()
 
     def start(self, patience: float = 0.0) -> None:
-        """`patience`: how many seconds to wait for the first look, at most."""
+        """Start the thread. `patience`: the most seconds to wait for the first call."""
         threading.Thread(target=self._run, name=self._thread_name, daemon=True).start()
         self._looked.wait(patience)
 

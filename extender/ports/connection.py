@@ -142,7 +142,7 @@ class CallerConnection(RequestHandler):
         return RequestEntityTooLarge(f"The body is larger than {self._limits.body} bytes")
 
     def serve(self) -> None:
-        """From now on the caller waits for us, and not we for the caller."""
+        """Stop the timeouts of the caller, which now waits for the answer."""
         self.state, self.deadline = "served", NEVER
         self._connections.serve(self)
 
@@ -198,7 +198,7 @@ class CallerConnection(RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Neither a body is counted here, which is counted as it is read, nor what is discarded."""
+        """Process received bytes. Bodies are counted as they are read; discarded bytes are not counted."""
         self._arrived += len(data)
         if self.state == "idle":
             self._enter("head")
@@ -316,7 +316,7 @@ def written(status: int, reason: str, headers: Iterable[tuple[str, str]], body: 
 
 
 def refuse_pages(origin: str | None, host: str) -> None:
-    """`host` is empty where it is not checked. Raises Forbidden."""
+    """Refuse requests of browsers from other pages. `host` is empty if unchecked. Raises Forbidden."""
     if origin is not None:
         raise Forbidden("This request has an Origin, and requests of web pages are not answered")
     if host and not _names_loopback(host):

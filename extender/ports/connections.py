@@ -96,7 +96,7 @@ class Connections:
         self._waiting[member] = None
 
     def remove(self, member: Member) -> None:
-        """For one that has ended; more than once does no harm."""
+        """Remove an ended connection; repeated calls do no harm."""
         if member in self._all:
             self._all.remove(member)
             self._from[member.origin] -= 1
@@ -115,7 +115,7 @@ class Connections:
         self.forget_unread(member)
 
     def grow(self, member: Member, size: int) -> None:
-        """So many bytes more are unread. If there is no room for them, the largest are dropped."""
+        """Count more unread bytes. Beyond the limit, the largest connections are dropped."""
         if member not in self._all:
             return
         member.size += size
@@ -125,7 +125,7 @@ class Connections:
             self.drop(max(self._all, key=lambda one: one.size))
 
     def forget_unread(self, member: Member) -> None:
-        """Nothing of it is unread any more."""
+        """Count no bytes of a connection as unread any more."""
         self._bytes -= member.size
         member.size = 0
 

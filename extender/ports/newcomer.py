@@ -151,7 +151,7 @@ class Newcomer:
         return "body" if is_short and not limits.patience.streams else ""
 
     def _serves(self, asked: re.Match[bytes]) -> bool:
-        """Not if its body is not there, or may not be so long, or the answer is not for us to give."""
+        """Return whether the short way may answer: the body is there, short enough, and the path is ours."""
         end = asked.end() + (length := int(asked[5]))
         if len(asked.string) < end or length > self._connections.limits.body:
             return False
@@ -192,7 +192,7 @@ class Newcomer:
             self._listen()
 
     def _listen(self) -> None:
-        """For another request, which may be there already."""
+        """Listen for another request, which may have arrived already."""
         if self.state == "answer":
             self._loop.remove_writer(self._sock.fileno())
             self._connections.forget_unread(self)

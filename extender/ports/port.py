@@ -61,7 +61,7 @@ class Pulse:
         self._last: float | None = None  # before the loop has started
 
     def beat(self) -> None:
-        """To be called by the loop, often."""
+        """Record a sign of life; called often by the event loop."""
         self._last = time.monotonic()
 
     def missing(self) -> str | None:

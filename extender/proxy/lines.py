@@ -67,7 +67,7 @@ def read_answer(came: bytes, ended: bool) -> Reply | None:
 
 
 def _parsed(came: bytes, ended: bool) -> Reply | None:
-    """For any form: in chunks, after 100 Continue, until the connection ends."""
+    """Return an answer of any form: chunked, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     parser = HttpResponseParser(
         BaseProtocol(loop), loop, _LONGEST, read_until_eof=True, auto_decompress=False
@@ -128,7 +128,7 @@ class Line:
         return reply
 
     def close(self, fault: OSError | None = None) -> None:
-        """`fault`: for whoever waits for an answer."""
+        """Close the connection; `fault` is raised for a waiting request."""
         if self.open:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
@@ -190,7 +190,7 @@ class LinePool:
         self._idle = [line for line in self._idle if line.open]
 
     def drop_idle(self) -> None:
-        """They may show an old client certificate."""
+        """Close idle connections: they may use an old client certificate."""
         while self._idle:
             self._idle.pop().close()
 
@@ -233,7 +233,7 @@ class LinePool:
         self._dial()
 
     def _dial(self) -> None:
-        """One more for each few that wait."""
+        """Open one more connection for each few waiting requests."""
         while self._waiting and len(self._dialling) <= len(self._waiting) // _WAIT_FOR_ONE:
             if sum(line.open for line in self._all) + len(self._dialling) >= self._most:
                 return

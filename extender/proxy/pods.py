@@ -176,7 +176,7 @@ class PodReader(NamedTuple):
 
 
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
-    """One line: who reads, since when, how old that is; and whether a scheduler reads pods elsewhere."""
+    """Return a line about clients: names, begin and age of their watches, and direct readers."""
     texts = [
         f"{reader.name.partition(' ')[0] or 'somebody'} reads pods here for {rounded(int(reader.seconds))},"
         f" and got the last event {rounded(int(reader.silent))} ago"
@@ -206,7 +206,7 @@ class Sending:
         self._ended = False
 
     def put(self, writes: Writes) -> None:
-        """All of them are in one write, unless they are many."""
+        """Queue writes; they are sent as one unless they are many."""
         self._queue.extend(writes)
         if self._queue:
             self._more.set()
@@ -296,7 +296,7 @@ class PodClient:
             sending.abort()
 
     def readers(self, name: str) -> list[PodReader]:
-        """Its open watches; it has the name of its program."""
+        """Return the open watches of the client, by the name of its program."""
         now = time.monotonic()
         current = (sending for sending in self.open.copy() if not sending.stream.is_superseded)
         return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current]

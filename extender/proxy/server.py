@@ -81,7 +81,7 @@ class OpenWatches:
             metrics.view_streams.set(len(self._all))
 
     def show(self) -> list[dict[str, object]]:
-        """For the debug page. Any thread."""
+        """Return the state for the debug page. Safe in any thread."""
         now = time.monotonic()
         return [
             {"path": path, "client": client, "seconds": round(now - since, 1)}
@@ -203,7 +203,7 @@ def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
 
 
 def _last(response: web.Response) -> web.Response:
-    """Mark the response as the last of its connection, whose rest is not worth reading."""
+    """Mark the response as the last of its connection: the rest of the request is not read."""
     response.force_close()
     return response
 
@@ -336,14 +336,14 @@ class ViewServer:
         self._thread.join(_STOPPED)
 
     def show(self) -> dict[str, object]:
-        """For the debug page. Any thread."""
+        """Return the state for the debug page. Safe in any thread."""
         shown: dict[str, object] = {"listen": str(self.address)}
         if self._port and self._relay:
             shown |= {"connections": len(self._port.connections), "watches": self._relay.watches.show()}
         return shown
 
     def fault(self) -> str | None:
-        """Why it does not serve, for /livez."""
+        """Return the fault for /livez; None while it serves."""
         return None if self._thread.is_alive() else "the view's thread has ended"
 
     async def _serve(self) -> None:
@@ -368,7 +368,7 @@ class ViewServer:
 
 
 def _malformed(fault: HTTPException, last: bool) -> web.Response:
-    """For what is no HTTP: all that is told otherwise, the relay tells."""
+    """Answer a request that is not HTTP; the relay answers all others."""
     metrics.view_requests.labels("refused").inc()
     answer = refusal(HTTPStatus.BAD_REQUEST, fault.description or "malformed request")
     if last:

@@ -92,7 +92,7 @@ class ViewTarget(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Below the API server's."""
+        """Return path and query below the API server's URL."""
         return f"{self.path}?{self.query}" if self.query else self.path
 
     def parameter(self, name: str) -> str | None:

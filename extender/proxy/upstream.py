@@ -148,7 +148,7 @@ class Upstream:
             self._under_way[asked] -= 1
 
     async def _ask(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
-        """`send` is called twice if the credentials were too old."""
+        """Call `send`, and call it again if the credentials were too old."""
         shown = self._endpoint.current
         try:
             answer = await send()
@@ -178,7 +178,7 @@ class Upstream:
         return UpstreamGone(why) if target.method in _IDEMPOTENT else Unanswered(why)
 
     async def _renew(self, refused: str) -> bool:
-        """Certificates and tokens rotate. Returns whether there is another token now."""
+        """Reload rotated credentials; return whether the token has changed."""
         renewed = await asyncio.to_thread(self._endpoint.renew, refused)
         self._reroute()
         self._lines.drop_idle()
@@ -189,7 +189,7 @@ class Upstream:
             self._route = _route(self._endpoint)
 
     async def _stay_current(self) -> None:
-        """Keep the token current. A look at it may run a program, for which no request waits here."""
+        """Keep the token current in the background: reading it may run a program."""
         while True:
             await asyncio.sleep(_REFRESH)
             self._lines.close_expired()
@@ -245,7 +245,7 @@ async def pass_on(
 async def hand_over(
     upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
 ) -> web.StreamResponse:
-    """Pass on an answer as it is.
+    """Pass on an answer unchanged.
 
     Raises:
         UpstreamGone: The API server does not answer.

@@ -89,7 +89,7 @@ class HistoryFile:
             return list(_read(self._sql, "over IS NULL")), seen or 0.0
 
     def write(self, records: Iterable[AnyRecord], seen: float) -> None:
-        """All of them, or none."""
+        """Write all records or none."""
         with _reported(self.path), _transaction(self._sql):
             for record in records:
                 row = record.key, record.end, msgspec.json.encode(record).decode()
@@ -150,7 +150,7 @@ Records = Iterator[AnyRecord]
 
 
 def reported(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
-    """`through`: what the records pass on their way. Raises HistoryFault."""
+    """Return the result of `through` applied to all records. Raises HistoryFault."""
     with closing(HistoryReader(path)) as reader:
         note = gap(reader.first or period.until, period)
         return report(through(reader.records(period.since)), period, note)

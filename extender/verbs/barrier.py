@@ -70,7 +70,7 @@ class Signal:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """From any thread, once; never blocks."""
+        """Set the signal once, from any thread; never blocks."""
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             self._loop.call_soon_threadsafe(self._end)
 
@@ -209,7 +209,7 @@ class Barrier:
                 self._forget(hold)
 
     def advance(self, group: GroupKey) -> None:
-        """Post the calls of a group if it is whole now and none of its callers has hung up."""
+        """Post the calls of a group if it is complete now and none of its callers has hung up."""
         if not self._ledger.groups.is_quorate(group):
             return
         for hold in self._waiting(group):
@@ -233,7 +233,7 @@ class Barrier:
             self._post(hold)
 
     def follow(self, decisions: Decisions) -> None:
-        """Bring held calls in line with new decisions and, at intervals, with their callers and pods."""
+        """Update held calls after new decisions and, at intervals, from their callers and pods."""
         waiting = {hold.pod.group for hold in self._waiting()}
         self._failing &= waiting
         for group in waiting:
@@ -290,7 +290,7 @@ class Barrier:
         self._ledger.assumed.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:
-        """All calls that have not ended, those being posted included."""
+        """Return all calls that have not ended, including those being posted."""
         with self._lock:
             return list(self._holds.values())
 
@@ -301,7 +301,7 @@ class Barrier:
             return [hold for hold in known.values() if hold.waiting]
 
     def _forget(self, hold: Hold) -> None:
-        """Not a later one for the same pod."""
+        """Forget a call, but not a later one for the same pod."""
         uid, group = hold.pod.uid, hold.pod.group
         if self._holds.get(uid) is hold:
             del self._holds[uid]
@@ -319,7 +319,7 @@ class Barrier:
 
     @contextmanager
     def _costs_only(self, group: GroupKey) -> Iterator[None]:
-        """Limit the errors of calls to their group: the other groups still have their turn."""
+        """Limit the errors of calls to their group: other groups are still processed."""
         try:
             yield
         except Exception:

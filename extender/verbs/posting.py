@@ -89,7 +89,7 @@ class Binder:
             hold.finish(error)
 
     def _bind(self, hold: Hold) -> str:
-        """Post until it is known whether the pod is bound. Returns the error, empty for success."""
+        """Post until the result is known; return the error, empty for success."""
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
         began = self._clock()
         notes = entry_annotation(queue, pod.uid) if queue else {}
@@ -162,7 +162,7 @@ class Unconfirmed:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
 
     def read_due(self, _: Decisions) -> None:
-        """Have the pods of all claims that are due read. Called in every cycle, only by its thread."""
+        """Request reads of the pods of all due claims. Called in every cycle by its thread only."""
         now = self._clock()
         found = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
         self._due = {token: due for token, due in self._due.items() if token in found}

@@ -80,7 +80,10 @@ class SchedulerVerbs:
         return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:
-        """Packing: the fuller a node would be, the higher its score. Only our pods are scored."""
+        """Score nodes by packing: the fuller a node would be, the higher its score.
+
+        Only member pods count.
+        """
         if not self._ledger.pods.owns(args.pod) or _given(args.node_names) is None:
             return []
         nodes = protocol.NodeNames(args.node_names)
@@ -95,7 +98,7 @@ class SchedulerVerbs:
         return protocol.BindingResult(error)
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
-        """Pods of ours never preempt. Others may, unless that would break a gang or a start under way."""
+        """Return the allowed preemption: member pods never preempt, others break no gang or start."""
         if self._ledger.pods.owns(args.pod) or self._ledger.pods.leaves(args.pod.spec.scheduler_name):
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims

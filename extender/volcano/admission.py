@@ -38,7 +38,7 @@ _ITERATIONS = ("", "any", "all")
 
 
 def with_defaults(job: VolcanoJob) -> VolcanoJob:
-    """Tasks without a name get one; of several with the same name the first counts."""
+    """Return the job with names for unnamed tasks; of several equal names the first counts."""
     tasks: dict[str, TaskSpec] = {}
     for number, task in enumerate(job.spec.tasks):
         name = task.name or f"default{number}"
@@ -105,7 +105,10 @@ def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
 
 
 def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
-    """Only the size of the gang and its priority may change. What was stored once is not judged again."""
+    """Return the faults of a change: only size and priority of the gang may change.
+
+    Stored values are not reviewed again.
+    """
     if before.spec == job.spec:
         return []
     was, now = _fixed(_named(before).spec), _fixed(_named(job).spec)
@@ -142,7 +145,7 @@ def _faults(job: VolcanoJob) -> Iterator[Fault]:
 
 
 def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
-    """Names end up in labels and, with the plugin svc, in host names: 63 characters each."""
+    """Yield the faults of names that become labels or host names: at most 63 characters."""
     name, has_hosts = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
     if len(name) > 63 or (has_hosts and "." in name):
         dots = " without dots" if has_hosts else ""
@@ -200,7 +203,7 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
 
 
 def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
-    """Tasks that wait for others, without end if these wait for them."""
+    """Yield the faults of tasks that depend on each other in a cycle."""
     known, needs = {*names}, {}
     for at, (name, task) in enumerate(zip(names, tasks, strict=True)):
         field, after = f"spec.tasks[{at}].dependsOn", task.depends_on

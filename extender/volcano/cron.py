@@ -95,7 +95,7 @@ class CronPlan(NamedTuple):
 
 
 def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan:
-    """`jobs`: those it owns, by the UID of their owner; `now` in seconds since 1970."""
+    """Return the plan of a CronJob. `jobs`: those it owns, by UID; `now` in seconds since 1970."""
     if cron.metadata.deletion_timestamp is not None:
         return CronPlan(cron.status)
     active = [job for job in jobs if _phase(job) not in (JobPhase.COMPLETED, *_FAILED)]

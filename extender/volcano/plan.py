@@ -55,7 +55,10 @@ class Creations(NamedTuple):
 def lacking(
     job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
 ) -> Creations:
-    """At `most` so many pods, and none before all `claims` are there. Names of `foreign` pods stay free."""
+    """Return at `most` so many missing pods; none before all `claims` exist.
+
+    Names of `foreign` pods stay free.
+    """
     volumes = dict(zip(claim_names(job), job.spec.volumes or (), strict=True))
     missing = {name: volume for name, volume in volumes.items() if name not in claims}
     makes = tuple(
@@ -214,7 +217,7 @@ def _paced(request: JobRequest, status: JobStatus) -> JobRequest:
 
 
 def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
-    """After what the table says of the request; whoever may have no pods any more waits again."""
+    """Return the status after a request; a job that may have no pods any more waits again."""
     phase = phase_of(status.state.phase)
     kill, to, is_retry = TABLE[phase, request.action]
     message = f"{request.target}: {request.message}" if request.target else request.message
@@ -265,7 +268,7 @@ def _to_be_restarted(
 
 
 def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
-    """In the phase to which its pods lead it."""
+    """Return the status in the phase that its pods imply."""
     phase = phase_of(status.state.phase)
     to, state = led_to(phase, status, view.job.spec), status.state
     stays = to is phase or (phase is JobPhase.PENDING and not view.let_go)
@@ -285,7 +288,7 @@ def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
 
 
 def _lacking(view: JobView, status: JobStatus) -> Creations:
-    """Nothing while it restarts: its pods from before that are still to go."""
+    """Return the missing pods; none during a restart, while old pods are still to go."""
     if not view.let_go or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
     if is_too_large(view.job):

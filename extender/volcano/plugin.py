@@ -29,7 +29,7 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
         """Put into `pod`, which is the caller's own, what the plugin has for it."""
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        """Why it cannot do for this job what it is for."""
+        """Return why the plugin cannot work for this job."""
         yield from ()
 
     @classmethod
@@ -99,7 +99,7 @@ def containers(pod: Json, init: bool = True) -> list[Json]:
 
 
 def put_env(container: Json, *variables: Json) -> None:
-    """After those of the template, which they replace where they have the same name."""
+    """Add variables after those of the template, replacing those of the same name."""
     names = {variable["name"] for variable in variables}
     retained = [variable for variable in items_at(container, "env") if variable.get("name") not in names]
     container["env"] = [*retained, *variables]

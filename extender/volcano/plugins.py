@@ -288,7 +288,7 @@ class Ssh(Plugin, frozen=True):
         mount(pod, volume, mountPath=path, subPath=_KEY_FOLDER)
 
     def config(self, job: VolcanoJob) -> str:
-        """Short names count, too. A new pod has a new host key, which nobody can confirm."""
+        """Return the SSH configuration, also for short names; host keys of new pods cannot be checked."""
         lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
         for task in job.spec.tasks:
             for name in hosts(job, task):
@@ -330,7 +330,7 @@ def plugins_of(job: VolcanoJob) -> PluginsOfJob:
 
 
 def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
-    """Services, ConfigMaps and NetworkPolicies as they are to be, each owned by the job."""
+    """Return the desired Services, ConfigMaps and NetworkPolicies, each owned by the job."""
     return tuple(found for plugin in plugins_of(job).plugins for found in plugin.objects(job))
 
 

@@ -127,7 +127,7 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
 
 
 def _of_task(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
-    """Pods of an older version of the job are what is left of it, and raise nothing."""
+    """Return the event of a task. Pods of an older version of the job raise none."""
     current = [pod for pod in pods if pod.version >= version]
     for pod in current:
         if pod.phase == "Failed":

@@ -107,7 +107,7 @@ _AFTER_CLEAN_UP = {
 
 
 def phase_of(text: str) -> JobPhase:
-    """Pending for a phase that is empty or unknown, as Volcano has it."""
+    """Return the phase; Pending if it is empty or unknown, as in Volcano."""
     try:
         return JobPhase(text)
     except ValueError:
@@ -144,7 +144,7 @@ def _after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
 
 
 def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
-    """Too few pods of a task have succeeded; that counts unless the job needs fewer than its tasks."""
+    """Return whether too few pods of a task have succeeded, if the job needs all its tasks."""
     if (spec.min_available or 0) < sum(task.least for task in spec.tasks):
         return False
     counts = status.task_status_count or {}
@@ -206,7 +206,7 @@ def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", mess
 def counted(
     status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], doomed: Collection[JobPod]
 ) -> JobStatus:
-    """`doomed` are being deleted, as far as the status is concerned. Pods that are too many do not count.
+    """Return the status with pod counts; `doomed` pods count as terminating, surplus pods do not count.
 
     A job that has ended keeps its last counts, whatever becomes of its pods.
     """

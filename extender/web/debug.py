@@ -28,7 +28,7 @@ class Endpoint(NamedTuple):
 
     @property
     def view(self) -> str:
-        """The name of the view that answers: podgroups, or podgroup for one of them."""
+        """Return the name of the view that answers: podgroups, or podgroup for one of them."""
         name, variables, _ = self.path.partition("/")
         return name.removesuffix("s") if variables else name or "index"
 

@@ -184,7 +184,7 @@ class LoopWorker(Worker):
         self._loop.run_until_complete(self._serve())
 
     def end(self) -> None:
-        """Tell it to stop. From any thread."""
+        """Stop the loop. Safe in any thread."""
         self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     async def _serve(self) -> None:

@@ -67,7 +67,7 @@ class StoredCertificate(msgspec.Struct, frozen=True):
 
 
 def settle_time(lifetime: float) -> float:
-    """Seconds after which every API server and every replica has learned of a change."""
+    """Return the seconds after which every API server and every replica has learned of a change."""
     return min(_LONGEST_SETTLE, lifetime * _SETTLE)
 
 

@@ -52,7 +52,7 @@ def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
 
 
 def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair, Pair]:
-    """One for a server of these names, and one for its only client; both are signed by the same CA."""
+    """Return a certificate for a server of these names and one for its only client, signed by one CA."""
     authority = _Authority("kube-muster CA", lifetime, now)
     return (
         authority.pair("kube-muster", ExtendedKeyUsageOID.SERVER_AUTH, names),

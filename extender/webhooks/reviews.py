@@ -125,7 +125,7 @@ class Reviewer:
 
 
 def _status(faults: list[Fault]) -> admission.Status:
-    """Causes for programs, one message for people."""
+    """Return a Status with causes for programs and one message for users."""
     causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.passing for fault in faults):
         details = admission.Details(causes, _RETRY_AFTER)

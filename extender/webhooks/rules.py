@@ -113,13 +113,13 @@ class EntryRules:
         return find(self.latest) if to is not None and to.leads_nowhere else to
 
     def review(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
-        """One of `subjects` that may use the queue is enough; without any, the right is not checked."""
+        """Return faults unless one of `subjects` may use the queue; without subjects it is not checked."""
         if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
             return faults
         return self.review_use(to, *subjects)
 
     def review_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
-        """Faults if the queue is restricted and none of `subjects` may use it, if there are any."""
+        """Return faults if the queue is restricted and none of the `subjects`, if any, may use it."""
         if not subjects or not self.is_restricted(to):
             return []
         try:
@@ -329,7 +329,7 @@ class AdmissionRules:
         return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.review(own, job_entry)])
 
     def _review_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
-        """Its queue and its gang when it is made; all else only where Muster runs it: else Volcano does."""
+        """Review queue and gang of a new job; all else only if Muster runs Volcano Jobs."""
         job, runs = read(request.object, VolcanoJob), self._runs_volcano_jobs()
         meta, spec, namespace = job.metadata, job.spec, request.namespace or job.metadata.namespace
         if spec.scheduler_name and spec.scheduler_name not in self._schedulers:
@@ -400,7 +400,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=recorded(meta, {**use_record(to.queue, kind.kind), **author}))
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
-        """Note who makes an owner of pods whose queue is that of its pods."""
+        """Record who creates an owner of pods that enter its queue."""
         return ReviewOutcome(patch=recorded(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:

@@ -26,7 +26,7 @@ class OwnerReference(Wire, frozen=True):
 
     @property
     def spoken_name(self) -> str:
-        """`job/train`."""
+        """Return kind and name in lower case, such as `job/train`."""
         return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
 
 

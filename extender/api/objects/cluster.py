@@ -98,7 +98,10 @@ def duration_of(lease: LeaseSpec) -> float:
 
 
 def age_of(lease: LeaseSpec, now: float) -> float | None:
-    """Seconds since its renewal, negative if its holder's clock is ahead; None without a valid time."""
+    """Return the seconds since the renewal of a Lease; None without a valid time.
+
+    The age is negative if the clock of the holder is ahead.
+    """
     try:
         return now - as_datetime(lease.renew_time or "").timestamp()
     except ValueError:

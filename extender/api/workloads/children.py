@@ -34,7 +34,7 @@ class WorkloadPart(NamedTuple):
 
 
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
-    """`obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by their keys."""
+    """Return `obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by key."""
     if not offspring.each:
         yield WorkloadPart("", obj)
         return
@@ -67,7 +67,7 @@ def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart
 
 
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
-    """One object as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
+    """Return an object as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
     given, meta_of_obj = body_of(part.body, offspring), obj.get("metadata") or {}
     values = values | {"hash": _hash(value_at(given, ("spec", "template")) or given)}
     labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
@@ -99,7 +99,7 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
 
 
 def body_of(part: Json, offspring: Offspring) -> Json:
-    """Its metadata and spec. A ReplicaSet has the labels of its pods."""
+    """Return metadata and spec of a child. A ReplicaSet has the labels of its pods."""
     if offspring.template:
         template = value_at(part, offspring.template) or {}
         return {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
@@ -119,7 +119,7 @@ def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> N
 
 
 def _hash(template: Json) -> str:
-    """Ten letters that follow from a template, not from the number of pods. They are not Kubernetes' own."""
+    """Return ten letters that depend on a template, but not on the number of pods. Kubernetes has others."""
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
@@ -160,7 +160,11 @@ def count_pods(obj: Json) -> int:
 
 
 def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
-    """In the order in which the controller makes them. `obj` has a name and a UID. Raises MALFORMED."""
+    """Return the children in the order in which the controller creates them.
+
+    Raises MALFORMED.
+    `obj` has a name and a UID.
+    """
     kind = kind_of(obj)
     if kind is None or suspended(obj):
         return

@@ -109,7 +109,7 @@ class FieldPath(NamedTuple):
 
 
 def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
-    """`text`, which has to begin with the field `root`; [*] is allowed if `many`. Raises ValueError."""
+    """Return the path of a field below `root`; [*] is allowed if `many`. Raises ValueError."""
     found = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_PATH else None
     if found is None or (found["inside"] and not many):
         raise ValueError(text)

@@ -51,7 +51,7 @@ def _labels(operator: str, **more: str) -> dict[str, str]:
 
 
 def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
-    """`masters`: the roles that are labelled as the job's master."""
+    """Return the row of a training job. `masters`: the roles with the label of the job's master."""
     labels = _labels(f"{kind.lower()}-controller", replica_type="{role}", replica_index="{index}")
     others = tuple(role for role in _ROLES if role not in masters)
     made = (
@@ -77,7 +77,7 @@ def _made_first(job: Json, counts: Counts) -> int:
 
 
 def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
-    """They all say alike that they ended."""
+    """Return the row of a kind; all of them report their end in the same way."""
     return WorkloadRow(
         api_version=f"kubeflow.org/{version}",
         kind=kind,
@@ -95,7 +95,7 @@ _ROLES = ("master", "worker", "chief", "ps", "evaluator")
 
 
 def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
-    """Workers are named alike in both versions."""
+    """Return the row of an MPIJob; both versions name their workers in the same way."""
     workers = Offspring(
         made=POD,
         name="{owner}-worker-{index}",
@@ -207,7 +207,7 @@ def with_job_set(train_job: Json) -> Json:
 
 
 def job_set_left(train_job: Json) -> Json:
-    """Without the Jobs that have succeeded: they are not made again when it is resumed."""
+    """Return a JobSet without the Jobs that have succeeded: a resumed job does not create them again."""
     whole = with_job_set(train_job)
     ended = numbers_succeeded(shape.items_at(train_job, "status", "jobsStatus"))
     job_set = whole["spec"]["jobSet"]

@@ -37,7 +37,7 @@ _MIN_PARTITIONS = Count(path=("partitionPolicy", "minPartitions"), default=0)
 
 
 def group_of_operator(name: str) -> Offspring:
-    """Made where there is an entry in `spec.gangs`."""
+    """Return the offspring of an operator's job: a PodGroup if `spec.gangs` has an entry."""
     spec = {field: (field,) for field in ("minMember", "queue", "priorityClassName")}
     return Offspring(made=POD_GROUP, name=name, each=("spec", "gangs"), spec=spec)
 
@@ -132,7 +132,10 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 
 def _waits(job: Json) -> bool:
-    """Our note says when it was let go; an empty one, that it was taken back, whatever pods it still has."""
+    """Return whether the job waits, by the annotation that says when Muster admitted it.
+
+    An empty annotation says that the admission was taken back, whatever pods the job still has.
+    """
     record, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
     if record is not None:
         return not record and phase not in (*_SUCCEEDED, *_FAILED)
@@ -285,7 +288,11 @@ def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
 
 
 def _ray_job(version: str) -> WorkloadRow:
-    """Complete is also what failed or was stopped in the cluster, without a failure of the RayJob."""
+    """Return the row of RayJobs.
+
+    Complete is also the state of a job that failed or was stopped in the cluster without a failure of the
+    RayJob.
+    """
     ended, result = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
     return WorkloadRow(
         api_version=f"ray.io/{version}",
@@ -360,7 +367,7 @@ def _template(spec: Json, given: Json, role: str) -> Json:
 
 
 def _memory(spec: Json, given: Json) -> int:
-    """In MiB."""
+    """Return the memory that a Spark role requests, in MiB."""
     memory = _mebibytes(given.get("memory") or "1g")
     if given.get("memoryOverhead"):
         return memory + _mebibytes(given["memoryOverhead"])
@@ -370,7 +377,7 @@ def _memory(spec: Json, given: Json) -> int:
 
 
 def _mebibytes(text: Any) -> int:
-    """Java's notation: 512m and 2g are MiB and GiB; a bare number is MiB. Raises ValueError."""
+    """Return the MiB of an amount in Java's notation: 512m, 2g, or a plain number. Raises ValueError."""
     found = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
     if not found:
         raise ValueError(f"invalid value {text!r:.50}: must be an amount of memory such as 512m or 2g")

@@ -46,7 +46,7 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
 
 
 def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
-    """`within`: the set of objects like this one that the pods are made of."""
+    """Yield the pod sets of an object; `within`: the pod set of the copies of this object."""
     kind = kind_of(obj, kinds)
     if kind is None:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:

@@ -11,7 +11,7 @@ _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 
 
 def indexed_jobs(job_set: Json) -> Json:
-    """JobSet's webhook: its Jobs are indexed, and failed containers restart, unless they say otherwise."""
+    """Return a JobSet with the webhook's defaults: indexed Jobs whose failed containers restart."""
     jobs = []
     for job in shape.items_at(job_set, "spec", "replicatedJobs"):
         template = job.get("template") or {}
@@ -24,7 +24,7 @@ def indexed_jobs(job_set: Json) -> Json:
 
 
 def jobs_left(job_set: Json) -> Json:
-    """Without Jobs that have succeeded, which are not made again; those that wait for others are marked."""
+    """Return a JobSet without the Jobs that have succeeded; Jobs that wait for others are marked."""
     whole, jobs = indexed_jobs(job_set), []
     succeeded = numbers_succeeded(shape.items_at(job_set, "status", "replicatedJobsStatus"))
     ended, later = set[Any](), set[Any]()
@@ -78,7 +78,7 @@ def workers_of_each_leader(lws: Json) -> Json:
 
 
 def workers_of_all_leaders(lws: Json) -> Json:
-    """One part, with the labels of the first group."""
+    """Return a LeaderWorkerSet with its workers as one part, labelled as the first group."""
     first = workers_of_each_leader(shape.with_spec(lws, replicas=1))
     workers = {**first["spec"]["workers"]["0"], "groups": _LEADERS.read_from(lws)}
     return shape.with_spec(first, replicas=_LEADERS.read_from(lws), workers={"0": workers})

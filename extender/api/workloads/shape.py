@@ -107,7 +107,7 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def qualified(self) -> str:
-        """`job.batch`, as kubectl writes it."""
+        """Return the resource with its group, such as `job.batch`."""
         return f"{self.kind.lower()}.{self.group}"
 
 
@@ -184,7 +184,7 @@ Kinds = Mapping[KindName, WorkloadRow]
 
 
 def spoken_kind(api_version: str, kind: str) -> str:
-    """Kubernetes' own Job comes before Volcano's, which has another name among people."""
+    """Return the name of a kind for messages. `job` is Kubernetes' Job; Volcano's is `vcjob`."""
     return "vcjob" if (api_version, kind) == VOLCANO_JOB else kind.lower()
 
 
@@ -252,7 +252,7 @@ class RuntimeName(NamedTuple):
 
     @property
     def spoken_name(self) -> str:
-        """`ClusterTrainingRuntime torch-distributed`, as people say it."""
+        """Return kind and name, such as `ClusterTrainingRuntime torch-distributed`."""
         return f"{self.kind} {self.name}"
 
 
@@ -278,7 +278,7 @@ def runtime_kind(row: WorkloadRow, name: RuntimeName) -> RuntimeKind | None:
 
 
 def runtime_kinds(rows: Iterable[WorkloadRow]) -> list[RuntimeKind]:
-    """All that jobs of these kinds may name."""
+    """Return all kinds of runtimes that jobs of these kinds may name."""
     kinds = (kind for row in rows if row.runtime for kind in row.runtime.kinds)
     return list({kind.kind: kind for kind in kinds}.values())
 

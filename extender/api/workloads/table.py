@@ -75,7 +75,7 @@ def _in_order(stateful_set: Json) -> str:
 
 
 def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
-    """Replicas that differ in nothing but their random letters."""
+    """Return the row of a kind whose replicas differ in their random letters only."""
     pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
     return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
 

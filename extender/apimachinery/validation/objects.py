@@ -97,7 +97,7 @@ def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
 
 
 def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
-    """Deployments and their like."""
+    """Yield the errors of Deployments and similar kinds."""
     yield from _template(spec, at, _FOR_SERVICES)
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
     operators = {each.get("operator") for each in at_path(spec, ("selector", "matchExpressions")) or ()}
@@ -148,7 +148,7 @@ def _job(spec: kinds.Json, at: str) -> FieldErrors:
 
 
 def _selected(spec: kinds.Json, at: str) -> FieldErrors:
-    """Kubernetes makes the selector of a Job, unless it is told not to."""
+    """Yield the errors of a Job's selector, which Kubernetes sets unless `manualSelector` is true."""
     labels, selector = at_path(spec, ("template", "metadata", "labels")) or {}, spec.get("selector")
     if not spec.get("manualSelector"):
         if selector is not None:

@@ -230,7 +230,7 @@ def _volumes(spec: Json, at: str) -> FieldErrors:
 
 
 def _probes(container: Json, at: str, first: bool) -> FieldErrors:
-    """`first`: it has to end before others start, unless it says that it restarts."""
+    """Yield the errors of probes. `first`: an init container that ends before other containers start."""
     policy = container.get("restartPolicy")
     if first and policy not in (None, "Always"):
         yield errors.not_supported(f"{at}.restartPolicy", policy, ("Always",))

@@ -53,7 +53,7 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
 
 
 def filled(metadata: Json) -> Json:
-    """Without what is empty, as every server of Go writes it; empty managedFields mean something."""
+    """Return metadata without empty fields, as Go servers write it; empty managedFields are kept."""
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 
@@ -63,7 +63,10 @@ def _cannot_handle(kind: ResourceKind, why: str, name: str = "") -> errors.Statu
 
 
 def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
-    """`owner`: the Go type that has the field. `at`: the field's path in it, without indexes."""
+    """Yield the errors of values with a wrong type.
+
+    `owner` is the Go type with the field, `at` the path of the field in it, without indexes.
+    """
     if value is None or schema.type_name in _OWN_FORM:
         if schema.type_name == "Quantity" and value is not None and not _QUANTITY.fullmatch(str(value)):
             expression = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
@@ -113,7 +116,7 @@ def go_type(schema: FieldSchema) -> str:
 
 
 def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
-    """Without fields that the schema does not have; their paths go to `unknown`."""
+    """Return a value without unknown fields, whose paths are added to `unknown`."""
     if isinstance(value, list):
         return [_known(item, schema.items, f"{at}[{place}]", unknown) for place, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -133,7 +136,7 @@ _NAMES |= {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def defaulted(value: Any, schema: FieldSchema) -> Any:
-    """`value` with the defaults of fields that are not there."""
+    """Return `value` with the defaults of absent fields."""
     if isinstance(value, list):
         return [defaulted(item, schema.items) for item in value]
     if not isinstance(value, dict):

@@ -202,7 +202,10 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
-    """Faults of its own values hide those by other queues, and one of its parent those of its amounts."""
+    """Return the faults of a queue, those of its own values first.
+
+    They hide those by other queues, and a fault of the parent hides those of the amounts.
+    """
     faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
     faults = faults or list(_review_root(queue, before))
     faults = faults or list(review_place(queue, before, tree, max_depth))
@@ -257,7 +260,7 @@ def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
 
 
 def _lists(queue: Queue) -> dict[str, Quantities]:
-    """Capability, deserved and guarantee, by their fields."""
+    """Return capability, deserved and guarantee, keyed by field."""
     spec = queue.spec
     return {
         "spec.capability": spec.capability or {},
@@ -303,7 +306,7 @@ def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iter
 
 
 def _exact(quantity: Quantity) -> int:
-    """In thousandths, fine enough to compare the quantities that people write. Raises BadQuantity."""
+    """Return amounts in thousandths, to compare the quantities as written. Raises BadQuantity."""
     return at_most(quantity, 1000)
 
 
@@ -349,7 +352,7 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
-    """Why a queue may not be deleted: the first cause, since removing it may remove others."""
+    """Return the first reason why a queue may not be deleted: removing it may remove others."""
     info = tree.info(name)
     if name in PROTECTED:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "

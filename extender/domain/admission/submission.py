@@ -167,7 +167,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
 
 
 def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
-    """Faults unless the queue takes new work of the namespace. A LocalQueue may be made later."""
+    """Return faults unless the queue admits new work of the namespace. Its LocalQueue may be missing."""
     if to.leads_nowhere:
         return []
     info = queues.info(to.queue)

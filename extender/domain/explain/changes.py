@@ -37,7 +37,7 @@ _NAMES = 4  # in one sentence
 
 
 def window_clears(case: WaitingCase) -> StartChange | None:
-    """Members that start leave the window once they are on nodes."""
+    """Return the change that members which start leave the window once they are on nodes."""
 
     def after(n: int) -> Snapshot:
         return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
@@ -270,7 +270,7 @@ def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
 
 
 def limit(case: WaitingCase) -> StartChange | None:
-    """On groups or pods that run."""
+    """Return the raise of a limit on running groups or pods."""
     if case.queue is None:
         return None
     record, size = case.queue, len(missing(case.group).members)
@@ -302,7 +302,7 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
-    """All groups of its namespace may enter then, also those that go first."""
+    """Return the admission of a namespace by the queue, which also admits its groups ahead."""
     queue, namespace = case.group.queue, case.group.key.partition("/")[0]
     allowed = with_groups(
         case.snapshot,
@@ -363,7 +363,7 @@ def claims_end(case: WaitingCase) -> StartChange | None:
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
-    """Nobody has to do anything: their eviction is under way."""
+    """Return the end of victims whose eviction is under way: no user needs to act."""
     if case.decision.reclaim is None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}

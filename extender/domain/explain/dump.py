@@ -79,7 +79,7 @@ class Forms:
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
 
     def write(self, kind: Any, value: object) -> Any:
-        """For msgspec to encode: parts of it are encoded already."""
+        """Return a value for msgspec to encode: some parts are encoded already."""
         return self._form_of(kind).write(value)
 
     def read(self, kind: Any, written: Any) -> Any:
@@ -98,7 +98,7 @@ class Forms:
         return self.write(_WRITTEN, [(shape.requests, shape.constraints) for shape in self._shapes])
 
     def read_shapes(self, written: Any) -> None:
-        """Before all that has them. Raises Misread."""
+        """Read all shapes before the records that refer to them. Raises Misread."""
         self._shapes = [Shape(*parts) for parts in self.read(_WRITTEN, written)]
 
     def _number(self, shape: Shape) -> int:
@@ -370,7 +370,7 @@ def as_bytes(decisions: Decisions) -> bytes:
 
 
 def _said(decisions: Decisions) -> Decisions:
-    """Without how it came about."""
+    """Return decisions without their serial, changes and memory, which depend on the previous cycle."""
     return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
 
 
@@ -411,7 +411,7 @@ class Pseudonyms:
 
 
 def keyed_hash(key: bytes) -> Callable[[str], str]:
-    """`key`: secret, and of one dump alone, or names could be tried out."""
+    """Return a hash of texts with a secret `key` for one dump: without a key, names could be guessed."""
     return lambda part: f"x{blake2b(part.encode(), digest_size=6, key=key).hexdigest()}"
 
 

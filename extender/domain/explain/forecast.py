@@ -150,7 +150,7 @@ def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
 
 
 def _played(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Play until all of them have started; return whether the limit of cycles was reached."""
+    """Run cycles until all groups have started; return whether the limit of cycles was reached."""
     for _ in range(cycles):
         if not left or not future.step():
             return False
@@ -330,7 +330,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
     def after(self, key: GroupKey, reported: ExpectedStart, start: float) -> "Calibration":
-        """Once a group has started of which that was told."""
+        """Return the calibration after the start of a group with a published estimate."""
         if not reported.is_known:
             return self
         moved, instants = list[float](), (reported.p10, reported.p50, reported.p90)

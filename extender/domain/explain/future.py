@@ -109,7 +109,7 @@ class VirtualCluster:
         return timestamp_at(min(self._epoch + self.now, _LAST))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot. Pods that are being deleted go when their grace is over."""
+        """Continue from a snapshot. Terminating pods go when their grace period is over."""
         restore(self.ledger, snapshot)
         departing = [pod for group in snapshot.groups.values() for pod in group.departing]
         for pod in (*departing, *snapshot.others.leaving.values()):
@@ -120,7 +120,7 @@ class VirtualCluster:
         heapq.heappush(self._due, _Due(at, next(self._order), act))
 
     def advance(self) -> bool:
-        """Go to the next moment, and do what is due then. Return whether there is one."""
+        """Go to the next instant with due actions, and run them. Return False if there is none."""
         if (found := self._next(self.requeue_at())) is None:
             return False
         self.now, until = found
@@ -155,7 +155,7 @@ class VirtualCluster:
         return snapshot
 
     def follow(self) -> Followed:
-        """Carry out what was decided last."""
+        """Carry out the last decisions."""
         decisions = self.ledger.decisions
         undone = [uid for made in decisions.groups.values() for uid in made.undo]
         gone = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
@@ -188,7 +188,7 @@ class VirtualCluster:
         return group.stood_whole or whole(*group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
-        """Let a pod run on a node from now on. Return the pod as it was."""
+        """Run a pod on a node from now on. Return the previous record of the pod."""
         since, more = self.timestamp, {"phase": "Running", "started": True, "gated": False}
         self.ledger.pods.put(replace(pod, node=node, running_since=since, **more))
         return pod
@@ -217,7 +217,7 @@ class VirtualCluster:
         self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
 
     def make_again(self, gone: Sequence[PodRecord]) -> None:
-        """Suspend jobs of which pods are gone, and let other controllers replace theirs."""
+        """Suspend jobs that lost pods; other controllers replace their pods."""
         for key in dict.fromkeys(pod.group for pod in gone):
             job = self.ledger.registry.jobs.get(key)
             if job is not None and job.is_let_go:

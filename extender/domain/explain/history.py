@@ -216,7 +216,7 @@ class Period(NamedTuple):
 
 
 def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Report:
-    """One row for each name. Every record is looked at once, and none is kept."""
+    """Return one row for each name. Each record is read once, and none is kept in memory."""
     by, since, until = period
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     for record in records:
@@ -299,7 +299,7 @@ class _Sums(msgspec.Struct):
 
 
 def gpus(amounts: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Whole devices, of whatever vendor: `nvidia.com/gpu`."""
+    """Yield the amounts of GPUs of all vendors, such as `nvidia.com/gpu`, in devices."""
     return ((name, amount) for name, amount in amounts.items() if name.endswith("/gpu"))
 
 

@@ -44,7 +44,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """`it starts once team/a (2 pods) ends`."""
+        """Return the change as a sentence, such as `it starts once team/a (2 pods) ends`."""
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
@@ -117,13 +117,13 @@ class WaitingCase:
                 yield self._holder(group)
 
     def others(self) -> Iterator[Holder]:
-        """Pods of others there."""
+        """Yield pods of other schedulers on the nodes."""
         for pod in self.snapshot.others:
             if self._suits(pod.node):
                 yield self._holding([pod], pod.key)
 
     def that_may_end(self) -> Iterator[Holder]:
-        """All of these, but for pods that belong to their nodes or on which the cluster rests."""
+        """Yield all holders except pods that belong to their nodes or that the cluster depends on."""
         yield from self.on_suitable_nodes()
         for holder in self.others():
             pod = self.snapshot.others.get(holder.uid)
@@ -156,7 +156,7 @@ class WaitingCase:
         return self._holding(pods, group.key, group)
 
     def _holding(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
-        """Pods of a group, or without one a single pod of others."""
+        """Return the holder of pods: their group, or a single pod of another scheduler."""
         ends = [pod.gone_by for pod in pods if pod.deleting]
         now, epoch = self.snapshot.now, self.snapshot.epoch
         holder = Holder(

@@ -125,7 +125,7 @@ def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
 
 
 def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
-    """One that is resumed asks for what its groups wait for."""
+    """Return the snapshot with another queue. A resumed queue requests what its groups wait for."""
     before = snapshot.queues[record.name]
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:
@@ -154,7 +154,7 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
 
 
 def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
-    """`count` more nodes, empty, like the one in a row."""
+    """Return the snapshot with `count` more empty nodes like the one in `row`."""
     like = snapshot.nodes.nodes[row]
     assert like is not None
     there = len(snapshot.nodes.nodes)
@@ -181,7 +181,7 @@ def _minus(amounts: Resources, those: Iterable[Resources]) -> Resources:
 
 
 def _offered(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
-    """Their sum, of what nodes offer."""
+    """Return the sum of amounts, limited to the resources that nodes offer."""
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 

@@ -42,17 +42,17 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def state(self) -> str:
-        """The state in the status; before there is one, the state that the specification asks for."""
+        """Return the state in the status; before there is one, that of the specification."""
         return self.status.state or self.spec.state or "Open"
 
     @property
     def quota(self) -> str:
-        """The quota that it is made from, or empty."""
+        """Return the quota that the queue is made from; empty without one."""
         return (self.metadata.annotations or {}).get(QUOTA_SOURCE, "")
 
     @property
     def entering(self) -> list[str]:
-        """The namespaces that a quota lets enter it."""
+        """Return the namespaces that a quota leads into the queue."""
         return entering(self.metadata.annotations)
 
     @property
@@ -72,7 +72,7 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of its groups, by phase. A count that is not written yet is shown as 0."""
+        """Return the numbers of groups by phase. A count that is not yet in the status is 0."""
         return {column: getattr(self.status, column) or 0 for column in _COLUMNS}
 
 
@@ -93,38 +93,38 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that the group stands for, if Muster made it for pods that name no group."""
+        """Return the owner of a group that Muster made for pods without a group name."""
         return stands_for(self.name, self.metadata.owner_references)
 
     @property
     def called(self) -> OwnerReference:
-        """The kind and name by which people know the group: its own, or those of its owner."""
+        """Return the kind and name that users know: those of the group, or of its owner."""
         return self.controller or OwnerReference(kind="PodGroup", name=self.name)
 
     @property
     def spoken_name(self) -> str:
-        """`pytorchjob/train` for a group that Muster made."""
+        """Return kind and name, such as `pytorchjob/train` for a group that Muster made."""
         return self.controller.spoken_name if self.controller else self.name
 
     @property
     def scheduled(self) -> Condition | None:
-        """The condition that says whether the group may start, and why not."""
+        """Return the condition that says whether the group may start, and why not."""
         return condition(self.status.conditions, SCHEDULED)
 
     @property
     def reason(self) -> str:
-        """The reason why the group or further members of it wait; empty where none does."""
+        """Return why the group or further members of it wait; empty if none waits."""
         found = self.scheduled
         return found.reason if found and found.reason not in NOT_WAITING else ""
 
     @property
     def message(self) -> str:
-        """The numbers behind the verdict; empty where none is written."""
+        """Return the numbers behind the verdict; empty before they are written."""
         return self.scheduled.message if self.scheduled else ""
 
     @property
     def waiting(self) -> WaitingStatus:
-        """The details of its waiting; empty where the group does not wait, or where none are known."""
+        """Return the details of the wait; empty if the group does not wait, or before they are written."""
         return self.status.waiting or WaitingStatus()
 
     @property

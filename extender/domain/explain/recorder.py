@@ -59,7 +59,7 @@ class _Seen(NamedTuple):
 
     @property
     def whose(self) -> dict[str, Any]:
-        """The first fields of a record."""
+        """Return the fields that name the group of a record."""
         key, user = self.info.key, self.info.spec.submitter[:_LONGEST_NAME]
         return {
             "group": key,
@@ -82,7 +82,7 @@ class _Seen(NamedTuple):
         )
 
     def is_that_of(self, record: GroupRun | Wait) -> bool:
-        """Not another one of its name, and in the same queue."""
+        """Return whether a record belongs to this group, not to another of its name, and to its queue."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
 
 
@@ -137,7 +137,7 @@ class Recorder:
 
     @property
     def open(self) -> list[AnyRecord]:
-        """Records without an end."""
+        """Return the records without an end."""
         return [*self._runs.open.values(), *self._waits.open.values()]
 
 
@@ -169,7 +169,7 @@ class _Runs:
             yield self._begin(group, step, floor=run.until, is_same=bool(goes_on))
 
     def _begin(self, group: _Seen, step: _Step, floor: float, is_same: bool = False) -> GroupRun:
-        """`floor`: what was before is told already. `is_same`: it has held something since then."""
+        """Begin a record. `floor`: the end of the records before; `is_same`: the group has run since then."""
         spent, starts = dict[str, float](), [step.now]
         if is_same:
             starts = [step.since]
@@ -307,7 +307,7 @@ class QueueHours:
 
     @property
     def open(self) -> list[QueueHour]:
-        """Records without an end."""
+        """Return the records without an end."""
         return list(self._open.values())
 
 

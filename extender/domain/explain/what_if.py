@@ -199,7 +199,7 @@ def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
 
 
 def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
-    """`full`: namespace and name, of its PodGroup or of what its pods are made by."""
+    """Return whether a group or its owner has this kind and this name, `namespace/name`."""
     if kind == "podgroup":
         return group.key == full
     namespace, _, name = full.partition("/")
@@ -303,7 +303,10 @@ def _change(before: Outlook, after: Outlook) -> str:
 
 
 def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> list[ChangedGroup]:
-    """All groups that both decide on, those of which most changes first. `snapshot`: that of either."""
+    """Return the groups with different decisions, the largest differences first.
+
+    Both decisions know the groups of the snapshot.
+    """
     losing = [Counter(it.victim.group for it in made.evictions.values()) for made in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
@@ -362,7 +365,7 @@ class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | None = None) -> WhatIf:
-    """Two rounds from nothing, so that both know the same. Raises BadTerm."""
+    """Decide without and with the terms, both times without a previous cycle. Raises BadTerm."""
     supposed = supposing(snapshot, terms, about)
     before, after = decide(snapshot), decide(supposed)
     found = changed_groups(supposed, before, after)

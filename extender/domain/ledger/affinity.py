@@ -152,7 +152,7 @@ class Terms:
         return not more or self._weight[pod.namespace] + more <= MOST_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
-        """Follow the terms of a pod of ours, and no longer those it had before."""
+        """Follow the terms of a member pod, and no longer its previous ones."""
         for term in self._others.record_ours(pod):
             self._use(term)
         written, before = pod.shape.terms, self._of.get(pod.uid, ())
@@ -319,7 +319,7 @@ class _Places:
             del self._counts[term]
 
     def counts_by_node(self, terms: Mapping[Term, int]) -> ByNode:
-        """For each of `terms` the number of its pods by node, without zeros."""
+        """Return the number of selected pods by node for each term, without zeros."""
         for term in terms.keys() - self._copies.keys():
             self._copies[term] = dict(self._counts.get(term, {}))
         if len(self._copies) > len(terms):

@@ -155,7 +155,7 @@ class AssumedPods:
             return Reason.NO_ROOM
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """Hold a pod's claim for a bind call, `token`; return the reason of a refusal."""
+        """Hold a pod's claim for the bind call `token`; return the reason of a refusal."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is not None:
@@ -219,7 +219,7 @@ class AssumedPods:
             self._changes.mark()
 
     def record_barred(self, uid: Uid, words: str) -> None:
-        """Note that the API server refuses the binding of a pod for good, in these words."""
+        """Record the message with which the API server refuses the binding of a pod for good."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
                 self._registry.group(pod.group).record_barred(uid, words)
@@ -242,7 +242,7 @@ class AssumedPods:
             return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
     def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
-        """Pass the claim to the call `token`, with the bindings of `posting` on their way."""
+        """Pass the claim to the call `token`, with the bindings in `posting` under way."""
         is_posted = any(binding.token == token for binding in posting)
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
         self._moves.put(claim.pod, event, claim.node, token, posting)

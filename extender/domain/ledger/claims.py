@@ -98,7 +98,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def calls(self) -> set[int]:
-        """The tokens of all bind calls that hold it or have posted a binding of it."""
+        """Return the tokens of all bind calls that hold the claim or have posted a binding."""
         return {self.token, *(posting.token for posting in self.posting)}
 
     @property
@@ -178,7 +178,7 @@ class Claims:
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
-        """From 0 to 1, with the pod there."""
+        """Return the used fraction of a node, from 0 to 1, with the pod on it."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     def _take_off(self, claim: Claim) -> None:

@@ -111,7 +111,7 @@ class ExpectedMembers:
         return self._rules.manage(job, routes.queue_of_job(job), is_adopted)
 
     def sync(self) -> None:
-        """Bring the expected members of touched groups in line with their jobs and the pods there."""
+        """Update the expected members of dirty groups from their jobs and existing pods."""
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
         # Those that were crowded out, in the order in which they came, as far as there is room again.
@@ -123,7 +123,7 @@ class ExpectedMembers:
                 self._sync_group(self._registry.group(key), job)
 
     def _is_too_much(self, others: int, wanted: int) -> bool:
-        """One job alone may always wait: it has a bound of its own."""
+        """Return whether `wanted` more pods exceed the limit. A single job has a limit of its own."""
         return others > 0 and wanted > 0 and others + wanted > self._most
 
     def _sync_group(self, group: Group, job: JobRecord | None) -> None:
@@ -228,7 +228,7 @@ class ExpectedMembers:
 
 
 def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-    """Let the last of the new pods take over the claim of an expected one, which is forgotten.
+    """Let the last of the new pods take over the claim of an expected pod, which is removed.
 
     The claim ends without a new pod, or if the pod asks for more: ceilings have admitted the claim, and
     no more.
@@ -268,7 +268,7 @@ def _expected(group: Group) -> Iterator[PodRecord]:
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
-    """Sorted once: a job may have thousands of parts."""
+    """Return the expected pods by part, sorted once: a job may have thousands of parts."""
     parts = defaultdict[int, list[PodRecord]](list)
     for pod in _expected(group):
         parts[_place_of(pod)[0]].append(pod)
@@ -304,7 +304,10 @@ class LostMembers:
         return self._until.values()
 
     def sync(self, evicted: Container[Uid]) -> None:
-        """Bring what is kept for touched groups in line with their pods. `evicted`: by Muster."""
+        """Update the lost members of dirty groups from their pods.
+
+        `evicted`: the pods that Muster evicted.
+        """
         now = self._parts.clock()
         late = [key for key, until in self._until.items() if until <= now]
         for key in dict.fromkeys((*self._parts.registry.dirty, *late)):

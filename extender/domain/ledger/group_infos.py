@@ -100,7 +100,7 @@ class Usage:
 
 
 def _counted(info: GroupInfo) -> tuple[object, ...]:
-    """All that sums depend on."""
+    """Return the parts of an info that sums depend on."""
     amounts = (info.allocated, info.missing_request, info.by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 

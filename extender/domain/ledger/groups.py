@@ -61,7 +61,7 @@ class Group(msgspec.Struct, eq=False):
         self.gave_to = {}
 
     def restart(self) -> None:
-        """Reset the decisions on the group: it has another PodGroup.
+        """Reset the decisions on the group: its PodGroup was replaced.
 
         Members that were fully running by the needs of the former one still were, so the rest of them
         is not undone for lost ones.
@@ -104,7 +104,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def plain_pod(self) -> PodRecord | None:
-        """The pod for which it is there, if that is a plain one."""
+        """Return the pod of a group that was made for one plain pod."""
         pod = self.pods.get(Uid(uid_of_group(self.key.rpartition("/")[2])))
         return pod if pod is not None and pod.is_plain else None
 
@@ -242,7 +242,7 @@ class Group(msgspec.Struct, eq=False):
             self.ran_with = self.needs
 
     def record_coming(self, now: float) -> None:
-        """Note how many pods of its job are there. What was said of the others counts until one comes."""
+        """Record how many pods of the job exist. Messages about missing pods are kept until one comes."""
         there = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
         if self.job is None or self.job.suspended:
             self.coming = ComingPods()
@@ -250,7 +250,7 @@ class Group(msgspec.Struct, eq=False):
             self.coming = ComingPods(there, now)
 
     def record_job(self, now: float) -> None:
-        """Note since when its job is let go, and whether that has got going."""
+        """Record since when the job is unsuspended, and whether its pods have become ready."""
         if self.job is None or self.job.outcome is None:
             self.job_finished_at = None
         elif self.job_finished_at is None:
@@ -272,7 +272,7 @@ class Group(msgspec.Struct, eq=False):
             self.vacated.append(pod)
 
     def record_bound(self, pod: PodRecord, now: float) -> None:
-        """Note since when a member has been on its node, as far as the watch has shown."""
+        """Record since when a member has been on its node, according to the watch."""
         if pod.placed and pod.node:
             self.bound_since.setdefault(pod.uid, now)
         else:
@@ -291,7 +291,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def needs_no_barrier(self) -> bool:
-        """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
+        """Return whether the group has one member: the scheduler's own scoring picks its node."""
         members, by_role = self.needs
         return members <= 1 and not by_role
 

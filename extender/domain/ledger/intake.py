@@ -82,7 +82,7 @@ class Intake:
             self._changes.mark()
 
     def _touch_flavored(self, node: str) -> None:
-        """Mark groups as changed whose flavors follow from a node's labels."""
+        """Mark groups as changed whose flavors depend on the labels of a node."""
         if self._registry.queues.pools.all:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.touch(key)
@@ -164,14 +164,14 @@ class Intake:
                 self._record_changed([record.group])
 
     def drop_job(self, key: GroupKey) -> None:
-        """`key`: of the group as which it waits."""
+        """Remove a job; `key` is that of its group."""
         with self._lock:
             self._registry.runtimes.forget(key)
             if self._registry.jobs.drop(key):
                 self._record_changed([key])
 
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
-        """From now on others let jobs of these kinds go; all others wait for Muster, as far as rules say."""
+        """Leave the admission of jobs of these kinds to others; Muster admits all others under its rules."""
         with self._lock:
             changed = {*self._registry.left_kinds} ^ {*kinds}
             self._registry.left_kinds = kinds
@@ -233,7 +233,7 @@ class Intake:
                 self._record_changed([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
-        """`key`: namespace/name."""
+        """Remove a LocalQueue; `key` is namespace/name."""
         namespace, _, name = key.partition("/")
         with self._lock:
             naming = self._registry.routes.local_queues.drop(key)
@@ -332,7 +332,7 @@ class Intake:
                 self._record_changed(self._registry.groups)
 
     def review_users(self) -> None:
-        """From now on a restricted queue lets start only what is noted as put there by somebody who may."""
+        """Check from now on that authors of groups in restricted queues may use these."""
         with self._lock:
             self._registry.users_count = True
             self._record_changed(self._registry.groups)

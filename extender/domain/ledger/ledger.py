@@ -174,7 +174,7 @@ class Ledger:
             return snapshot
 
     def _measure(self, dirty: Collection[GroupKey], groups: Mapping[GroupKey, GroupInfo]) -> None:
-        """Note what groups hold from now on, and from time to time what queues have held lately."""
+        """Record the amounts that groups hold from now on, and sample the usage of queues at intervals."""
         if not self._meter.half_life:
             return
         now = self._wall_clock()
@@ -240,7 +240,7 @@ class Ledger:
                 self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
 
     def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. What filter has pinned since the snapshot is newer, and stays."""
+        """Turn plans into claims. Claims that filter has made since the snapshot are newer, and stay."""
         with self._lock:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
@@ -278,7 +278,7 @@ class Ledger:
                 self._changes.mark()
 
     def _record_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
-        """Remember how long a group ran that has just completed."""
+        """Record the run time of a group that has just completed."""
         if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
             return
         since = running_since(group.info, self._instant) if group.info is not None else None
@@ -341,7 +341,7 @@ class Ledger:
                 self.registry.touch(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
-        """On a group that runs, nothing depends on when its start was: that it is over is no news."""
+        """Record the start of a group. Its end causes no decision: running groups do not depend on it."""
         before, attempts, group.start = group.start, dict(group.attempts), start
         if before.admitted_at is not None and start.admitted_at is None:
             group.reset_attempts()
@@ -354,7 +354,7 @@ class Ledger:
             self._changes.mark()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
-        """Bring a waiting member's claim in line with its group's decision, made on `version`.
+        """Update the claim of a waiting member for the decision on its group, made on `version`.
 
         A claim that a bind call holds ends with that call; the scheduler is to forget the pod before
         the call fails.
@@ -496,7 +496,7 @@ class Ledger:
             queue = found.parent
 
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
-        """For each node its name, what it offers, what is idle net of all claims, and the claims."""
+        """Return name, allocatable amounts, idle amounts net of all claims, and claims of each node."""
         with self._lock:
             capacity = self.claims.capacity
             return [
@@ -565,7 +565,7 @@ class ReclaimedCapacity:
         return found
 
     def recall(self, moves: Mapping[GroupKey, Move]) -> None:
-        """Remember moves that another ledger knew."""
+        """Restore moves from a snapshot of another ledger."""
         self._moves = dict(moves)
 
     def _left(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
@@ -594,7 +594,7 @@ class ReclaimedCapacity:
 
 
 def _on_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
-    """Members on nodes that have not ended, or on the way to one, and where."""
+    """Yield unfinished members on nodes or with an assumed node, with their nodes."""
     yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
     yield from ((pod.uid, node) for pod, node in info.pinned)
     yield from info.planned.items()

@@ -44,7 +44,7 @@ class MinResources:
         self._again: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
 
     def sync(self) -> None:
-        """Bring what is kept for touched groups in line with their PodGroups and pods."""
+        """Update the placeholder members of dirty groups from their PodGroups and pods."""
         now = self._parts.clock()
         self._again = {uid: at for uid, at in self._again.items() if at > now}
         for key in list(self._parts.registry.dirty):
@@ -117,7 +117,7 @@ class MinResources:
         return any(pod.placed or (claim and claim.pinned) for pod, claim in zip(members, claims, strict=True))
 
     def _hand_over(self, group: Group) -> None:
-        """Let pods that have come take over claims of as much, each once in a while: decisions may differ."""
+        """Let new pods take over claims of the same amounts, each once in a while: decisions may differ."""
         reserved = [
             claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
         ]
@@ -165,7 +165,7 @@ class MinResources:
         return list(left)
 
     def _expect(self, group: Group, like: PodRecord, left: Resources) -> None:
-        """Expect members that ask for `left` together, each for about as much as `like`."""
+        """Expect members that request `left` together, each about as much as `like`."""
         size = like.shape.requests
         count = max(-(-n // size[name]) if size.get(name) else n for name, n in left.items())
         count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)

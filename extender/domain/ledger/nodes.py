@@ -213,11 +213,11 @@ class NodeCapacity:
             self.terms.count(claim.pod, node, times)
 
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
-        """Keep room on a node that is being taken back; with `times` -1, no longer."""
+        """Reserve capacity that is being reclaimed on a node; with `times` -1, free it."""
         self._tally(node, "reserved", amounts, times)
 
     def touch(self, node: str) -> None:
-        """Pods that the scheduler refused on a node may fit there now."""
+        """Forget the scheduler's refusals on a node: pods may fit there now."""
         if node in self._row:
             self.epochs[node] = next(self._epochs)
 
@@ -239,7 +239,7 @@ class NodeCapacity:
         return not self._ports.clash(node, pod.shape.constraints.ports, own_ports)
 
     def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
-        """For each row whether `pod` fits by amounts, net of all other claims."""
+        """Return the mask of rows where `pod` fits by amounts, net of all other claims."""
         shape = pod.shape
         if shape not in self._asked:
             self._asked[shape] = self.columns.columns_of(shape.requests)
@@ -286,7 +286,10 @@ class NodeCapacity:
         return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
-        """From now on, count the pods that the terms of `pod` select, or keep away if it is not ours."""
+        """Count from now on the pods that the terms of `pod` select.
+
+        Of the terms of other schedulers' pods, only those that keep member pods away count.
+        """
         if pod.group:
             self.terms.watch(pod)
             return

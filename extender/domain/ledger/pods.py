@@ -63,7 +63,7 @@ class StuckPods:
         return self._due[0][0] if self._due else None
 
     def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
-        """Note a change of a pod of ours; `now`: None if it is gone."""
+        """Process a change of a member pod; `now`: None if it is gone."""
         if now is not None and now.deleting and now.holds_capacity:
             before_that = self._leaving[now.node].get(now.uid)
             if before_that is None or before_that.pod.gone_by != now.gone_by:
@@ -83,7 +83,7 @@ class StuckPods:
         self._record(node.name, is_away=any(taint.key == _UNREACHABLE for taint in node.taints))
 
     def record_deleted(self, node: str) -> None:
-        """Nobody can reach what is left there, either."""
+        """Record a deleted node: what is left on it cannot be reached."""
         if node in self._leaving:
             self._deleted.add(node)
         self._record(node, is_away=node in self._leaving)
@@ -179,7 +179,7 @@ class Pods:
         return scheduler in self.left
 
     def left_gated(self) -> list[PodRecord]:
-        """Pods that are left to another scheduler, which cannot schedule them while our gate is on."""
+        """Return pods of other schedulers that still have Muster's gate and thus stay unscheduled."""
         with self._lock:
             pods = self.by_uid.values() if self.left else ()
             return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
@@ -232,7 +232,7 @@ class Pods:
                     self._set(self._within_bounds(waiting))
 
     def leave(self, schedulers: frozenset[str]) -> None:
-        """Leave pods of these schedulers to another scheduler; Muster takes back all others.
+        """Leave pods of these scheduler names to another scheduler; Muster takes back all others.
 
         A pod that is left keeps its holdings on a node, but a plan for it is void.
         """

@@ -185,7 +185,7 @@ class QueueQueries:
             return self._registry.takes_namespace(queue, namespace)
 
     def tree(self) -> QueueTree:
-        """All queues, for rules that compare several of them."""
+        """Return all queues, for rules that compare several of them."""
         with self._lock:
             queues = self._registry.queues
             return QueueTree(dict(queues.records), self.info, dict(queues.shared_flavors))

@@ -149,7 +149,7 @@ class Registry:
         self._moved.discard(key)
 
     def touch_moved(self, key: GroupKey) -> None:
-        """Nothing is changed but claims of its members, attempts to use their nodes, and its start."""
+        """Mark a group as changed in its claims, attempts and start only."""
         if key not in self._dirty:
             self._moved.add(key)
         self._dirty[key] = True
@@ -169,7 +169,7 @@ class Registry:
         return self._settle_record(group, version)
 
     def _settle_record(self, group: Group, version: int) -> bool:
-        """Settle the record of a group.
+        """Update the record of a group.
 
         Its needs and progress outlive its PodGroup as long as it has members.
         """
@@ -221,7 +221,7 @@ class Registry:
         return bool(affected)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
-        """Found without looking at all groups: thousands of queues are read, and their statuses written."""
+        """Return the groups of queues from an index: thousands of queues and statuses are processed."""
         viewed = (key for queue in sorted(queues) for key in self._queued_in.get(queue, ()))
         unsure = [key for key, may_differ in self._dirty.items() if may_differ] if queues else []
         changed = (group for key in unsure if (group := self.groups.get(key)) is not None)
@@ -263,7 +263,7 @@ class Registry:
             self._touch_in_place(key)
 
     def forget(self, group: Group) -> None:
-        """Nothing of a group is left."""
+        """Forget a group of which nothing is left."""
         del self.groups[group.key]
         self.routes.forget(group)
         self.ancestors.follow(group.key, ())

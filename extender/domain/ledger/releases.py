@@ -107,7 +107,7 @@ class Releases:
             self._leaving[uid] = self._clock() + _CALLED
 
     def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
-        """Follow the claim of a pod of Muster, which was `before`, and is `claim` now."""
+        """Process a change of the claim of a member pod, from `before` to `claim`."""
         if not self.is_on:
             return
         if pod.node:

@@ -31,7 +31,7 @@ _JOB = JobKind("batch/v1", "Job")
 
 
 def restore(ledger: Ledger, snapshot: Snapshot) -> None:
-    """Bring an empty ledger to the state of a snapshot. Its clocks have to show those of the snapshot."""
+    """Bring an empty ledger to the state of a snapshot. Its clocks must show the times of the snapshot."""
     intake = ledger.intake
     intake.leave_jobs(())
     intake.trust_markers(True)

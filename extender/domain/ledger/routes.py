@@ -45,7 +45,7 @@ class LocalQueues:
         return self._groups_of(key) if self._forget(key) else None
 
     def follow(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
-        """Note which LocalQueue a group names; None: none."""
+        """Record the LocalQueue that a group names; None: it names none."""
         before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
         if before != now:
             take_out(self._named_by, before, group)
@@ -54,16 +54,16 @@ class LocalQueues:
             self._named_by[now].add(group)
 
     def record_queues(self, queues: Iterable[str]) -> None:
-        """Something about these queues changed."""
+        """Mark the groups that depend on these changed queues."""
         self.changed.update(*(self._to_queue.get(queue, ()) for queue in queues))
 
     def record_namespace(self, namespace: str) -> None:
-        """Something about a namespace changed."""
+        """Mark the groups that depend on a changed namespace."""
         self.changed.update(self._in_namespace.get(namespace, ()))
 
     @property
     def naming(self) -> Collection[GroupKey]:
-        """All groups that name a LocalQueue."""
+        """Return all groups that name a LocalQueue."""
         return list(self._label_of)
 
     def _groups_of(self, key: str) -> Collection[GroupKey]:
@@ -95,7 +95,10 @@ class Routes:
         self._groups_in: defaultdict[str, set[GroupKey]] = defaultdict(set)
 
     def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
-        """`min_member`: how many pods of a job start together. True if anything that matters changed."""
+        """Store a namespace; return whether a relevant part has changed.
+
+        `min_member`: the default number of pods of a job that start together.
+        """
         named = self._named_queues.get(namespace, "")
         if (named, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
             return False
@@ -120,7 +123,7 @@ class Routes:
         return {name for name in changed if not self._named_queues.get(name)}
 
     def follow(self, group: Group) -> None:
-        """Note what a group names, so that it is found when that changes."""
+        """Record the queue and the LocalQueue that a group names, to find it when these change."""
         self._groups_in[group.namespace].add(group.key)
         self.local_queues.follow(group.key, group.namespace, self._named_by(group).local_queue)
 

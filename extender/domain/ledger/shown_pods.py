@@ -113,7 +113,7 @@ class ShownPods(Appearances):
                 self._releases.record_planned(key)
 
     def take_all_back(self) -> None:
-        """Another replica leads: its scheduler starts what this one's has not tried to bind yet."""
+        """Hide all pods from the scheduler that it has not tried to bind: another replica leads."""
         with self._lock:
             for uid in list(self._releases.shown):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:

@@ -32,25 +32,25 @@ class Changes:
 
     @property
     def next_version(self) -> int:
-        """The version from which on a change that is being made now counts."""
+        """Return the version that the change under way will have."""
         return self.version + 1
 
     def mark(self) -> None:
-        """Something changed that may change a decision: have one made."""
+        """Request a decision: a change may affect one."""
         self.mark_quietly()
         self._on_change()
 
     def mark_quietly(self) -> None:
-        """Something changed that can wait for the next decision."""
+        """Record a change that can wait for the next decision."""
         self.version += 1
         self.changed_at = self._clock()
 
     def record_freed(self, by: GroupKey = OF_OTHERS) -> None:
-        """Something that belonged to a group, or to others, is free now."""
+        """Record that capacity of a group, or of other pods, is free now."""
         self.freed = self.freed.recorded(self._clock(), by)
 
     def recall(self, snapshot: Snapshot) -> None:
-        """Go on from what a snapshot of another ledger says."""
+        """Restore from a snapshot of another ledger."""
         self.version = max(self.version, snapshot.version) + 1
         self.changed_at, self.attention, self.freed = snapshot.changed_at, snapshot.attention, snapshot.freed
 
@@ -123,7 +123,7 @@ class Instants:
         self._most = _FEW_INSTANTS
 
     def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
-        """Anything about these groups changed. `epoch`: what the wall clock is ahead of the ledger's."""
+        """Record changed groups. `epoch`: the difference between the wall clock and the ledger's clock."""
         groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
         for timestamp in self._timestamps(groups):
             if (

@@ -34,7 +34,7 @@ BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
 
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
-    """One whose status is of an older spec allows nothing, as in the Eviction API."""
+    """Return a budget. With a status of an older spec it allows nothing, as in the Eviction API."""
     meta, status = budget.metadata, budget.status
     is_current = status.observed_generation >= meta.generation
     allowed = max(status.disruptions_allowed, 0) if is_current else 0

@@ -100,7 +100,7 @@ class PodEvent(NamedTuple):
 
     @property
     def unreadable(self) -> bool:
-        """A pod that nobody can be told about: it is passed on as it is, and counted."""
+        """Return whether the pod cannot be read: it is passed on unchanged, and counted."""
         return self.facts is None and self.type not in ("BOOKMARK", "ERROR")
 
 
@@ -224,7 +224,7 @@ def pod_facts(
 
 
 def version_number(text: str) -> int:
-    """Kubernetes 1.35 made it a promise that versions are numbers; etcd's have always been. 0: it is none."""
+    """Return a resourceVersion as a number, which Kubernetes 1.35 and later promise; 0: it is none."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
@@ -272,7 +272,7 @@ class WaitingPods:
         return version <= self.version
 
     def observe(self, event: PodEvent) -> None:
-        """Process an event of a watch that began at a known version. It may be a repetition."""
+        """Process an event, perhaps a repeated one, of a watch that began at a known version."""
         if event.version <= self.version:
             return
         self.version = event.version
@@ -306,7 +306,7 @@ class WaitingPods:
                 self.wrote(uid, listing.shown.get(uid))
 
     def met(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
-        """All pods at this version, read for a client that comes from another process."""
+        """Store all pods at this version, read for a client that comes from another process."""
         self.began = max(self.began, version + 1)
         self._replace(pods, version)
 
@@ -321,7 +321,7 @@ class Listing:
     """A reading of all pods, by LIST or by the initial events of a watch."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
-        """`version`: of what the client has read before; 0: nothing."""
+        """Begin a list. `version`: what the client has read before; 0: nothing."""
         self._waiting, self._appearances = waiting, appearances
         self._unknown = version > 0 and not 0 < waiting.began <= version  # what the client has
         self.pods: dict[Uid, WaitingPod] = {}
@@ -341,7 +341,7 @@ class Listing:
         return None if unnoticed else appearance
 
     def observe(self, event: PodEvent) -> None:
-        """Events can be real ones here, too, until the last initial one has come."""
+        """Process an event. Real events can come between the initial ones."""
         if event.facts is not None:
             self._waiting.record(event, event.facts, self.pods)
 
@@ -356,7 +356,7 @@ class PodList:
     """One LIST of pods: what the client is shown of it."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
-        """`version`: of what the client has read before; 0: nothing."""
+        """Begin a list. `version`: what the client has read before; 0: nothing."""
         self._waiting = waiting
         self._listing = Listing(waiting, appearances, version)
         waiting.reader = self
@@ -379,7 +379,10 @@ class PodList:
 
 class PodWatch:
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int, reads_all: bool) -> None:
-        """`version`: that the client has, 0 for none. `reads_all`: it is sent all pods first."""
+        """Begin a watch.
+
+        `version`: what the client has read before; 0: nothing. `reads_all`: all pods are sent first.
+        """
         self._waiting, self._appearances = waiting, appearances
         self._version = version
         self._highest = 0 if reads_all else version
@@ -437,7 +440,7 @@ class PodWatch:
 
     @property
     def is_superseded(self) -> bool:
-        """The client has begun anew, and reads this no more."""
+        """Return whether the client has begun again, and reads this watch no more."""
         return self._waiting.reader is not self
 
     @property
@@ -452,7 +455,10 @@ class PodWatch:
         return writes
 
     def _sync_pod(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
-        """Brings the client to how a pod appears, between two events. `again`: it may lack what was shown."""
+        """Return the events that show the client the current appearance of a pod, between two events.
+
+        `again`: the client may lack a pod that was shown before.
+        """
         waiting = self._waiting.pods.get(uid)
         if waiting is None or waiting.facts.version > self._highest or self._holds(uid):
             return []

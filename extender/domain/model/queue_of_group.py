@@ -23,7 +23,7 @@ class LocalQueueLabel(NamedTuple):
 
 
 def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
-    """Muster's own label, else Kueue's, else None; one without a value names nothing."""
+    """Return Muster's own label, else Kueue's, else None; an empty label names nothing."""
     labels = meta.labels or {}
     for key in (LOCAL_QUEUE, KUEUE_QUEUE):
         if name := labels.get(key):

@@ -111,7 +111,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unschedulable(self) -> str:
-        """The scheduler's message if it found no node; what Muster says of a waiting pod is none."""
+        """Return the scheduler's message if it found no node; messages of Muster do not count."""
         condition = self.unscheduled
         if condition is None or condition.reason != UNSCHEDULABLE or condition.is_ours:
             return ""
@@ -139,7 +139,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def place(self) -> tuple[int, str]:
-        """Sort key by name, in which 10 comes after 9: so the parts of a task start one after the other."""
+        """Sort key by name, in which 10 comes after 9: parts of a task start in this order."""
         return len(self.name), self.name
 
     @property

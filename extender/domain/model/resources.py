@@ -86,7 +86,7 @@ def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
 
 
 def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
-    """Without what is counted on the nodes of a flavor only."""
+    """Return amounts without those that count on the nodes of a flavor only."""
     return {name: amount for name, amount in amounts.items() if _IN not in name}
 
 
@@ -121,12 +121,12 @@ def largest(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def quantities(amounts: Mapping[str, float]) -> dict[str, str]:
-    """Amounts as the API writes them, rounded down."""
+    """Return amounts as quantities of the API, rounded down."""
     return {name: _quantity(name, int(amount)) for name, amount in amounts.items()}
 
 
 def in_units(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Amounts as plain numbers of cores, bytes and pieces, without zeros and pods."""
+    """Return amounts as numbers of cores, bytes and pieces, without zeros and pods."""
     return {name: n / _scale(name) for name, n in amounts.items() if n and name != PODS}
 
 
@@ -171,7 +171,7 @@ def _is_bytes(name: str) -> bool:
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Each amount is from 1 to MOST. Raises BadQuantity."""
+    """Return the requests of a pod; each amount is from 1 to MOST. Raises BadQuantity."""
     sums: dict[str, int] = {}
     for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
         add(sums, asked(container.resources.requests))

@@ -79,7 +79,7 @@ class Checkpoint(NamedTuple):
     every: float = 0.0  # how often it is, in seconds; 0: not known
 
     def with_other(self, other: "Checkpoint") -> "Checkpoint":
-        """Both together: the later moment, and the shorter interval."""
+        """Return the later timestamp and the shorter interval of both checkpoints."""
         at = max(filter(None, (self.at, other.at)), key=as_datetime, default="")
         return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
 
@@ -100,7 +100,7 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
 
 
 def run_time_of(meta: Meta) -> float | None:
-    """In seconds, by its annotation; what cannot be read counts as absent."""
+    """Return the declared run time in seconds; None without a valid annotation."""
     written = (meta.annotations or {}).get(keys.RUN_TIME, "")
     with suppress(ValueError):
         return as_seconds(written) if written else None  # few say it

@@ -132,7 +132,7 @@ class Shape:
 
     @property
     def on_all_nodes(self) -> "Shape":
-        """The same shape, not bound to a part of the nodes."""
+        """Return the same shape, not bound to a part of the nodes."""
         return self._anywhere or self
 
     def asks_at_most(self, amounts: Resources) -> bool:
@@ -175,7 +175,7 @@ class NodeTest:
 
     @property
     def terms(self) -> list[NodeSelectorTerm] | None:
-        """One of them must admit a node; None: any node will do."""
+        """Return the terms of which one must admit a node; None: all nodes are admitted."""
         return _node_terms(self._terms) if self.is_large else self._read
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
@@ -351,7 +351,7 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
-    """Each once. A selector of namespaces is read as all: no fewer."""
+    """Return each term once. A namespace selector counts as all namespaces, which selects no fewer pods."""
     found = (
         Term(
             term.topology_key,

@@ -256,7 +256,7 @@ def _started(pod: Pod) -> bool:
 
 
 def _unscheduled(pod: Pod) -> Unscheduled | None:
-    """Why the pod has no node; without messages of other reasons, which change with every attempt."""
+    """Return why the pod has no node; other messages change with every attempt, and are left out."""
     scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if scheduled is None or scheduled.status != "False":
         return None
@@ -278,7 +278,7 @@ _DIGITS = 10  # of the largest minMember
 
 
 def whole_condition(group_uid: str, members: int) -> Condition:
-    """For the status of Volcano's PodGroups. `members`: how many it needed."""
+    """Return the condition StoodWhole for Volcano's PodGroups. `members`: the number that was needed."""
     return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _MESSAGE + _record(group_uid, members))
 
 
@@ -369,7 +369,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
 
 
 def native_condition(reason: str) -> dict[str, str]:
-    """Why a group of Kubernetes itself waits, without numbers, which change; or that it has started."""
+    """Return the condition of a Kubernetes PodGroup: that it started, or why it waits, without numbers."""
     started = reason == keys.SCHEDULED
     return {
         "type": keys.INITIALLY_SCHEDULED,
@@ -386,7 +386,7 @@ def recorded_timeouts(meta: Meta) -> int:
 
 
 def group_record(group: PodGroup) -> GroupRecord:
-    """Faults of the specification are kept in `fault`: this group waits, and no other is affected."""
+    """Return the record of a group. An invalid specification is a `fault`, which delays this group only."""
     meta, spec = group.metadata, group.spec
     annotations, roles = meta.annotations or {}, spec.min_task_member or {}
     min_resources, fault = {}, ""

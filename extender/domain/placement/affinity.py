@@ -30,7 +30,7 @@ Spend = Callable[[float], None]  # notes looks at a node for a term; raises TooD
 
 
 def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
-    """Note what things cost of which most pods have few: those do not count. `looks`: for each."""
+    """Spend effort for things of which most pods have few; those few are free. `looks`: per thing."""
     if number > _FEW:
         spend(number * looks)
 
@@ -78,7 +78,7 @@ class TermSets:
         self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
     def set_of(self, terms: tuple[Term, ...]) -> TermSet:
-        """Terms that pods have. Raises TooDear."""
+        """Return the set of terms of a pod. Raises TooDear."""
         return self._known(self._had, self._selecting, terms)
 
     def reserved_away(self, shape: Shape) -> TermSet:
@@ -284,7 +284,7 @@ class PodsByTerms:
         return by_node
 
     def _around(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
-        """And the domains of nodes."""
+        """Return `mask` with all nodes that share a domain with one of `nodes_by_key`."""
         mask = mask.copy()
         for key, names in nodes_by_key.items():
             rows = [row for row in map(self._nodes.row.get, names) if row is not None]
@@ -317,7 +317,7 @@ class Effort:
         self._left = inf
 
     def allow(self, looks: float) -> float:
-        """From now on so many; returns how many were left."""
+        """Set the remaining effort; return how much was left."""
         before, self._left = self._left, looks
         return before
 
@@ -334,7 +334,7 @@ class Effort:
             self.allow(before - (allowed - self._left))
 
     def spend(self, looks: float) -> None:
-        """Spend looks, before the work is done.
+        """Spend effort before the work is done.
 
         Raises:
             TooDear: More would be spent than allowed; the work is not done, and the rest of the budget is
@@ -356,7 +356,7 @@ class AffinityCounts:
         counts: Callable[[Shape], Rows],
         like: "AffinityCounts | None" = None,
     ) -> None:
-        """`like`: a working copy with the same terms, to save work, and whose effort is shared."""
+        """Copy an occupancy. `like`: a copy with the same terms, whose results and effort are shared."""
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
         self._capacity_for = counts
@@ -385,7 +385,7 @@ class AffinityCounts:
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
-        """While `pods` are being placed: if they must share a domain, prefer domains with room for all."""
+        """Prefer, during the block, domains with capacity for all `pods` if they must share one."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
                 self._together.setdefault(term, {}).setdefault(pod.shape, []).append(pod)

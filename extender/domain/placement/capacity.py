@@ -294,7 +294,7 @@ class Capacity:
         self._change(changed)
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """Allocate amounts of no pod: one row of `amounts` for each of `rows`, which differ."""
+        """Allocate amounts without pods: one row of `amounts` for each of the distinct `rows`."""
         self.left[rows] -= amounts * times
         if len(self._taken) <= FEW:
             self._taken.update(rows.tolist())
@@ -379,7 +379,7 @@ class Capacity:
         return self._requests[shape]
 
     def _change(self, rows: Collection[int]) -> None:
-        """Invalidate what was counted on these rows; if they are many, on all."""
+        """Invalidate the counts of these rows; of all rows if they are many."""
         if self._counts:
             self._counted, self._changed = self._counts, set()
         self._changed.update(rows)

@@ -48,7 +48,10 @@ class RunTimes:
         return self._known[group.key]
 
     def _run_time_of(self, group: GroupInfo, stretch: float = 1.0) -> float | None:
-        """`stretch`: how many times as long as declared groups of its series run that have not ended."""
+        """Return the expected run time of a group in seconds; None if unknown.
+
+        `stretch`: the ratio of real to declared run time of its series.
+        """
         history, limit, spec = self._snapshot.history, group.run_limit, group.spec
         if spec.run_time is None:
             return history.usual(kind_of(group)) if limit is None else limit

@@ -55,7 +55,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def last_first(self) -> tuple[int, ...]:
-        """Sorts what ranks highest first."""
+        """Return a sort key that puts the highest rank first."""
         return inverted(self.rank)
 
     @cached_property
@@ -153,12 +153,12 @@ def _unimportance(priority: int) -> str:
 
 
 def standing(group: GroupInfo) -> tuple[PodRecord, ...]:
-    """Members on nodes that have not ended."""
+    """Return the unfinished members on nodes."""
     return tuple(pod for pod in group.placed if pod.holds_capacity)
 
 
 def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
-    """Members that the group can spare, the least important first."""
+    """Return the members that the group can spare, the least important first."""
     left = len(group.placed) - group.min_member
     if left <= 0:
         return ()
@@ -180,7 +180,7 @@ _SURPLUS = {by_word: partial(_surplus, by_word=by_word) for by_word in (True, Fa
 
 
 def inverted(text: str) -> tuple[int, ...]:
-    """Sorts the last text first."""
+    """Return a sort key that puts the last text first."""
     return tuple(-ord(letter) for letter in text)
 
 
@@ -255,7 +255,7 @@ class Disruptions:
         self.count(going)
 
     def clone(self) -> "Disruptions":
-        """One that is used up apart; what is known about pods stays common to both."""
+        """Return a copy with its own counts; what is known about pods is shared."""
         other = Disruptions(self._budgets)
         other._taken, other._known, other._there = self._taken.copy(), self._known, self._there
         return other
@@ -311,7 +311,7 @@ class Shares(Protocol):
         """Return whether a queue keeps what it deserves without `amounts`."""
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
-        """Subtract from what a queue holds; -1 times adds."""
+        """Subtract from the allocation of a queue; with `times` -1, add."""
 
     def share(self, queue: str) -> float:
         """Return the part of what it deserves that a queue holds by now."""
@@ -389,7 +389,7 @@ class Picks:
         return rows
 
     def put_back(self, pick: Pick) -> None:
-        """Its pods stay."""
+        """Undo the eviction of a unit: its pods stay."""
         self.all.remove(pick)
         self._pods.difference_update(pod.uid for pod in pick.pods)
         self.count(pick, -1)

@@ -59,7 +59,7 @@ class Reads:
         self.now: dict[Topic, list[Question]] | None = None  # of the group that is judged now; None: none is
 
     def begin(self, group: GroupKey) -> None:
-        """From now on, reading is for this group."""
+        """Attribute all reads from now on to this group."""
         self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
 
     def similar(self, group: GroupKey, kind: Kind) -> None:
@@ -279,7 +279,7 @@ class Planner:
         return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
 
     def let_go(self, holding: Holding) -> None:
-        """Give back what a group holds on nodes that are there."""
+        """Free the allocation of a group on existing nodes."""
         if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
             self.allocate(holding.pods, -1)
         else:
@@ -330,7 +330,7 @@ class Planner:
         self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:
-        """Give back the room of pods that stand on nodes."""
+        """Free the capacity of pods on nodes."""
         self.allocate(((pod, pod.node) for pod in pods), -1)
 
     def allocate(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
@@ -348,7 +348,7 @@ class Planner:
             self.capacity.forbid(shape, row)
 
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
-        """Pods that may be placed together, largest requests first."""
+        """Return pods in batches that are placed together, the largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
         for pod in pods:
@@ -437,7 +437,7 @@ class Planner:
     def _place_parts(
         self, parts: Sequence[Sequence[PodRecord]], domains: Sequence[Rows], tries_left: list[int]
     ) -> dict[Uid, str] | None:
-        """Depth first. `domains`: by row, in those that the pods look at."""
+        """Place parts by depth-first search. `domains`: the domain of each row, by the terms of the pods."""
         if not parts:
             return {}
         (pod, *others), mark, counts = parts[0], self._journal.mark(), self.capacity.counts
@@ -465,7 +465,7 @@ class Planner:
         return None
 
     def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
-        """Pods of two shapes, if there is any way: the few go where they cost the many the least room."""
+        """Place pods of two shapes if possible: the few go where they cost the many the least capacity."""
         few, many = sorted(batches, key=len)
         most = len(few)
         if most > _FEW or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):

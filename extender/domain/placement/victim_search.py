@@ -112,7 +112,7 @@ class Search:
         return None if trial is None else Found(tuple(picks.all), trial)
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
-        """Nodes for all of some members that are alike, and the units that make room there."""
+        """Find nodes for all of some equal members, and the units to evict there; return False if none."""
         shape, left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
         if len(members) > 1 and affinity.is_particular(members[0]):  # each changes where the next one may go
             return all(self._place([member], plan) for member in members)
@@ -342,7 +342,7 @@ class _Turn(NamedTuple):
 
 
 def free(row: int) -> Cost:
-    """Nothing needs to go."""
+    """Return the cost of a row where nothing needs to be evicted."""
     return Cost(-1, _NO_LOSS, "", (), row)
 
 

@@ -203,7 +203,7 @@ class Division:
         self._divide(dirty)
 
     def _divide(self, dirty: Mask) -> None:
-        """From root down, below each node that `dirty` marks or whose own share changed."""
+        """Divide from root down, below each node that is `dirty` or whose own share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
         self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.most(TOP))
         self.potential[TOP] = self.ceilings[TOP]
@@ -320,7 +320,7 @@ class Holdings:
     """
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
-        """`own`: what the groups of each queue itself hold."""
+        """Sum allocations up the tree. `own`: the allocation of the groups of each queue itself."""
         self._division = division
         self.own = own
         self._reserved: dict[int, Resources] = {}
@@ -421,7 +421,7 @@ def summed_up(
 
 
 def _sum(amounts: Resources, more: Resources) -> Resources:
-    """Without zeros."""
+    """Return the sum of amounts, without zeros."""
     sums = dict(amounts)
     add(sums, more)
     return {name: amount for name, amount in sums.items() if amount}

@@ -46,7 +46,7 @@ class Flavor(msgspec.Struct, frozen=True):
         return self.nodes == NOWHERE
 
     def refuses(self, shapes: Iterable[Shape]) -> str:
-        """Why pods of these shapes never get it, for people; empty if they may."""
+        """Return why pods of these shapes never get the flavor, for messages; empty if they may."""
         if self.is_missing:
             return f"ResourceFlavor {self.shared} does not exist"
         asked = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
@@ -127,7 +127,7 @@ class Pool(msgspec.Struct, frozen=True):
     resources: frozenset[str] = frozenset()  # of which any of them names an amount
 
     def count(self, amounts: Resources) -> Resources:
-        """Amounts on its nodes, as the resources that are divided."""
+        """Return the amounts on the nodes of the pool, as the resources that are divided."""
         return {in_flavor(name, self.name): n for name, n in amounts.items() if name in self.resources}
 
 
@@ -191,7 +191,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
 
     def count(self, by_pool: Mapping[str, Resources]) -> Resources:
-        """Amounts by the name of the pool, as the resources that are divided."""
+        """Return amounts by pool name as the resources that are divided."""
         known = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
         return {name: n for pool, amounts in known for name, n in pool.count(amounts).items()}
 
@@ -214,7 +214,7 @@ class PoolRows:
         return totals
 
     def count(self, part: NodePart, amounts: Resources) -> Resources:
-        """Amounts on nodes of a part, in all pools that have all of these."""
+        """Return the amounts on a part of the nodes, in all pools that contain the part."""
         if part not in self._around:
             own = self._rows.get(part)
             self._around[part] = tuple(

@@ -25,7 +25,7 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """No queue has such a name, since none has a slash."""
+        """Return namespace/name, which is never the name of a queue: those have no slash."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -34,7 +34,7 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def leads_to(self) -> str:
-        """The queue of its groups; if that is missing or not named, one that cannot exist."""
+        """Return the queue of the groups; without one, a name that no queue can have."""
         return self.queue or self.key
 
     @property

@@ -111,7 +111,7 @@ def _by_queue(parts: Mapping[UsedBy, float]) -> Mapping[str, float]:
 
 
 def seconds_of(timestamp: str) -> float:
-    """Since 1970. Raises ValueError and OverflowError."""
+    """Return a timestamp in seconds since 1970. Raises ValueError and OverflowError."""
     return as_datetime(timestamp).timestamp()
 
 

@@ -94,7 +94,7 @@ class QuotaAmounts(NamedTuple):
 
 
 def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) -> QuotaAmounts:
-    """`least`: min, `most`: max, as they are written."""
+    """Return the amounts of a quota; `least` is its min, `most` its max, as written."""
     faults: list[tuple[str, str]] = []
     low, high = _read("min", least or {}, faults), _read("max", most or {}, faults)
     jobs = high.pop(MOST_JOBS, None)
@@ -168,7 +168,11 @@ def quota_source(queue: Queue) -> str:
 
 
 def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> QuotaStep:
-    """`wanted`: None if no quota asks for it. `empty`: no group and no other queue is in the queue."""
+    """Return the next step for a queue.
+
+    `wanted`: None if no quota asks for it.
+    `empty`: neither groups nor queues are in the queue.
+    """
     if queue is None:
         return QuotaStep.NOTHING if wanted is None or wanted.reserved else QuotaStep.CREATE
     if not quota_source(queue):

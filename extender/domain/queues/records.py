@@ -123,7 +123,7 @@ def stop_policy_fault(written: str) -> str:
 
 
 def oversell_of(written: Quantity | None) -> float | None:
-    """To three decimals. Raises BadQuantity."""
+    """Return the factor, to three decimals. Raises BadQuantity."""
     oversell = None if written is None else at_most(written, 1000) / 1000
     if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
         raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MOST_OVERSELL}")
@@ -180,7 +180,7 @@ def _honour(written: list[str] | None) -> frozenset[str] | None:
 
 
 def _patience(written: Quantity | None) -> float:
-    """To three decimals. Raises BadQuantity."""
+    """Return the factor, to three decimals. Raises BadQuantity."""
     patience = 1.0 if written is None else at_most(written, 1000) / 1000
     if not 0.0 <= patience <= MOST_PATIENCE:
         raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")

@@ -68,7 +68,7 @@ class ShareTree:
     """
 
     def __init__(self, parents: Mapping[str, str]) -> None:
-        """`parents`: the name of the queue above each; root need not be among them."""
+        """Build the tree. `parents`: the name of the queue above each; root may be absent."""
         self.queues: list[str] = []  # the queue of each node
         self.parents: list[int] = []  # the node above each; that of root is itself
         self.node: dict[str, int] = {}  # the node of a queue
@@ -110,7 +110,7 @@ class ShareTree:
         return self.node[self.queues[node]] != node
 
     def path(self, queue: str) -> list[int]:
-        """From the seat of a queue up to root."""
+        """Return the rows from the seat of a queue up to root."""
         if queue not in self._paths:
             self._paths[queue] = self._up(self.seat[queue])
         return self._paths[queue]
@@ -240,7 +240,10 @@ class Specified(msgspec.Struct, eq=False):
 
 
 def share(allocated: Resources, deserved: Portions) -> float:
-    """Held/deserved in the dominant resource; of a queue that deserves nothing 1 or, if it holds none, 0."""
+    """Return allocated/deserved in the dominant resource.
+
+    A queue that deserves nothing has a share of 1, or of 0 if it has no allocation.
+    """
     ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
     return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
 

@@ -31,7 +31,7 @@ class QueueAction(StrEnum):
 
     @property
     def spec_state(self) -> QueueState:
-        """The value of spec.state by which the action takes effect."""
+        """Return the value of spec.state by which the action takes effect."""
         return QueueState.OPEN if self is QueueAction.OPEN else QueueState.CLOSED
 
 
@@ -192,7 +192,7 @@ def review(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
 
 
 def lost_target(command: CommandRecord) -> str:
-    """Why a Command is refused if its queue does not exist."""
+    """Return why a Command is refused if its queue does not exist."""
     return f"target: there is no queue {command.queue} with the UID {command.queue_uid!r}"
 
 

@@ -44,7 +44,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def to_open(self) -> str:
-        """The queue that has to be opened for this one to be open."""
+        """Return the queue that has to be opened to open this one."""
         is_held = self.closed_above and self.wish is QueueState.OPEN
         return self.closed_above if is_held else self.record.name
 
@@ -154,7 +154,7 @@ class Queues:
         )
 
     def _protection_of(self, name: str) -> Protection:
-        """Each part of it by the nearest queue, this one included, that says anything of it."""
+        """Return the protection; each part is that of the nearest queue upwards that declares it."""
         if name not in self.records:  # whatever a pod names: of that nothing is kept
             return Protection()
         if name not in self._protections:
@@ -177,7 +177,7 @@ class Queues:
 
     @property
     def pools(self) -> Pools:
-        """The flavors of all queues; the same object while none of them changes."""
+        """Return the flavors of all queues; the same object while no queue changes."""
         if self._pools is None:
             named = [record for record in self.records.values() if record.flavors]
             named.sort(key=lambda record: (record.created, record.name))
@@ -269,7 +269,7 @@ class QueueTree:
         return self._children.get(name, [])
 
     def ancestry(self, name: str) -> Iterator[QueueRecord]:
-        """`name` and the queues above it, nearest first and without root; a cycle ends where it began."""
+        """Yield the queue and those above it, the nearest first, without root; a cycle ends at its start."""
         seen: set[str] = set()
         while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
             seen.add(name)

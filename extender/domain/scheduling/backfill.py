@@ -268,7 +268,7 @@ class Backfill:
         return True
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Let a group that starts use reserved capacity, and headroom, before the common rest.
+        """Let a group that starts use reserved capacity and headroom before unreserved capacity.
 
         The reserved part is gone when that is needed.
         """
@@ -349,7 +349,7 @@ class Backfill:
 def _given_back(
     budget: Budget, held_capacities: Collection[ReservedCapacity], known: GivenBackCounts
 ) -> Iterator[None]:
-    """Free reserved capacity for others during the block; what they take is no longer reserved after it.
+    """Free reserved capacity for others during the block; what they allocate stays theirs after it.
 
     `known`: what was counted while it was free before.
     """

@@ -84,7 +84,7 @@ def refusal_of(active: ActivePlan) -> str:
 
 
 def why_no_plan(active: ActivePlan) -> str:
-    """Why members have no node, as text."""
+    """Return why members have no node, for messages."""
     unused = "the scheduler did not use the planned nodes in time"
     if any(pod.to_be and not pod.reserved_for for pod in active.group.waiting):
         unused = "its controller has not created all its pods in time"

@@ -67,7 +67,7 @@ class Budget:
     shares: QueueShares
 
     def __init__(self, snapshot: Snapshot, before: "Budget | None" = None) -> None:
-        """`before`: of an earlier round, to save work."""
+        """Begin with the free capacity. `before`: the budget of an earlier cycle, to save work."""
         self.rules: QueueRules = (QueueRules() if before is None else before.rules).for_queues(
             snapshot.queues
         )
@@ -113,13 +113,13 @@ class Budget:
             self.window.add(group, len(plan) if places is None else places)
 
     def release(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Give back what was taken for members."""
+        """Free the allocation of members."""
         self.let_go(group, plan)
         self.running.add(group, -len(plan))
         self.window.add(group, -len(plan))
 
     def reserve(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Room and share for members that start once the room is free."""
+        """Allocate capacity and share for members that start once capacity is free."""
         self.allocations += 1
         self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
         self.shares.add(group.queue, self.requests(group, plan))
@@ -130,7 +130,7 @@ class Budget:
         self.shares.add(group.queue, self.requests(group, plan), -1)
 
     def end(self, group: GroupInfo) -> None:
-        """All that a group holds counts no more, except for room."""
+        """Remove a group from all counts except the capacity of nodes."""
         self.shares.add(group.queue, self.flavors.requests(held_by(group).pods), -1)
         self.running.end(group)
 
@@ -198,7 +198,7 @@ class Window:
         return f"{text}; from {ends} on, places are reserved in the order of waiting"
 
     def add(self, group: GroupInfo, members: int) -> None:
-        """Give places to members of a group; a negative number frees them."""
+        """Add members of a group to the window; a negative number removes them."""
         self._journal.apply(partial(self._count, group), members)
 
     def _count(self, group: GroupInfo, members: int) -> None:
@@ -322,16 +322,16 @@ class RunningCounts:
         self.begun = self.personal
 
     def add(self, group: GroupInfo, pods: int) -> None:
-        """So many more members of a group are on their way; a negative number gives them back."""
+        """Count more members of a group as started; a negative number removes them."""
         if group.queue in self._limits:
             self._journal.apply(partial(self._add, group), pods)
 
     def end(self, group: GroupInfo) -> None:
-        """No member of it runs any more, or is on its way."""
+        """Remove a group of which no member runs or starts."""
         self.add(group, -self._pods.get(group.key, 0))
 
     def reserve(self, headroom: Mapping[Scope, Resources], times: int = 1) -> None:
-        """So much less may run for all; with -1 times, it may again."""
+        """Reserve places under the limits; with `times` -1, free them."""
         self._journal.apply(partial(self._reserve, headroom), times)
 
     def _reserve(self, headroom: Mapping[Scope, Resources], times: int) -> None:
@@ -340,7 +340,7 @@ class RunningCounts:
 
     @property
     def sums(self) -> Sums:
-        """Without what nothing runs of; never changed, if nothing is taken any more."""
+        """Return the sums without zeros. The mapping does not change later."""
         return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
     @read
@@ -382,7 +382,7 @@ class RunningCounts:
 
     @property
     def personal(self) -> Mapping[Scope, tuple[int, ...]]:
-        """The running and reserved counts of each user and namespace that a limit applies to."""
+        """Return the running and reserved counts of each user and namespace with a limit."""
         found: dict[Scope, tuple[int, ...]] = {}
         for scope in {**self._sums, **self._reserved}:
             if scope.user or scope.namespace:

@@ -51,7 +51,7 @@ class Efforts:
         self._in_common = _MOST_IN_COMMON
 
     def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
-        """For one group. `is_over_budget`: it was too dear before."""
+        """Return the effort for one group. `is_over_budget`: an earlier evaluation was over budget."""
         spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
         left = max(self._own - spent, 0.0) + self._in_common
         return min(left, _MOST_ALONE - spent if is_over_budget else min(_MOST, _MOST_OF_A_NAMESPACE - spent))
@@ -176,7 +176,7 @@ class Cycle:
         return False
 
     def look_again_at(self, instant: float) -> None:
-        """Time alone could change something then: of the group that is judged now, if one is."""
+        """Request a cycle at this instant, for the group that is being evaluated if there is one."""
         self.instants[self.evaluated] = min(instant, self.instants.get(self.evaluated, instant))
 
     def is_broken(self, group: GroupInfo) -> bool:
@@ -185,13 +185,13 @@ class Cycle:
 
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
-        """Room that is being taken back since an earlier round, by the group that it is for."""
+        """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity."""
         found = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
         return {key: reclaim for key, reclaim in found if reclaim is not None}
 
     @cached_property
     def promised(self) -> Mapping[Uid, GroupKey]:
-        """The pods that give this room back, and for whom."""
+        """Return the pods whose capacity is being reclaimed, with the group that gets it."""
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
 
     @property
@@ -201,7 +201,7 @@ class Cycle:
 
     @cached_property
     def draining(self) -> Mapping[GroupKey, GroupInfo]:
-        """The groups whose queue or LocalQueue has them evicted."""
+        """Return the groups that their queue or LocalQueue evicts."""
         drained = self.budget.rules.drained
         return {
             key: group
@@ -211,19 +211,19 @@ class Cycle:
 
     @cached_property
     def in_flight(self) -> int:
-        """Pods that the scheduler has, or soon will have, on its hands for us."""
+        """Return the number of member pods that the scheduler has, or will have soon."""
         return sum(len(group.planned) + len(group.pinned) for group in self.groups.values())
 
     @cached_property
     def largest_offers(self) -> Mapping[str, int]:
-        """The most that any one node offers, by resource; empty without nodes."""
+        """Return the largest allocatable amount of a single node, by resource; empty without nodes."""
         snapshot = self.snapshot
         most = (int(column.max()) for column in snapshot.allocatable.T if len(column))
         return dict(zip(snapshot.dimensions, most, strict=False))
 
     @cached_property
     def empty(self) -> Planner:
-        """The room if nothing ran at all."""
+        """Return the capacity of the nodes without any pods."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity)
 
     @cached_property

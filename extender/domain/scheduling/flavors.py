@@ -118,7 +118,7 @@ class Flavors:
         return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
     def settled(self, group: GroupInfo) -> Missing:
-        """Its members that miss, unless it has a choice with the flavors that they will have."""
+        """Return the missing members with their flavors, unless the group still has a choice of flavors."""
         wanted = missing(group)
         if not self.flavors_of(group.queue) or self.has_choice(group):
             return wanted
@@ -136,7 +136,7 @@ class Flavors:
         return self._shares.standing.pooled.count(flavor.nodes, requests)
 
     def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
-        """Why a queue, or one above it, may not hold so much more of flavors; None if it may."""
+        """Return why a queue, or one above it, may not hold so much more of flavors; None if it may."""
         if not (above := self._shares.above_ceiling(queue, asked)):
             return None
         never = self._shares.is_never_below_ceiling(queue, asked)
@@ -201,7 +201,7 @@ def _counted_roles(group: GroupInfo) -> frozenset[str]:
 
 
 def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:
-    """In the order of the roles' names."""
+    """Return pods by role, in the order of the role names."""
     roles: dict[str, list[PodRecord]] = {}
     for pod in pods:
         roles.setdefault(role_of(group, pod), []).append(pod)
@@ -369,7 +369,7 @@ class _Search(msgspec.Struct, eq=False):
     never: dict[tuple[str, ...], Tried | None] = {}  # by the flavors of the roles up to one: why it has none
 
     def fill(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
-        """Flavors for `roles`, next to those `chosen` before; None where there are none."""
+        """Return flavors for `roles`, next to those `chosen` before; None if there are none."""
         if not roles:
             return chosen
         _, pods, flavors = roles[0]
@@ -417,7 +417,7 @@ class _Search(msgspec.Struct, eq=False):
         return self.never[key]
 
     def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[Tried | None, Choice]:
-        """Why a flavor does not take a role, and the choice with it."""
+        """Return why a flavor does not fit a role, and the choice with it."""
         name, pods, _ = role
         asked = total(pod.shape.requests for pod in pods)
         more = total([chosen.asked, self.amounts.counted(flavor, asked)])

@@ -67,7 +67,7 @@ class Admission:
         strategies: Strategies,
         next_equal: Callable[[GroupInfo], GroupInfo | None],
     ) -> None:
-        """`next_equal`: returns the next inadmissible group of the class of one that starts."""
+        """Begin a pass. `next_equal` returns the next inadmissible group of the class of one that starts."""
         self._cycle = cycle
         self._budget = cycle.budget
         self._lending = lending
@@ -81,7 +81,7 @@ class Admission:
         self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
-        """Evaluate `groups` in their order; return those above their share (none once capacity is lent).
+        """Evaluate `groups` in their order; return those above their share (none while capacity is lent).
 
         Behind one of these that lets none pass, the rest of its queue waits with it.
         """
@@ -233,7 +233,7 @@ class Admission:
         return decision
 
     def _evaluate_with(self, group: GroupInfo, reserved: list[ReservedCapacity]) -> GroupDecision | None:
-        """Evaluate a group with capacity that is reserved from most others."""
+        """Evaluate a group with capacity that is reserved from most other groups."""
         known, self._unplaceable = self._unplaceable, {}
         with self._reservations.given_back(reserved):
             decision = self._evaluate_now(group)
@@ -307,7 +307,7 @@ class Admission:
         return None
 
     def _lacks_capacity(self, group: GroupInfo, wanted: Missing) -> Why | None:
-        """Why members find no room on the nodes of a flavor; None if they do."""
+        """Return why members find no capacity on the nodes of a flavor; None if they do."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
         if (known := self._known_unplaceable(signature)) is not None:
@@ -317,7 +317,7 @@ class Admission:
         return self._no_placement(group, wanted, signature)
 
     def _known_unplaceable(self, signature: Signature | None) -> Why | None:
-        """Why members of a signature find no room, if that was said in this pass and is true by now."""
+        """Return why members of a signature find no capacity, if this pass found that and it still holds."""
         if signature not in self._unplaceable:
             return None
         why, allocations, read = self._unplaceable[signature]
@@ -327,7 +327,7 @@ class Admission:
         return why
 
     def _no_placement(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:
-        """Why members find no room; nor do any of the same signature until the next pass."""
+        """Return why members find no capacity, and record it for their signature during this pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
         if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):
             why = Reason.QUEUE_SHARE, self._lending.text()
@@ -363,5 +363,8 @@ def may_choose(group: GroupInfo) -> bool:
 
 
 def _signature(planner: Planner, wanted: Missing) -> Signature | None:
-    """Equal for groups that fit or not together; None where a member's labels matter to that."""
+    """Return a key that is equal for groups which fit or not together.
+
+    None: the labels of a member matter.
+    """
     return None if planner.affinity.any_particular(wanted.members, wanted.shapes) else wanted.signature

@@ -28,12 +28,12 @@ class Need(NamedTuple):
     reserved: Amounts
 
     def after(self, before: Amounts, now: Amounts) -> "Need":
-        """Others have taken what was left `before` and is not `now`; that is not kept any more."""
+        """Return the part of the headroom that other groups have not used."""
         return self._replace(reserved=less(self.reserved, less(before, now)))
 
 
 def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
-    """Nobody has it; with -1 times, all have it again."""
+    """Reserve headroom from all groups; with `times` -1, free it."""
     nodes = {level: of_level for level, of_level in amounts.items() if isinstance(level, int)}
     scopes = {level: of_level for level, of_level in amounts.items() if isinstance(level, Scope)}
     budget.shares.reserve(nodes, times)

@@ -101,7 +101,7 @@ class InadmissibleGroups:
         return dirty.keys()
 
     def _requeue_one(self, kind: Kind, inadmissible: Iterator[GroupKey]) -> GroupKey | None:
-        """Have the next group of a bucket judged, if it has any left."""
+        """Requeue the next group of an equivalence class, if there is one."""
         if (key := next(inadmissible, None)) is not None:
             self.requeued[kind] = key
             self._following[key] = kind, inadmissible
@@ -166,7 +166,7 @@ class InadmissibleGroups:
         return self.active.keys() != before
 
     def _requeue_all(self, memory: Memory) -> None:
-        """But for those at rest, on which nothing around them has a bearing, only time."""
+        """Requeue all groups except those at rest, on which only time has an effect."""
         self.are_all_active = True
         if memory.not_at_rest is None:
             self.then, self.active = None, self.snapshot.groups
@@ -240,7 +240,7 @@ def objects(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable
 
 
 def instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Time alone could change what is decided on it."""
+    """Return the groups whose decision time alone could have changed."""
     now, requeue_at = inadmissible.snapshot.now, inadmissible.before.requeue_at
     is_due = requeue_at is not None and requeue_at <= now
     return [key for key, at in carried.instants.items() if at <= now] if is_due else ()
@@ -306,7 +306,7 @@ def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
 
 
 def decisions(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
-    """One group of a bucket is decided on otherwise, in more than numbers, and does not start."""
+    """Return the members of classes of which one group got another decision and does not start."""
     kind_of = evaluated.cycle.reads.kind_of
     for kind, key in inadmissible.requeued.items():
         before, now = inadmissible.before.groups[key], evaluated.cycle.decided[key]
@@ -363,7 +363,7 @@ def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
 
 
 def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
-    """Anything runs that might make way."""
+    """Return the groups that new running groups may make room for."""
     cycle, idle, causes = evaluated.cycle, then.idly_starving.values(), ALL_CAUSES
     before, now = then.snapshot.groups, cycle.snapshot
     moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))

@@ -79,7 +79,7 @@ class Lending:
         return bool(periods % 2)
 
     def begin(self) -> None:
-        """From now on room is lent: first take out of it, once, what claimants could stand on already."""
+        """Begin to lend: first reserve the capacity that claimants could use already."""
         if self.has_begun:
             return
         self.has_begun = True
@@ -105,11 +105,11 @@ class Lending:
             self._reserved.append((group.key, Holding(held, ())))
 
     def give_back_headroom(self) -> None:
-        """Nothing of it is kept for claimants any more."""
+        """Free the headroom that is reserved for claimants."""
         self._cycle.budget.shares.reserve(self._headroom, -1)
 
     def suspend(self) -> None:
-        """Suspend lending: until it begins again nothing is lent, and nothing is reserved."""
+        """Suspend lending: until it begins again, nothing is lent or reserved."""
         for _, holding in self._reserved:
             self._cycle.budget.planner.let_go(holding)
         self.give_back_headroom()
@@ -155,7 +155,7 @@ class Lending:
 
     @property
     def unclaimed(self) -> Planner | None:
-        """The room that is left by now, and what is kept of it for claimants; None where nothing is."""
+        """Return the free capacity and the part reserved for claimants; None without such a part."""
         if not self._reserved:
             return None
         planner = self._cycle.budget.planner

@@ -84,7 +84,7 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 
 def complete(cycle: Cycle, starts: Iterable[ActivePlan]) -> None:
-    """Plan what misses."""
+    """Plan the missing members."""
     for active in starts:
         with Guard(cycle, active.group, active.plan):
             cycle.settle(_complete(cycle, active.group, active))

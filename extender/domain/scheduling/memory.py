@@ -69,7 +69,7 @@ class EquivalenceClasses:
 
     @cached_property
     def by_topic(self) -> Mapping[Topic, Sequence[Kind]]:
-        """The kinds for which a topic was read."""
+        """Return the kinds that read a topic."""
         kinds: dict[Topic, list[Kind]] = {}
         for kind, read in self.read.items():
             for topic in read:
@@ -127,7 +127,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
-        """`totals`: of the room that is left."""
+        """Return the state that decisions depend on; `totals` sum up the free capacity."""
         budget, history = cycle.budget, cycle.snapshot.history
         return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
 

@@ -227,7 +227,7 @@ class _Cycle:
         return any(not pod.to_be for pod in group.waiting)
 
     def _kind(self, group: GroupInfo) -> tuple[object, ...]:
-        """Equal for groups that need the same headroom; those with spare members are evaluated alone."""
+        """Return a key that is equal for groups with the same headroom. With spare members it is unique."""
         alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short)
         return alone, group.computed(_signature), short

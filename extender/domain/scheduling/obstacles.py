@@ -280,6 +280,6 @@ def _capacity_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
 
 
 def amounts_text(amounts: Resources) -> str:
-    """`cpu 4 memory 64Gi`; pods are left out, and of very many resources all but the first few."""
+    """Return amounts as text, `cpu 4 memory 64Gi`, without pods; of many resources only the first."""
     names = sorted(amounts.keys() - {PODS}, key=lambda name: (name != CPU, name != MEMORY, name))
     return listed([f"{name} {show(name, amounts[name])}" for name in names], _MOST_NAMES, " ")

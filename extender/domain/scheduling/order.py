@@ -205,7 +205,7 @@ class Strategies:
 
 
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
-    """Note on what was decided on each of `groups`, which were judged in this round, its next rotation."""
+    """Record the next rotation on the decision of each of `groups`, which this cycle evaluated."""
     turning = [group for group in groups if strategies.traverse_of(group).has_turns(group)]
     for line in in_lines(turning, lambda group: group, strategies.rank).values():
         is_passed = False
@@ -219,7 +219,7 @@ def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
 
 def _created_at(group: GroupInfo) -> float:
-    """Seconds since 1970; inf where that cannot be read, as if it had been created last."""
+    """Return seconds since 1970; inf if that cannot be read, as if the group were the newest."""
     try:
         return as_datetime(group.created).timestamp()
     except (ValueError, OverflowError):

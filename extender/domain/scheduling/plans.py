@@ -40,7 +40,7 @@ class ActivePlan(msgspec.Struct):
     detail: str = ""
 
     def unplanned_members(self) -> list[PodRecord]:
-        """Members that still have no node."""
+        """Return the members that still have no node."""
         return [pod for pod in self.unplanned if pod.uid not in self.plan]
 
     def add(self, more: dict[Uid, str]) -> None:
@@ -143,7 +143,7 @@ def _within_ceilings(
 
 
 def _holding(group: GroupInfo) -> Holding:
-    """All waiting members of a group that stands; else those that must still start, or replace others."""
+    """Return all waiting members of a running group; else those that must start or are replacements."""
     if group.stands or group.stands_as_before:
         members: Sequence[PodRecord] = group.waiting
     else:
@@ -164,7 +164,7 @@ class Unused(NamedTuple):
 
 
 def _unused(group: GroupInfo, pod: PodRecord) -> Unused | None:
-    """Since when the scheduler could have used a member's planned node; None: it could not yet."""
+    """Return since when the scheduler could have used a planned node; None: it could not yet."""
     attempt = group.attempts.get(pod.uid)
     if attempt is None or attempt.shown_at is None:
         return None
@@ -207,7 +207,7 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
 def all_that_join(
     budget: Budget, group: GroupInfo, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
-    """All of `pods`; None if some role has no flavor that takes it."""
+    """Return all of `pods`; None if a role has no flavor that fits."""
     if not budget.flavors.flavors_of(group.queue):
         return list(pods)
 

@@ -67,7 +67,7 @@ _LINGERS = "it is being deleted, and others wait for its room"
 
 
 def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
-    """Hold the capacity that is being reclaimed, and start the groups that have it by now.
+    """Reserve the capacity that is being reclaimed, and start the groups that have all of theirs.
 
     Return the others, which are still to be evaluated.
     """

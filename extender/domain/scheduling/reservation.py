@@ -74,11 +74,11 @@ class Reservations:
         return Backfill(self._cycle, self._rank, self._retained)
 
     def keep_for_moved(self) -> None:
-        """Keep the room for what replaces members that have moved, until it stands there."""
+        """Reserve the capacity for replacements of moved members until they run there."""
         self._retained.update(reserved_homes(self._cycle))
 
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
-        """Keep the room of those of `waiting` that have a reservation."""
+        """Reserve the capacity for those of `waiting` that have a reservation."""
         cycle = self._cycle
         those = (group for group in waiting if group.key not in self._retained)  # else it has moved
         holders = [(it, _as_reserved(group)) for group in those if (it := group.start.reservation)]
@@ -126,7 +126,7 @@ class Reservations:
         return replace(reservation, is_promised=is_promised, since=since)
 
     def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
-        """Its queue, without what that holds on the reserved nodes: it will be gone by then."""
+        """Return whether the queue would exceed its share without its allocation on the reserved nodes."""
         shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.add(group.queue, gone, -1)
         asks = {**self._cycle.budget.flavors.settled(group).requests, **reservation.asks}
@@ -173,7 +173,7 @@ class Reservations:
         return planner
 
     def give_back_own(self, group: GroupInfo, planner: Planner) -> None:
-        """Give back the group's own part in the capacity besides those with a promise."""
+        """Free the group's own part of the capacity of groups with a guaranteed start."""
         for reserved in self.reserved_for(group):
             gone = reserved.needs if reserved.reservation.is_promised else reserved.reserved
             planner.take_amounts(reserved.rows, gone, -1)
@@ -185,7 +185,7 @@ class Reservations:
                 reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
 
     def give_back_own_headroom(self, group: GroupInfo) -> None:
-        """Give back the group's own part of that headroom."""
+        """Free the group's own part of that headroom."""
         for reserved in self.reserved_for(group):
             need = reserved.headroom
             reserve(
@@ -202,7 +202,7 @@ class Reservations:
         return is_limited
 
     def give_headroom_back(self) -> None:
-        """Free all headroom that is kept; the journal undoes it."""
+        """Free all reserved headroom; the journal undoes it."""
         for reserved in self._retained.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
 
@@ -241,7 +241,7 @@ class Reservations:
         return self._backfill.holding_up(group, wanted, reason) if self._retained else ""
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
-        """Meanwhile the room that is kept for a group is there for it."""
+        """Make the capacity that is reserved for a group available to it during the block."""
         own = self.reserved_for(group)
         return self.given_back(own) if own else nullcontext()
 
@@ -249,7 +249,7 @@ class Reservations:
         return self._backfill.given_back(reserved)
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Have a group that starts use room first that is kept for groups which start after its end."""
+        """Let a group that starts use capacity first that is reserved for groups starting after its end."""
         if self._retained:
             self._backfill.use_reserved(group, plan)
 
@@ -372,7 +372,7 @@ class CapacityTurn(NamedTuple):
 
 
 def turn_at(now: float, since: float, first: float) -> CapacityTurn:
-    """`since`: when turns begin; the room is kept until then. `first`: the seconds of the first one."""
+    """Return the turn at this instant. `since`: the begin of the turns; `first`: seconds of the first one."""
     if now < since:
         return CapacityTurn(True, since)
     number = floor(log2((now - since) / first / 2.0 + 1.0))

@@ -100,7 +100,7 @@ class Standing(NamedTuple):
         return {name for met in self.unmet.values() for name in met}
 
     def deserved_at(self, node: int) -> Portions:
-        """Never less than what is kept for the queue."""
+        """Return the deserved amounts of a node, at least its reserved ones."""
         given = self.division.share(node)
         return given.deserved if given else _NOTHING
 
@@ -114,7 +114,7 @@ class QueueShares:
     def __init__(
         self, snapshot: Snapshot, before: Standing | None = None, journal: Journal | None = None
     ) -> None:
-        """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
+        """Begin a cycle. `before`: the shares of an earlier cycle; changes are recorded in `journal`."""
         self.at_first = Standing.from_snapshot(snapshot, before)
         self._division, self._holdings = self.at_first.division, self.at_first.holdings.copy()
         self.tree = self._division.tree
@@ -139,7 +139,7 @@ class QueueShares:
         self._slacks.clear()
 
     def reserve(self, headroom: Mapping[int, Resources], times: int = 1) -> None:
-        """Nobody has so much less headroom below the ceilings of nodes; with -1 times, all have it again."""
+        """Reserve headroom below the ceilings of nodes from all groups; with `times` -1, free it."""
         self._journal.apply(partial(self._reserve, headroom), times)
 
     def _reserve(self, headroom: Mapping[int, Resources], times: int) -> None:
@@ -216,7 +216,7 @@ class QueueShares:
         return excess <= _MOST_BEYOND and has_used_any and is_even
 
     def _ahead(self, queue: str) -> Iterator[float]:
-        """At each level on the way up, how much more of its due than the node any sibling has used."""
+        """Return for each level how much more of its share any sibling has used than the node."""
         for node in self.tree.path(queue)[:-1]:
             siblings = self.tree.children([self.tree.parents[node]])[0].tolist()
             yield max(map(self.used_lately, siblings)) - self.used_lately(node)
@@ -240,7 +240,7 @@ class QueueShares:
         return self.headroom_at(self.tree.seat[queue], compared, 1.0)
 
     def _offered_part(self, asked: Resources) -> Resources:
-        """Without what no node offers: that is no question of shares, the pods never fit."""
+        """Return a request without resources that no node offers: shares do not concern those."""
         return {name: amount for name, amount in asked.items() if name in self._division.total}
 
     def headroom_at(self, node: int, requests: Resources, share: float, slack: float = EPSILON) -> int:

@@ -106,7 +106,7 @@ def _by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
 
 
 def departing(cycle: Cycle) -> Iterator[PodRecord]:
-    """Pods on nodes that are being deleted."""
+    """Return the pods on nodes that are being deleted."""
     for group in cycle.snapshot.groups.values():
         yield from group.departing
     yield from cycle.snapshot.others.leaving.values()
@@ -239,7 +239,7 @@ class Candidates:
 
     @cached_property
     def _above_share(self) -> frozenset[str]:
-        """Queues with groups on nodes that held too much when this was first asked: later they hold less."""
+        """Return the queues with running groups that were above their share at the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         found = (name for name in self._on_nodes if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.holds_too_much, found))
@@ -371,7 +371,7 @@ class Candidates:
         return True
 
     def _is_free(self, eviction_unit: EvictionUnit) -> bool:
-        """Not promised to another group, no eviction of it was refused lately, and budgets let it go."""
+        """Return whether a unit is promised to no group, budgets allow its eviction, and none was refused."""
         is_busy = any(pod.uid in uids for uids in self._busy for pod in eviction_unit.pods)
         return not is_busy and (eviction_unit.overrules or self.disruptions.allow(eviction_unit.pods))
 
@@ -395,7 +395,7 @@ class Candidates:
 
     @cached_property
     def _on_nodes(self) -> dict[str, list[GroupInfo]]:
-        """Groups with members on nodes, by queue."""
+        """Return the groups with members on nodes, by queue."""
         by_queue: dict[str, list[GroupInfo]] = {}
         for group in self._cycle.snapshot.groups.values():
             if group.placed:
@@ -409,7 +409,7 @@ class Candidates:
 
     @cached_property
     def _others(self) -> dict[int, list[PodRecord]]:
-        """Pods that are not ours, by priority."""
+        """Return the pods of other schedulers, by priority."""
         by_priority: dict[int, list[PodRecord]] = {}
         for pod in self._cycle.snapshot.others:
             if pod.may_be_evicted() and not pod.deleting:

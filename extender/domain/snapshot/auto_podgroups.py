@@ -141,7 +141,7 @@ def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict
 
 
 def record_submitter(made: dict[str, Any], user: str) -> None:
-    """Note on a PodGroup the user for whom it is made, if known: it may outlive its owners."""
+    """Record on a PodGroup the user for whom it is made, if known: it may outlive its owners."""
     if user:
         made["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
 

@@ -183,7 +183,7 @@ def message_of(decision: GroupDecision, change: str = "") -> str:
 
 
 def place(decision: GroupDecision) -> str:
-    """`position 3 in queue research`; empty for a group that is not in line."""
+    """Return `position 3 in queue research`; empty for a group without a position."""
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
 

@@ -103,7 +103,7 @@ class ComingPods(msgspec.Struct, frozen=True):
     refusal: str = ""  # what it said of them, in its words; empty: nothing
 
     def after_answer(self, now: float, message: str) -> "ComingPods":
-        """`message`: of an Event; empty: none was found."""
+        """Return the job after the look at its Events. `message`: of an Event; empty: there was none."""
         return replace(self, asked_at=now, refusal=refusal_of_pods(message))
 
     @property
@@ -154,7 +154,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         return self.coming.asks_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
-        """Its start has: by its timeout, by a decision, or since pods that it needs are refused."""
+        """Return whether the start has failed: by timeout, decision, or refused pods."""
         if self.late_at is not None and now >= self.late_at:
             return True
         if self.coming.refusal and self.coming.there < self.members and not self.runs:
@@ -165,7 +165,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """Why, for people."""
+        """Return why the start has failed, for messages."""
         if self.coming.refusal:
             return f"its pods are refused: {self.coming.refusal}"
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
@@ -349,7 +349,7 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
-    """So many pods, and a note of how many its author asks for."""
+    """Return the patch for a number of pods, with a record of the number that the author asks for."""
     if not row.parallelism:
         return []
     asked = value_at(as_asked(row, obj), row.parallelism)

@@ -101,7 +101,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def podgroup(self) -> str:
-        """The name of its PodGroup."""
+        """Return the name of the PodGroup."""
         return self.group.partition("/")[2]
 
     @property
@@ -115,7 +115,7 @@ class JobRecord(msgspec.Struct, frozen=True):
 
     @property
     def spoken_name(self) -> str:
-        """`job/train`, as people say it."""
+        """Return kind and name, such as `job/train`."""
         return f"{spoken_kind(*self.kind)}/{self.name}"
 
 

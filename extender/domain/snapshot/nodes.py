@@ -169,7 +169,7 @@ def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
 
 
 def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> None:
-    """Move a row that was filed under `before` to `now`; None: nowhere."""
+    """Move a row from the key `before` to `now`; None: no key."""
     if before == now:
         return
     if before is not None:
@@ -256,7 +256,7 @@ class NodeTable:
         return self._index.has(key, value)
 
     def domains(self, topology_key: str) -> Rows:
-        """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
+        """Return for each row a number that stands for the value of a node label; -1 without the label."""
         self._index = self._index or NodeIndex(self.nodes)
         return self._index.domains(topology_key)
 

@@ -62,7 +62,7 @@ def reported_verdict(phase: str, reason: str) -> Verdict:
 def life_of(
     group: GroupInfo, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
 ) -> Life:
-    """`verdict`, `plan` and `reason` are those of the group's decision."""
+    """Return the phase and counts of a group, by the verdict, plan and reason of its decision."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
     # Some operators create no members for a Pending group: while it has none, and then until it has all.
     are_made = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))

@@ -50,7 +50,10 @@ class Attention(msgspec.Struct, frozen=True):
         return replace(self, leading_since=now if leading else None)
 
     def since(self, instant: float) -> float | None:
-        """Since when, `instant` at the earliest, the scheduler has asked and we have led; None: not yet."""
+        """Return since when this replica leads and the scheduler calls, `instant` at the earliest.
+
+        None: not yet.
+        """
         if self.leading_since is None:
             return None
         begun = max(instant, self.leading_since)
@@ -152,7 +155,7 @@ _Counted = tuple[Any, Any, int]
 
 
 def _counting(counts: Mapping[Any, Mapping[Any, int]], more: Iterable[_Counted]) -> dict[Any, dict[Any, int]]:
-    """Numbers in two levels, of which none is 0, but for outer keys that were there."""
+    """Return counts in two levels without zeros; outer keys of `counts` stay."""
     found: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
     copied: set[Any] = set()
     for outer, inner, times in more:

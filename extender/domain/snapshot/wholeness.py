@@ -35,7 +35,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def signature(self) -> Signature:
-        """Equal for groups that lack as many members of the same shapes."""
+        """Return a key that is equal for groups that lack as many members of the same shapes."""
         return frozenset(self.shapes.items())
 
     @cached_property
@@ -127,7 +127,7 @@ def whole_at(group: GroupInfo, grace: float) -> float | None:
 
 @computed_once
 def _whole_since(group: GroupInfo) -> float | None:
-    """Since when enough members have been on nodes; -inf: enough of them have run; None: they are too few."""
+    """Return since when enough members are on nodes; -inf: enough have run; None: too few."""
     members = sorted(
         (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed
@@ -160,7 +160,7 @@ def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
 
 
 def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
-    """Since when a group that was not admitted has members on nodes; None: none, or no leader."""
+    """Return since when a group that was not admitted has members on nodes; None: it has none."""
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
         return None
