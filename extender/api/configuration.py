@@ -86,7 +86,7 @@ _UNSET = {  # what counts where nothing is set
 
 
 class InvalidConfiguration(ValueError):
-    """The settings that an administrator has to correct, one line for each fault."""
+    """Settings that an administrator has to correct, one line for each fault."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(NamedTuple):
-    """One row of the table, with the names that it has in the three places where it can be set."""
+    """Row of the table, with the names of the setting in the three places where it can be set."""
 
     field: str
     default: Any

@@ -82,11 +82,11 @@ LENGTH = 4  # bytes before each frame of a watch, the highest first
 
 
 class LongFrame(ValueError):
-    """A frame is longer than any object that the API server has."""
+    """Error: a frame is longer than any object of the API server."""
 
 
 class Frames:
-    """Cuts the bytes of a watch into frames, each with its length before it."""
+    """Splitter of the bytes of a watch into frames, each with its length before it."""
 
     def __init__(self) -> None:
         self._begun = bytearray()  # a frame without its end

@@ -1,4 +1,4 @@
-"""The kinds of value that settings have: what is allowed, how it is read from text and written."""
+"""Kinds of settings: the allowed values, and their form as text."""
 
 import ipaddress
 import re
@@ -34,9 +34,9 @@ class ObjectName(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Kind of a setting's value: how it is read from text and written.
+    """Kind of a setting: how its value is read from text and written.
 
-    `read` raises ValueError if the text is not allowed.
+    `read` raises ValueError for an invalid text.
     """
 
     allowed: str

@@ -1,8 +1,8 @@
-"""Summaries of a cluster for people and programs: one set of records for all commands and pages.
+"""Summaries of a cluster for users and programs: one set of records for all commands and pages.
 
 They are made from API objects alone, or from a running Muster, and are the same JSON in both cases. Amounts
-are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are RFC 3339, and empty where they
-are unknown.
+are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are RFC 3339, and empty if
+unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _NONE: Amounts = MappingProxyType({})
 
 
 class Summary(Wire, frozen=True, omit_defaults=False):
-    """Base of all views: every field is always there."""
+    """Base of all summaries: every field is always present."""
 
 
 class ShareSummary(Summary, frozen=True):
@@ -90,7 +90,7 @@ class EstimateSummary(Summary, frozen=True):
 
 
 class HolderSummary(Summary, frozen=True):
-    """Holder in the way of something: a group, a queue, or a pod of others."""
+    """Holder of lacking resources: a group, a queue, or another pod."""
 
     kind: str = "PodGroup"
     namespace: str = ""
@@ -180,7 +180,7 @@ class MemberSummary(Summary, frozen=True):
 
 
 class ShortfallSummary(Summary, frozen=True):
-    """Shortfall of one resource: a group's request, and the free amount on the nodes that suit it."""
+    """Shortfall of one resource: a group's request, and the free amount on suitable nodes."""
 
     resource: str
     asked: float
@@ -196,7 +196,12 @@ class EventSummary(Summary, frozen=True):
 
 
 class CommandSummary(Summary, frozen=True):
-    """`purpose`: an infinitive without `to`. `right`: what it takes; `allowed`: the caller has it."""
+    """Command on an object.
+
+    `purpose`: an infinitive; `right`: the needed right; `allowed`: the user has it.
+
+    `purpose`: an infinitive; `right`: the needed right; `allowed`: the user has it.
+    """
 
     purpose: str
     line: str
@@ -205,7 +210,7 @@ class CommandSummary(Summary, frozen=True):
 
 
 class GroupDetails(Summary, frozen=True):
-    """All about one group."""
+    """Details of a group."""
 
     group: GroupSummary
     members: Sequence[MemberSummary] = ()
@@ -236,7 +241,7 @@ class ReservationSummary(Summary, frozen=True):
 
 
 class DecisionSummary(Summary, frozen=True):
-    """A change of what is decided on a group."""
+    """Change of the decision on a group."""
 
     at: str
     group: str
@@ -246,7 +251,7 @@ class DecisionSummary(Summary, frozen=True):
 
 
 class Overview(Summary, frozen=True):
-    """The whole of what its maker may see, at one moment. Never changed; another version is another one."""
+    """All that a user may see at one time. Never changed; another `version` is another overview."""
 
     version: str  # equal for equal views, from one maker
     at: str

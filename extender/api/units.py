@@ -29,7 +29,7 @@ LONGEST = 100  # characters of a text that is parsed; the API server never write
 
 
 class BadQuantity(ValueError):
-    """A text that the API server would not accept as a quantity."""
+    """Error: the API server would not accept a text as a quantity."""
 
 
 def at_least(quantity: Quantity, scale: int = 1) -> int:

@@ -1,6 +1,6 @@
-"""Errors of an API server: a Status, and the faults of fields.
+"""Errors of an API server: a Status, and the errors of fields.
 
-The words are those of Kubernetes (package field of k8s.io/apimachinery).
+The texts are those of Kubernetes (package field of k8s.io/apimachinery).
 """
 
 import json
@@ -11,7 +11,12 @@ from extender.apimachinery.kinds import Json, ResourceKind
 
 
 class FieldError(NamedTuple):
-    """`reason`: for machines, as in the causes of a Status. `message`: what people read after the field."""
+    """Error of a field.
+
+    `reason`: for programs, as in the causes of a Status; `message`: the text after the field.
+
+    `reason`: for programs, as in the causes of a Status; `message`: the text after the field.
+    """
 
     field: str
     reason: str
@@ -70,7 +75,7 @@ def _shown(value: Any) -> str:
 
 
 class StatusError(Exception):
-    """`details`: those of a Status: which object is meant, and causes with reason, message and field."""
+    """Error as a Status. `details`: the object, and causes with reason, message and field."""
 
     def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)

@@ -129,7 +129,7 @@ _compact = msgspec.json.Encoder(order="sorted").encode
 
 
 class FieldSchema:
-    """The schema of one value. `published`: what is published of it, empty where nothing is."""
+    """Schema of one value. `published`: its published form, empty for none."""
 
     def __init__(self, published: Json) -> None:
         references = [*published.get("allOf", ()), published]  # a reference stands alone, or in an allOf

@@ -1,4 +1,4 @@
-"""The kinds that are served, where each of them lives, and what kubectl asks of them before anything else."""
+"""Served kinds, their paths, and the discovery documents that kubectl reads first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """`custom` kinds come from CRDs on a real cluster; those know no strategic patch."""
+    """Served kind. `custom` kinds come from CRDs on a real cluster, without strategic patches."""
 
     api_version: str
     name: str

@@ -53,7 +53,7 @@ def typed(obj: Json, kind: type[T]) -> T:
 
 
 class ObjectLoader(yaml.SafeLoader):
-    """Reads YAML; times stay strings, as in JSON."""
+    """Loader of YAML; times stay strings, as in JSON."""
 
 
 ObjectLoader.yaml_implicit_resolvers = {

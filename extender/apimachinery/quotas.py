@@ -26,7 +26,7 @@ _MILLI = 1000
 
 
 class BeyondQuota(StatusError):
-    """A quota does not take the pod."""
+    """Error: a quota does not admit the pod."""
 
     def __init__(self, pod: str, why: str) -> None:
         refused = forbidden(PODS, pod, why)

@@ -42,8 +42,8 @@ from extender.apimachinery.validation.schemas import filled, read
 class WriteOptions(NamedTuple):
     """Options of a write.
 
-    `manager` owns the fields; without one, as for the kubelets and the scheduler played here, they are
-    neither tracked nor checked.
+    `manager` owns the fields; without one, as for the simulated kubelets and scheduler, they are neither
+    tracked nor checked.
     """
 
     manager: Manager | None = None
@@ -55,7 +55,7 @@ _PLAYED = WriteOptions()
 
 
 class Service:
-    """`gating`: whether our pods are created with a scheduling gate, as under the admission policy."""
+    """Verbs on one store. `gating`: whether member pods are created with a scheduling gate."""
 
     def __init__(self, store: Store, dice: random.Random | None = None, gating: bool = True) -> None:
         self.store = store

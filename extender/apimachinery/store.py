@@ -1,9 +1,9 @@
-"""The objects, the log of how they became what they are, and following it as informers follow an API server.
+"""Objects, the log of their changes, and followers of the log, like informers of an API server.
 
 Every change takes the next number of one sequence, which is the object's resourceVersion; so a version is
-also a place in the log, and a watch goes on from the version that its client saw last. The log is bounded:
-who comes with an older version has to list again. Stored objects are never changed, only replaced, so they
-may be handed out without copying.
+also a place in the log, and a watch continues from the version that its client saw last. The log is bounded:
+a client with an older version has to list again. Stored objects are never changed, only replaced, so they may
+be handed out without copying.
 """
 
 import threading
@@ -19,7 +19,7 @@ Key = tuple[str, str]  # namespace, name
 
 
 class Change(NamedTuple):
-    """One entry of the log. A deletion carries the last state, with the deletion's own version."""
+    """Entry of the log. A deletion has the last state, with the version of the deletion."""
 
     version: int
     type: str  # ADDED, MODIFIED, DELETED
@@ -32,7 +32,7 @@ _LONGEST_LOG = 50_000
 
 
 class Store:
-    """`with store:` makes reading and then writing one step. `version`: the one that it begins with."""
+    """Store; `with store:` makes a read and a write one step. `version`: the version of the next change."""
 
     def __init__(self, version: int = 1) -> None:
         self._changed = threading.Condition()

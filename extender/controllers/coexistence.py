@@ -40,7 +40,12 @@ VOLCANO = "volcano"  # the schedulerName
 
 
 class PolledFact(Poller):
-    """A fact about the cluster that Muster starts without. `name`: of the thread; `unknown`: logged then."""
+    """Fact about the cluster that Muster polls.
+
+    `name`: of the thread; `unknown`: logged until it is known.
+
+    `name`: of the thread; `unknown`: logged until it is known.
+    """
 
     name: str
     unknown: str
@@ -80,8 +85,8 @@ class PolledFact(Poller):
 class KueuePresence(PolledFact):
     """Presence of Kueue: whether the cluster has its LocalQueues.
 
-    A label of Kueue's that names no LocalQueue of Muster is meant for one of those. Until the first look
-    has succeeded, groups with such a label wait.
+    A label of Kueue's that names no LocalQueue of Muster is meant for one of those. Until the first poll has
+    succeeded, groups with such a label wait.
     """
 
     name = "kueue"
@@ -100,10 +105,9 @@ class KueuePresence(PolledFact):
 class MarkTrust(PolledFact):
     """Trust in annotations on PodGroups: whether the API server lets only Muster write them.
 
-    A PodGroup has no status subresource, so a user who may change one may also write into it that it
-    fully ran, or which queue took it in. An admission policy (manifests/marks.yaml) prevents that.
-    Without it, and until the first look has succeeded, Muster relies only on what it has seen since it
-    started.
+    A PodGroup has no status subresource, so a user who may change one may also write that it has fully run,
+    or which queue admitted it. An admission policy (manifests/marks.yaml) prevents that. Without it, and
+    until the first poll has succeeded, Muster relies only on its own observations since its start.
     """
 
     name = "marks"
@@ -130,7 +134,7 @@ class MarkTrust(PolledFact):
 class UseTrust(PolledFact):
     """Trust in records of the right to use a restricted queue: whether the API server checks them.
 
-    Otherwise, and until the first look has succeeded, no group starts there.
+    Otherwise, and until the first poll has succeeded, no group starts there.
     """
 
     name = "uses"
@@ -148,7 +152,7 @@ class UseTrust(PolledFact):
 class AuthorTrust(PolledFact):
     """Trust in records of authors: whether the API server refuses the names of other users.
 
-    Otherwise, and until the first look has succeeded, no user is known.
+    Otherwise, and until the first poll has succeeded, no user is known.
     """
 
     name = "authors"
@@ -169,12 +173,12 @@ def works(pod: Pod) -> bool:
 
 
 class VolcanoProgram:
-    """Program of Volcano: at work while a pod of it, by its label, is on a node and has not ended.
+    """Program of Volcano: it works while one of its pods, by label, is on a node and has not ended.
 
-    A pod that is being deleted counts. The program holds a Lease only if it was configured to elect a
-    leader, which Volcano's release does not do; if it runs outside of pods, that Lease is the only sign.
-    A Lease is alive while it changes; one seen for the first time is alive if it was renewed recently.
-    `changed` is called whenever `works` may have changed.
+    A pod that is being deleted counts. The program holds a Lease only if it was configured to elect a leader,
+    which Volcano's release does not do; if it runs outside of pods, that Lease is the only sign. A Lease is
+    alive while it changes; one seen for the first time is alive if it was renewed recently. `changed` is
+    called whenever `works` may have changed.
     """
 
     def __init__(
@@ -258,8 +262,8 @@ class VolcanoProgram:
 class VolcanoCoexistence(Controller[Uid]):
     """Coexistence with Volcano.
 
-    `scheduler` also gets pods from the feed. Until the first look at its Lease, the pods are left alone;
-    `start` waits a moment for that, so that their owner is known before they are read.
+    `scheduler` also gets pods from the feed. Until the first poll of its Lease, the pods are left alone;
+    `start` waits a short time for that, so that their owner is known before they are read.
     """
 
     name = "volcano-coexistence"

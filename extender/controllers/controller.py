@@ -1,6 +1,6 @@
-"""Controller: it has keys of objects that are due, and reconciles them one by one with the decisions.
+"""Controller: a work queue of object keys, which are reconciled one by one with the decisions.
 
-`reconcile` may be called at any time, since it compares the current state with the wanted one.
+`reconcile` may be called at any time, since it compares the current state with the desired one.
 
     decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
 
@@ -46,7 +46,7 @@ class ControllerContext(NamedTuple):
 
 
 class Controller(Generic[K]):
-    """Listens to the cycle. Nothing is remembered while another leads; then all is due."""
+    """Controller; follows each cycle. On a change of the leader all is forgotten, and due again."""
 
     name: ClassVar[str]  # in logs and metrics
     lanes: ClassVar[int] = 1
@@ -164,11 +164,11 @@ class RecordingController(Controller[K]):
 
 
 class PacedController(Controller[K]):
-    """Writes numbers: a change of an object's course is written at once, mere numbers share a budget.
+    """Controller that writes numbers: changes of state are written at once, mere numbers share a budget.
 
-    One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 is for courses; keys
-    in other lanes are taken while the budget has a token and the writers are not busy. A key whose numbers
-    wait is parked: it is not looked at again before its turn, unless its course changes.
+    One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 is for changes of
+    state; keys in other lanes are taken while the budget has a token and the writers are not busy. A key
+    whose numbers wait is parked: it is not processed before its turn, unless its state changes.
     """
 
     lanes = 2

@@ -35,7 +35,7 @@ GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the
 
 
 class FaultGuard:
-    """Counts a fault, and logs it once until the object succeeds again; the caller tries the object again.
+    """Guard that counts an error, and logs it once until the object succeeds again; the caller tries again.
 
     `part` is the name of the guarded part, one of a few known beforehand, since it is a label of a metric.
     """
@@ -67,7 +67,7 @@ class FaultGuard:
 
 
 class ChangedGroups:
-    """Groups that a listener has to look at: each change once, however often it gets the same decisions."""
+    """Groups that changed since a listener asked last: each change once, however often decisions repeat."""
 
     def __init__(self) -> None:
         self._seen = Decisions()
@@ -87,7 +87,7 @@ class ChangedGroups:
 
 
 class DecisionLoop:
-    """`poke` reports a change. Nothing is decided before `ready`, or acted on unless this replica `leads`."""
+    """Loop of decisions; `wake_up` reports a change. Starts when `ready`, acts while the replica `leads`."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class DecisionLog:
 
 
 class QueueWaits:
-    """Waits of groups until they started, by queue; those from before a restart count from that."""
+    """Waits of groups until they started, by queue; waits from before a restart count from then."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
 """Estimates of starts for all pending groups, computed in slices by a thread of its own.
 
-A fiftieth of a core is enough. They are compared with the starts that come. A published estimate stays as it
-is until a new one differs much: each change is a write.
+It uses a fiftieth of a core. Estimates are compared with the real starts. A published estimate stays until a
+new one differs much: each change is a write.
 """
 
 import threading
@@ -61,7 +61,7 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 class Estimates(Poller):
-    """Estimates.
+    """Estimates of starts.
 
     `cpu` returns the seconds for which this thread has worked. Listeners get the key of each group with
     another published estimate.

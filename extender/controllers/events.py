@@ -69,7 +69,7 @@ class _Event:
 
 
 class EventRecorder:
-    """`record` may be called from any thread; the writers send the Events."""
+    """Recorder of Events. `record` may be called from any thread; the writers send the Events."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ _Basis = tuple[Reason | None, str, float]
 
 
 class StartChanges:
-    """Changes that would start each pending group: computed once, only for groups that are due to be written.
+    """Changes that would start each pending group: computed once, only for groups with a write due.
 
     The limit is `work`, counted as by `work_of`. On large clusters it is left to /debug/why.
     """
@@ -185,7 +185,7 @@ def _basis(decision: GroupDecision) -> _Basis:
 
 
 class GroupEvents:
-    """Listens to the cycle, even while another replica leads: what that one has recorded is not repeated."""
+    """Events of groups. It follows each cycle, also of another leader, to repeat none of its Events."""
 
     def __init__(
         self,

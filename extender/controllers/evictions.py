@@ -1,9 +1,9 @@
-"""Evicts bound members of a start that failed for good, and pods that give their room back.
+"""Evicts bound members of a start that failed finally, and the victims of reclaims.
 
-The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. Only where the
-budgets in a queue do not keep what it holds beyond its share, pods are deleted. The members of a failed start
-are asked for again as long as the decision stands; of pods that give room back others are chosen. Evictions
-share their writers with statuses, and never delay the removal of a gate.
+The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. Pods are deleted
+instead only if disruption budgets in a queue do not protect what it holds beyond its share. Evictions of the
+members of a failed start are repeated as long as the decision stands; for a reclaim, other victims are
+chosen. Evictions share their writers with statuses, and never delay the removal of a gate.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""History, as this replica saw it while it led: the latest records in memory and, optionally, all in a file.
+"""History of this replica while it led: the latest records in memory and, optionally, all in a file.
 
 Decisions do not depend on the file. The cycle's thread makes records and waits for no disk; a thread of its
 own writes them, once a second.
@@ -42,7 +42,7 @@ Known = tuple[list[AnyRecord], float]  # records without an end, and until when 
 
 
 class History:
-    """`path`: of the file; None: there is none. `retention` in seconds."""
+    """History in memory and in a file. `path`: of the file, None without one; `retention` in seconds."""
 
     def __init__(
         self,
@@ -177,9 +177,9 @@ def _is_over(seconds: float, begun: float, now: float) -> bool:
 
 
 class _File:
-    """File of records, with those on their way to it.
+    """File of records, with those still to be written.
 
-    `on_open` gets its content, each time that it is opened, or None if it cannot be.
+    `on_open` gets its content each time it is opened, or None if it cannot be.
     """
 
     def __init__(self, path: Path, retention: float, on_open: Callable[[Known | None], None]) -> None:

@@ -1,8 +1,8 @@
-"""Brings managed jobs in line with decisions: makes their PodGroups, unsuspends and suspends them.
+"""Creates the PodGroups of managed jobs, unsuspends and suspends the jobs.
 
-    decisions, watches ──► next_step ──► a PodGroup, or a change of the job as it is at that moment
+    decisions, watches ──► next_step ──► a PodGroup, or a change of the job in its current version
 
-A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
+A write names the UID and version of the job: concurrent changes of others lead to a conflict, and a new look.
 """
 
 import re
@@ -57,10 +57,10 @@ class KnownVersion(NamedTuple):
 
 
 class JobVersions(dict[GroupKey, KnownVersion]):
-    """The versions of jobs that wait, by which they are unsuspended without being read. Safe from any thread.
+    """Versions of jobs that wait, by which they are unsuspended without being read. Safe from any thread.
 
-    Only where no list is on the way to a template, since those take a merge patch. A version is used once: if
-    it is outdated, the API server says so, and the job is read.
+    Only for jobs whose template path contains no list, since those take a merge patch. A version is used
+    once: if it is outdated, the API server reports a conflict, and the job is read.
     """
 
     def __init__(self, table: Kinds) -> None:
@@ -112,7 +112,7 @@ def _names(about: OwnerReference) -> set[tuple[str, str]]:
 
 
 class _Asked(NamedTuple):
-    """A step that was written, and for what."""
+    """Step that was written, and the state for which it was."""
 
     step: JobStep
     job: JobRecord
@@ -121,7 +121,7 @@ class _Asked(NamedTuple):
 
 
 class JobsController(RecordingController[GroupKey]):
-    """`table`: all kinds that are known."""
+    """Controller of managed jobs. `table`: all known kinds."""
 
     name = "jobs"
     pause = 1.0

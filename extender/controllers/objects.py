@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ObjectStore(Generic[K, T]):
-    """The objects of one kind, by key. Safe to use from any thread."""
+    """Objects of one kind, by key. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
-"""Writes to waiting pods why they wait: their condition PodScheduled, which people and autoscalers read.
+"""Writes the condition PodScheduled of waiting pods, which users and autoscalers read.
 
-A reason is written once it has lasted, once for each pod and turn: if somebody else overwrites it, theirs
-stays. All writes share a budget, since ten thousand pods may begin to wait at the same moment, and groups are
-written one after the other, so that autoscalers see all members of one together.
+A reason is written once it has lasted, once for each pod and turn: if another writer overwrites it, that text
+stays. All writes share a budget, since ten thousand pods may begin to wait at the same time, and groups are
+written one after the other, so that autoscalers see all members of a group together.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Writes to PodGroups what was decided: phase, conditions, numbers of members, and durable marks.
+"""Writes decisions to PodGroups: phase, conditions, numbers of members, and durable records.
 
 There are four lanes. A change of a group's course is written at once; then numbers of members that run or
 have ended; then the first places of each queue; and then messages in which only other numbers changed: one
@@ -54,7 +54,7 @@ _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
-    """Status that Muster writes on a PodGroup, and its annotations."""
+    """Status and annotations that Muster writes on a PodGroup."""
 
     phase: str  # one of Volcano's
     scheduled: bool  # the status of the Scheduled condition

@@ -1,7 +1,7 @@
-"""Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue says so.
+"""Requests nodes for a group from an autoscaler, by a ProvisioningRequest, if its queue says so.
 
-A request is made once the group has lacked room for a while, and deleted when the group needs it no more. One
-that failed stays, and the group says so; whoever deletes it has a new one made.
+A request is made once the group has lacked capacity for a while, and deleted when the group needs it no more.
+A failed request stays, and the status of the group says so; if a user deletes it, a new one is made.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class PodSet(msgspec.Struct, frozen=True):
 
 
 class NodesWanted(msgspec.Struct, frozen=True):
-    """A ProvisioningRequest as it should be."""
+    """Desired ProvisioningRequest."""
 
     name: str  # of the object, in the group's namespace
     class_name: str  # the autoscaler's class
@@ -105,11 +105,12 @@ class ProvisioningRequests:
 
 
 class ProvisioningQueues:
-    """Queues whose nodes are asked for by ProvisioningRequests, not by pods' conditions.
+    """Queues whose nodes are requested by ProvisioningRequests, not by pods' conditions.
 
     Safe in any thread.
 
-    `served`: whether the cluster has that kind, and Muster may watch it.
+    Args:
+        served: Whether the cluster has that kind, and Muster may watch it.
     """
 
     def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
@@ -126,7 +127,7 @@ class ProvisioningQueues:
 
 
 class ProvisioningTurns:
-    """Groups to be looked at since their queue asks in another way now. Each consumer has its own."""
+    """Groups that are due since the setting of their queue changed. Each consumer has its own."""
 
     def __init__(self, asking: ProvisioningQueues) -> None:
         self._asking = asking
@@ -153,7 +154,7 @@ class ProvisioningTurns:
 
 
 class ProvisioningController(PacedController[GroupKey]):
-    """A request is three writes or more, so few are made at once."""
+    """Controller of ProvisioningRequests. A request is three writes or more, so few are made at once."""
 
     name = "provisioning-requests"
     rate, burst = 5.0, 20

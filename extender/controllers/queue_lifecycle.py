@@ -1,4 +1,4 @@
-"""The life of queues: two always exist, Commands open and close them, and groups of deleted ones go."""
+"""Lifecycle of queues: default queues, Commands, and PodGroups of deleted queues."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ _DELETE_AGAIN = 5.0  # a group that is still there is reconciled again
 
 
 class DefaultQueuesController(Controller[str]):
-    """Creates the queues that every cluster has: `root`, and `default` for work that names none."""
+    """Controller of the queues that every cluster has: `root`, and `default` for work without a queue."""
 
     name = "default-queues"
 
@@ -129,7 +129,7 @@ class BusCommandsController(RecordingController[str]):
 
 
 class OrphanedPodGroupsController(Controller[str]):
-    """Deletes the PodGroups, by UID, of a queue that was deleted although it still had some; their pods stay.
+    """Controller that deletes the PodGroups, by UID, of a deleted queue; their pods stay.
 
     The ledger's queues may be older than its groups, above all after a start. So before anything is deleted,
     the queues are read from the API server; a UID that is missing there never comes back.

@@ -1,13 +1,13 @@
-"""Writes to queues what was decided: state, what they hold and deserve, and numbers of groups.
+"""Writes decisions to queues: state, allocated and deserved amounts, and numbers of groups.
 
-A queue is written if that differs from what the API has, and at most once a second; those of which only
-numbers changed share a budget. The mark of a queue that its parent keeps closed is written before its state:
-without it, it would not be known after a restart that the queue was open. A write is valid only for the
-version that Muster has seen; if it is refused, it is made again on the next one. What a queue takes from
-others is also written before their pods go, whoever's turn it is.
+A queue is written if its status differs, and at most once a second; queues of which only numbers changed
+share a budget. The annotation of a queue that its parent keeps closed is written before its state: otherwise,
+a restart would forget that the queue was open. A write is valid only for the version that Muster has seen; if
+it is refused, it is made again on the next one. A reclaim of a queue is also written before the victims are
+evicted, whatever the budget.
 
-To LocalQueues it is written whether they lead anywhere, how many groups they have, and what those hold. The
-ledger says which of them something has happened to. A condition that changes is written at once.
+The status of a LocalQueue says whether its queue exists, how many groups it has, and what they hold. The
+ledger reports the changed ones. A changed condition is written at once.
 
 While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
 and Muster none of its, and each would correct the other once a second.
@@ -144,7 +144,7 @@ def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
 
 
 class QueueController(PacedController[str], Generic[T]):
-    """Writes the statuses of the objects in `copies`."""
+    """Base of the controllers that write the statuses of the objects in `copies`."""
 
     rate, burst = 2.0, 20
 
@@ -313,7 +313,7 @@ def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool
 
 
 class LocalQueueStatusController(QueueController[LocalQueue]):
-    """Keys are `namespace/name`."""
+    """Controller of the statuses of LocalQueues. Keys are `namespace/name`."""
 
     name = "local-queue-status"
 

@@ -1,4 +1,4 @@
-"""The queues that quotas ask for are created, changed back, closed and deleted; those of others stay.
+"""Creates, changes, closes and deletes the queues that quotas ask for; other queues stay.
 
 A queue carries its quota in an annotation. Nothing is closed while its quota has not been read completely.
 """
@@ -49,7 +49,7 @@ AnyQuota = ElasticQuotaTree | ElasticQuota | ResourceQuota
 
 
 class _Quotas:
-    """The sink of the watch of one kind. Its objects are replaced, never changed."""
+    """Sink of the watch of one kind. Its objects are replaced, never changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -79,7 +79,7 @@ def _asked(quota: AnyQuota) -> tuple[object, ...]:
 
 
 class QuotaObjects:
-    """Quotas as the watches show them, and the plan that follows from all of them.
+    """Quotas of the watches, and the plan of all their queues.
 
     It is made at the next `refresh`, since thousands of objects come at once. `max_depth`: of levels of
     queues below root.

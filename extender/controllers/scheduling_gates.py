@@ -1,8 +1,8 @@
-"""Scheduling gates: removal from planned pods, after the planned node is nominated.
+"""Removal of scheduling gates from planned pods, after the planned node is nominated.
 
-Where the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written. The
-scheduler tries a nominated node first, and no other if the pod fits. A pod without Muster's gate that it has
-parked as unschedulable is nudged by a change of an annotation, once for every plan.
+If the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written. The
+scheduler tries a nominated node first, and no other if the pod fits. A pod without Muster's gate that the
+scheduler has parked as unschedulable is changed in an annotation, once for every plan, to make it try again.
 """
 
 import threading
@@ -75,9 +75,9 @@ class SchedulingGatesController(Controller[GroupKey]):
 
 
 class Releaser:
-    """Shows planned pods to the scheduler that reads its pods through Muster.
+    """Releases planned pods to the scheduler that reads its pods through Muster.
 
-    Listens to the cycle. While another replica `leads`, nothing is shown.
+    It follows each cycle. While another replica `leads`, nothing is shown.
     """
 
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:

@@ -1,11 +1,11 @@
 """Commands for Volcano Jobs: AbortJob, ResumeJob, RestartJob, TerminateJob, CompleteJob. Each is obeyed once.
 
-What a Command asks is noted on its job, and only then the Command is removed:
+A Command is recorded on its job before it is removed:
 
     Command ──► annotation kube-muster.io/last-command: UID/ACTION/VERSION ──► status of the job
 
-VERSION is the job's status.version at that moment. Whatever ends pods raises it, in the same write that says
-what follows: so a note of an older version is done, also after a crash between any two of these writes.
+VERSION is the job's status.version at that time. Whatever ends pods raises it, in the write with the new
+phase: so a record of an older version is done, also after a crash between any two of these writes.
 """
 
 import threading
@@ -37,7 +37,7 @@ _AGAIN = 3.0  # seconds after which a step without visible effect is tried again
 
 
 class Asked(NamedTuple):
-    """Pending action that a Command asked of a job."""
+    """Pending action of a Command on a job."""
 
     command: str  # its UID
     action: Action
@@ -58,7 +58,7 @@ def of_volcano_job(job: VolcanoJob) -> Reference:
 
 
 class VolcanoCommandsController(RecordingController[str]):
-    """Its keys are UIDs of Commands. It is also a sink of the watch on Commands. `is_left`: to Volcano."""
+    """Controller of Commands by UID, and the sink of their watch. `is_left`: to Volcano."""
 
     name = "volcano-commands"
 

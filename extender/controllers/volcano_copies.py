@@ -1,10 +1,10 @@
 """Copies of Volcano Jobs and their pods, with the writes that the watch has not shown yet.
 
-A created pod counts from the API server's answer on, and a deleted one as being deleted: so a watch that lags
+A created pod counts from the API server's answer on, and a deleted one as terminating: so a lagging watch
 leads to no second creation or deletion. Pods are found by the UID of their owner, whatever their names; they
-may be seen before it, and stay until they have gone. Any user can write any UID into a pod of their own, so
-those of other namespaces do not count, nor those with another name than their task and index give: of a job
-that has all its pods no user can make another one.
+may be seen before it, and stay until they have gone. Any user can write any UID into a pod of their own: so
+pods of other namespaces do not count, nor those whose name does not follow from their task and index, and no
+user can add a pod to a job that has all its pods.
 """
 
 import threading
@@ -28,7 +28,7 @@ _SHOWN = 60.0  # seconds after which the watch must have shown a pod that was cr
 
 
 class LostPod(NamedTuple):
-    """A pod that went without Muster's doing."""
+    """Pod that went without Muster's doing."""
 
     owner: Uid
     pod: JobPod
@@ -58,8 +58,8 @@ class _Pods:
 class VolcanoCopies:
     """Copies, safe in any thread, and the sink of the pods with the label of a Volcano Job.
 
-    `changed` is called with the UID of a job whose pods are others now, `lost` with pods that went
-    without Muster's doing.
+    `changed` is called with the UID of a job whose pods have changed, `lost` with pods that Muster did not
+    delete.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Makes Volcano Jobs at the times of CronJobs of batch.volcano.sh, and removes those that are too old.
+"""Creates Volcano Jobs at the times of CronJobs of batch.volcano.sh, and deletes old ones.
 
     watches, time ──► cron_plan ──► Jobs deleted, a Job created, status
 
-A Job is named by its time, so one that was created just before Muster stopped is found again. A time whose
-name is another's Job is left out and said so.
+A Job is named by its time, so one that was created just before Muster stopped is found again. If another
+owner's Job has that name, the time is skipped, with an Event.
 """
 
 import threading
@@ -30,7 +30,7 @@ from extender.volcano.cron import JOB_VERSION, CronPlan, cron_plan
 
 
 class VolcanoCronJobsController(RecordingController[Uid]):
-    """Controller of CronJobs and their sink; it is shown all Volcano Jobs.
+    """Controller of CronJobs, and their sink; it gets all Volcano Jobs.
 
     `is_left`: whether Volcano's controllers run them, or Jobs are not read yet.
     """

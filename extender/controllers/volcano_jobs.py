@@ -1,11 +1,10 @@
-"""Runs Volcano Jobs: brings each in line with its plan, one step of a job at a time, many jobs side by side.
+"""Runs Volcano Jobs: reconciles each with its plan, one step of a job at a time, many jobs in parallel.
 
     watches, Commands ──► plan(view) ──► status ──► claims, plugins' objects ──► pods created and deleted
 
-All that a plan needs is in the job, its pods and its annotations. A status that says what follows, such as
-that the job restarts, is written before anything is done about it; mere counts wait a second for others.
-Names of pods are fixed, so one that is created twice is there already: if it belongs to the job, that was
-ours, and if not, it is left alone.
+The input of a plan is the job, its pods and its annotations. A status that announces a step, such as a
+restart, is written before the step; mere counts wait a second for others. Names of pods are fixed: one that
+exists already and belongs to the job was created by Muster before, and any other one is left alone.
 """
 
 import time
@@ -56,7 +55,7 @@ class _Pause(NamedTuple):
 
 
 class _JobMemory:
-    """Memory of one job while this replica leads."""
+    """State of one job while this replica leads."""
 
     def __init__(self) -> None:
         self.writing = False  # what comes before all else: nothing is planned until the answer is there

@@ -1,8 +1,8 @@
 """Objects of a Volcano Job besides its pods: claims for its volumes, and those of its plugins.
 
-All of them belong to the job and go with it, and exist before any of its pods is created. An object of that
-name that belongs to another owner is left alone, and then the job has no pods; only a claim is as good as one
-that the job names. Secrets cannot be read, so the name of one is unknown before it exists.
+All of them belong to the job and are deleted with it, and exist before any of its pods is created. An object
+of that name that belongs to another owner is left alone, and then the job has no pods; only an existing claim
+is used. Secrets cannot be read, so the name of one is unknown before it exists.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ _KINDS = {
 
 
 class JobObjects:
-    """Every method makes requests, and raises ApiError; what the API server refuses is told on the job."""
+    """Objects of Volcano Jobs. Every method makes requests, and raises ApiError; refusals become Events."""
 
     def __init__(self, cluster: ApiClient, recorder: EventRecorder) -> None:
         self._cluster, self._recorder = cluster, recorder

@@ -1,7 +1,7 @@
 """Work queue of due keys, as in Kubernetes controllers: each key once, however often its object changed.
 
-A key comes after a growing pause if it fails; and in lanes, the most urgent first. It never holds more keys
-than objects exist, because its owner forgets or settles keys whose objects are gone.
+A failed key is due again after a growing pause. Keys have lanes, the most urgent first. The queue never holds
+more keys than objects exist, because its owner forgets the keys of deleted objects.
 """
 
 import heapq
@@ -17,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Place(NamedTuple):
-    """The place of a key; within a lane, the one that is due earlier comes first."""
+    """Place of a key; within a lane, the earlier one comes first."""
 
     at: float  # when it is due: monotonic, in seconds
     lane: int
@@ -25,7 +25,7 @@ class _Place(NamedTuple):
 
 
 class WorkQueue(Generic[K]):
-    """Safe to use from any thread. `clock` is monotonic, in seconds; lane 0 is the most urgent."""
+    """Work queue, safe in any thread. `clock` is monotonic, in seconds; lane 0 is the most urgent."""
 
     def __init__(self, clock: Callable[[], float], lanes: int = 1, first: float = _FIRST) -> None:
         self._clock = clock

@@ -51,7 +51,7 @@ class Condition(Wire, frozen=True, omit_defaults=False):
 
 
 class Reference(Wire, frozen=True):
-    """An object that an event is about."""
+    """Object that an Event is about."""
 
     api_version: str
     kind: str

@@ -158,7 +158,7 @@ Amounts = dict[str, Any]
 
 
 class QuotaKind(StrEnum):
-    """The kinds that queues are made from, as `--quota-sources` names them."""
+    """Kind of quota that queues are made from, as `--quota-sources` names it."""
 
     ELASTIC_QUOTA_TREE = "elasticquotatree"
     ELASTIC_QUOTA = "elasticquota"
@@ -178,7 +178,7 @@ class ElasticQuotaTreeSpec(Wire, frozen=True):
 
 
 class ElasticQuotaTree(Wire, frozen=True):
-    """scheduling.sigs.k8s.io/v1beta1; counts in kube-system only."""
+    """ElasticQuotaTree of scheduling.sigs.k8s.io/v1beta1; counts in kube-system only."""
 
     metadata: Meta
     spec: ElasticQuotaTreeSpec = ElasticQuotaTreeSpec()
@@ -190,7 +190,7 @@ class ElasticQuotaSpec(Wire, frozen=True):
 
 
 class ElasticQuota(Wire, frozen=True):
-    """scheduling.x-k8s.io/v1alpha1; for its namespace."""
+    """ElasticQuota of scheduling.x-k8s.io/v1alpha1, for its namespace."""
 
     metadata: Meta
     spec: ElasticQuotaSpec = ElasticQuotaSpec()
@@ -203,7 +203,7 @@ class ResourceQuotaSpec(Wire, frozen=True):
 
 
 class ResourceQuota(Wire, frozen=True):
-    """Kubernetes' own, v1. One with scopes is about some of the namespace's pods only."""
+    """ResourceQuota of Kubernetes. One with scopes concerns only some of the namespace's pods."""
 
     metadata: Meta
     spec: ResourceQuotaSpec = ResourceQuotaSpec()

@@ -1,4 +1,4 @@
-"""Children of a workload, as its controller makes them by the table: objects as created, and their number."""
+"""Children of a workload, as its controller creates them by the table, and their number."""
 
 import json
 import zlib
@@ -26,7 +26,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError
 
 
 class WorkloadPart(NamedTuple):
-    """Part of an object from which some pods are made, and its place. `role`: empty for the object itself."""
+    """Part of an object from which some pods are made. `role`: empty for the object itself."""
 
     role: str
     body: Json

@@ -23,7 +23,7 @@ _TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Paralle
 
 
 class MadePods(msgspec.Struct, frozen=True, gc=False):
-    """The pods that a job, or another controller of pods, makes for one group."""
+    """Pods that a controller makes for one group."""
 
     pods: int = 1  # all that it makes before any of them has ended
     sets: int = 1  # how many sorts of pods these are
@@ -40,7 +40,7 @@ class GangSize(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """Annotations of a namespace and of a queue about gang sizes; empty where there are none."""
+    """Annotations of a namespace and of a queue about gang sizes; empty without any."""
 
     namespace: str = ""
     queue: str = ""

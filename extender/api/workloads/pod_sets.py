@@ -1,4 +1,4 @@
-"""Pod sets that a controller will make of an object, partial starts, and the paths of pod annotations.
+"""Pod sets that a controller will make from an object, partial starts, and the paths of pod annotations.
 
 The cost is that of the object, never that of its counts.
 """
@@ -22,7 +22,7 @@ _ANNOTATIONS = ("metadata", "annotations")
 
 
 class JobPodSet(msgspec.Struct, frozen=True):
-    """Pods that differ in nothing but name and index."""
+    """Pods that differ in name and index only."""
 
     role: str  # the operator's name of them, in lower case; empty where a kind has one set only
     count: int  # 1 or more

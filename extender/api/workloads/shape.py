@@ -24,9 +24,9 @@ TEMPLATE = ("spec", "template")
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """Count of the children of one part: the number at `path`, or `default`.
+    """Number of children of one part: the number at `path`, or `default`.
 
-    It is not below `at_least`, not above `at_most`, and multiplied by each of `times`.
+    It is at least `at_least`, at most `at_most`, and multiplied by each of `times`.
     """
 
     path: Path = ()
@@ -59,7 +59,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
-    """One sort of object that a controller makes."""
+    """Kind of objects that a controller makes."""
 
     made: KindName  # the kind of it
     name: str  # the pattern of its name; one that ends in a hyphen gets random letters
@@ -85,7 +85,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """Sign in an object of a state that it has reached."""
+    """Sign of a state in an object."""
 
     condition: str = ""  # the type of a condition in its status that is True
     fields: Mapping[Path, tuple[str, ...]] = {}  # instead of that, the values of which one is at each path
@@ -112,13 +112,13 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeKind(ApiKind, frozen=True, kw_only=True):
-    """A kind of objects that have the templates of jobs of another kind."""
+    """Kind of objects with the templates of jobs of another kind."""
 
     namespaced: bool  # a job finds them in its own namespace
 
 
 class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
-    """Reference of an object to another one with its templates: the paths of group, kind and name."""
+    """Paths of group, kind and name of the object with the templates."""
 
     group: Path
     kind: Path
@@ -138,12 +138,12 @@ class Commanded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadRow(ApiKind, frozen=True, kw_only=True):
-    """A kind whose controller makes pods.
+    """Kind whose controller makes pods.
 
-    A `manageable` one can wait suspended: its controller makes nothing while `suspend` is true, removes what
-    it made when that becomes true, and begins anew when it becomes false. `annotate` returns the fields that
-    the spec has to have for all pods to have an annotation of this name and text, none where they have it
-    already; these may change only while the object is suspended.
+    A `manageable` one can wait suspended: its controller makes nothing while `suspend` is true, removes its
+    objects when that becomes true, and begins again when it becomes false. `annotate` returns the fields of
+    the spec that give all pods an annotation of this name and text, none if they have it already; these may
+    change only while the object is suspended.
     """
 
     short: tuple[str, ...] = ()  # names by which kubectl knows it, too

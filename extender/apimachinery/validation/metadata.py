@@ -1,6 +1,6 @@
-"""The metadata of any object, and which texts are names, label keys and label values.
+"""Validation of metadata: names, label keys and label values.
 
-Rules and words are those of k8s.io/apimachinery: pkg/util/validation, pkg/api/validate/content, and
+Rules and texts are those of k8s.io/apimachinery: pkg/util/validation, pkg/api/validate/content, and
 ValidateObjectMeta of pkg/api/validation.
 """
 

@@ -1,6 +1,6 @@
-"""All that is wrong with one object, when it is created and when it changes.
+"""Validation of one object, when it is created and when it changes.
 
-Of a Job most of the pod template may not change, unless it is suspended and has no active pods.
+Most of the pod template of a Job is immutable, unless the Job is suspended and has no active pods.
 """
 
 from copy import deepcopy

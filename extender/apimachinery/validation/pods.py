@@ -1,6 +1,6 @@
 """Validation of pods, of the requests of their containers, and of nodes.
 
-Of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) this has the common faults, with
+It covers the common errors of ValidatePodCreate (pkg/apis/core/validation of Kubernetes), with
 validateResourceRequirements and ValidateNodeResources.
 """
 

@@ -1,8 +1,8 @@
 """Schema validation: whether a body can be read as its kind, as by Go's decoder, and CRDs' rules.
 
-Of kinds that come from CRDs only the metadata is read as Go does; their schema finds other faults. Of its
-rules in CEL those are played that say what a quantity is, and those that compare the amounts of a queue.
-jsonschema in place of the checks saves no line: each of its errors needs Kubernetes' words.
+Of kinds that come from CRDs only the metadata is read as Go does; their schema finds other errors. Two sorts
+of CEL rules are implemented: those about the form of quantities, and those that compare the amounts of a
+queue. jsonschema in place of the checks saves no line: each of its errors needs Kubernetes' text.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""The right to use a restricted queue: the verb `use` on it, granted by RBAC.
+"""The right to use a restricted queue: the RBAC verb `use` on the queue.
 
-Either the user or the account that the pods will run as must have it. Pods of Deployments and Jobs of
-CronJobs are created by controllers that act for all users; for these only the account counts. Pods that such
-a controller creates for a Job are not judged again.
+Either the user or the service account of the pods must have the right. Pods of Deployments and Jobs of
+CronJobs are created by controllers that act for all users: for these only the service account counts. Pods
+that the Job controller creates are not reviewed again.
 """
 
 import msgspec

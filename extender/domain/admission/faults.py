@@ -1,7 +1,7 @@
-"""Faults of an object, for which it is refused, and warnings, with which it is accepted.
+"""Faults, for which an object is refused, and warnings, with which it is accepted.
 
-A fault names the field, the value, and what is allowed, for people, and has a code for programs. Warnings are
-about ignored fields, and workloads whose pods cannot follow their queue or gang.
+A fault names the field, the value, and the allowed values for users, and has a code for programs. Warnings
+are about ignored fields, and about workloads whose pods cannot follow their queue or gang.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from extender.api.workloads.shape import STATEFUL_SET, Json, value_at
 
 
 class Code(StrEnum):
-    """The closed list of faults: first those of the object's own values, then those of others around it."""
+    """Closed list of fault codes: first those of the object's own values, then those about other objects."""
 
     INVALID_STATE = "InvalidState"
     WEIGHT_BELOW_MIN = "WeightBelowMin"
@@ -97,7 +97,7 @@ _ORDER = {code: number for number, code in enumerate(Code)}
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`field`: a path such as spec.deserved[cpu]; `message`: the value and the remedy."""
+    """Fault of a field. `field`: a path such as spec.deserved[cpu]; `message`: the value and the remedy."""
 
     code: Code
     field: str

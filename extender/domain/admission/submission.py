@@ -1,7 +1,7 @@
-"""Submission of pods, Jobs and groups: their queue, whether it takes them, and their defaults.
+"""Submission of pods, Jobs and groups: their queue, its state, and their defaults.
 
-A pod of an existing group goes to the group's queue in any state of the queue: the group was taken in time. A
-pod that names no queue and a group that does not exist yet is not reviewed: its group will be.
+A pod of an existing group enters the group's queue in any state of the queue: the group was admitted before.
+A pod without a queue whose group does not exist yet is not reviewed: its group will be.
 """
 
 import re
@@ -43,7 +43,7 @@ _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
 
 class QueueLookup(Protocol):
-    """The queues that these rules need: those of the ledger, or as the API server has them now."""
+    """Look-up of the queues that these rules need, in the ledger or at the API server."""
 
     def info(self, name: str) -> QueueInfo | None:
         """Return a queue with its usage; None if it does not exist."""
@@ -65,7 +65,7 @@ class QueueLookup(Protocol):
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """The queue that an object goes to."""
+    """Queue that an object enters."""
 
     queue: str  # its name, whether it exists or not
     field: str  # the field that names it

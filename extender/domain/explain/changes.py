@@ -1,4 +1,7 @@
-"""The smallest change that would start a group, by the reason for which it waits. Each is tried out."""
+"""The smallest change that would start a group, by its reason.
+
+Each change is tried by decide() before it is reported.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

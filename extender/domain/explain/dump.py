@@ -1,7 +1,7 @@
-"""Dump: the state on which the newest decisions were made, with them, to be decided on again elsewhere.
+"""Dump: the snapshot of the latest decisions, and these decisions, to be decided again elsewhere.
 
-Names may be replaced. Records become JSON and are read back, each value by the type of its field. A record is
-an object without the fields that have their default; a mapping whose keys are no text is a list of pairs; an
+Names may be replaced. Records become JSON and are read back by the types of their fields. A record is an
+object without the fields that have their default; a mapping whose keys are no text is a list of pairs; an
 infinite number is a text. Shapes are compared by identity: each is written once, and elsewhere by its number.
 """
 
@@ -39,7 +39,7 @@ _Act = Callable[[Any], Any]
 
 
 class Misread(ValueError):
-    """Something is not as it was written: in which field, and what is wrong."""
+    """Error: a field of a dump cannot be read; the message names it."""
 
 
 class Form(NamedTuple):
@@ -263,7 +263,7 @@ KIND = "MusterDump"
 
 
 class InvalidDump(ValueError):
-    """For people."""
+    """Error of a dump, for users."""
 
 
 class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,7 +334,7 @@ def read_dump(raw: bytes, version: str) -> Dump:
 
 
 class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Changed decision on one group; None: there is none."""
+    """Changed decision on one group; None: there was none."""
 
     group: GroupKey
     before: GroupDecision | None = None

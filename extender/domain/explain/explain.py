@@ -1,4 +1,4 @@
-"""All that is known of why one group waits, worked out when somebody asks: never for all groups."""
+"""Explanation of one pending group, computed on request: never for all groups."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ _LOOKS = 20  # at a node for a term of affinity take about as long as all that i
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a group waits, and what would start it."""
+    """Reason why a group waits, and the change that would start it."""
 
     group: GroupKey
     queue: str

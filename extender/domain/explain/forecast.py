@@ -1,12 +1,13 @@
 """Forecast: when each pending group is expected to start.
 
-The same decisions in several futures with different run times give an interval; or the cause without a known
-end is named. It is computed in slices, one scheduling cycle each, so that a caller can pace it.
+The same decisions in several futures with different run times give an interval; if a start depends on a run
+without a known end, that cause is named. The forecast is computed in slices, one scheduling cycle each, so
+that a caller can pace it.
 
-Errors of earlier forecasts correct the next ones: others come meanwhile and overtake, owners declare too
-much, runs vary more than their law. After each start every quantile is moved by a step, so far that in the
-long run the part of earlier starts is the part of the quantile, for any cause (Gibbs and Candès, Adaptive
-conformal inference under distribution shift, 2021).
+Errors of earlier forecasts correct the next ones: new groups overtake, owners declare too much, runs vary
+more than their law. After each start every quantile is moved by a step, such that in the long run the
+fraction of earlier starts is that of the quantile (Gibbs and Candès, Adaptive conformal inference under
+distribution shift, 2021).
 """
 
 from collections import Counter, defaultdict
@@ -160,7 +161,7 @@ def _played(future: Future, left: set[GroupKey], cycles: int) -> Generator[None,
 
 
 class _Causes:
-    """Why groups have not started at the end of a future. Of those alike, one is looked at."""
+    """Causes why groups have not started at the end of a future. Of equal groups, one is examined."""
 
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
@@ -220,7 +221,7 @@ _LATER = 1.0 + 1e-9  # what still runs ends later than now, however numbers are 
 
 
 class RunLaw(NamedTuple):
-    """Law of the seconds of a run."""
+    """Probability distribution of a run time, in seconds."""
 
     usual: float  # the median
     varies: float  # the standard deviation of the logarithm
@@ -239,7 +240,7 @@ class RunLaw(NamedTuple):
 
 
 class RunLaws:
-    """Laws of run times, by the knowledge of the snapshot.
+    """Distributions of run times, from what the snapshot knows.
 
     `learnt_from`: by future when the first run with a learned law ends.
     """
@@ -301,7 +302,7 @@ _Factors = tuple[float, float, float]
 
 
 class Calibration(msgspec.Struct, frozen=True, dict=True):
-    """Calibration: by method and namespace the factors of the time until p10, p50 and p90."""
+    """Calibration: factors of the time until p10, p50 and p90, by method and namespace."""
 
     factors: Mapping[tuple[Method, str], _Factors] = {}
 

@@ -86,7 +86,7 @@ class Followed(NamedTuple):
 
 
 class VirtualCluster:
-    """Ledger whose decisions an ideal scheduler and all controllers carry out at once, without a fault.
+    """Ledger whose decisions an ideal scheduler and ideal controllers carry out at once.
 
     Args:
         begun: What the ledger's clock shows at the beginning.

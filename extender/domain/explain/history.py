@@ -1,7 +1,7 @@
 """History: waits, runs and evictions, and their sums over a period, by queue, user or namespace.
 
-The recorder (recorder.py) makes the records. They are kept in the process and, optionally, in a file. Times
-and durations are in seconds, times since 1970; amounts are by resource, here times seconds.
+The recorder (recorder.py) makes the records. They are kept in the process and, optionally, in a file.
+Durations are in seconds, times in seconds since 1970; amounts are by resource, here multiplied by seconds.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ Spent = Mapping[str, float]  # by resource, times seconds
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """`end` None: it goes on. What is so far of it is written up to `until`."""
+    """Record of a time span. `end` None: it goes on, and has been written up to `until`."""
 
     queue: str
     namespace: str = ""
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
 
 class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run"):
-    """Run of members of a group on nodes, over a time in which it changed little."""
+    """Run of members of a group on nodes, during which the number of members hardly changed."""
 
     group: str
     until: float
@@ -84,7 +84,7 @@ OWN = frozenset({Reason.HELD, Reason.NOT_ENOUGH_MEMBERS, Reason.GROUP_NOT_FOUND,
 
 
 class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
-    """A group that waited until it ran, or was gone."""
+    """Wait of a group until it ran, or was gone."""
 
     group: str
     until: float
@@ -112,7 +112,7 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
 
 
 class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicted"):
-    """A pod that was evicted: by Muster, or by its job, at Muster's request."""
+    """Pod that was evicted: by Muster, or by its job, at Muster's request."""
 
     uid: str
     pod: str  # namespace/name
@@ -135,7 +135,7 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
 
 
 class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="QueueHour"):
-    """Hour of a queue and those below it: usage and deserved share, by samples."""
+    """One hour of a queue and its descendants: usage and deserved share, by samples."""
 
     deserved: Spent = {}
     wanting: float = 0.0  # seconds in which it asked for more than it held
@@ -154,7 +154,7 @@ class By(StrEnum):
 class ReportRow(msgspec.Struct, frozen=True, rename="camel"):
     """Row of a report for one queue, user or namespace, or for all.
 
-    Waits are of groups started in the period.
+    Waits are those of groups that started in the period.
     """
 
     name: str
@@ -183,11 +183,11 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class InvalidPeriod(ValueError):
-    """Error in a question, for people: `since: invalid value …: must be …`."""
+    """Error in a request for a report, for users: `since: invalid value …: must be …`."""
 
 
 class Period(NamedTuple):
-    """Period of a question."""
+    """Period of a report."""
 
     by: By
     since: float

@@ -1,4 +1,4 @@
-"""Holders of the missing resources of a group: groups by queue, and other pods, the largest first."""
+"""Holders of the resources that a group lacks: groups by queue, and other pods, the largest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -20,7 +20,7 @@ from extender.domain.snapshot.wholeness import missing
 
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A group, or a pod of others, that stands in the way."""
+    """Group, or pod of another scheduler, that uses resources which a pending group lacks."""
 
     name: str  # `namespace/name`
     pods: int  # how many pods of it count
@@ -53,7 +53,7 @@ _Picks = Callable[[GroupDecision], bool]
 
 
 class WaitingCase:
-    """One group that waits: what surrounds it, and what is needed to try out what would start it."""
+    """A pending group, with the data to try what would start it."""
 
     def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupInfo, cycles: int) -> None:
         self.snapshot = snapshot

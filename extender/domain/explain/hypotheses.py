@@ -1,4 +1,4 @@
-"""Hypotheses: snapshots after a change, and their trial by decide(), so that promises come true."""
+"""Hypotheses: snapshots after a change, tried by decide(), so that reported changes really help."""
 
 from bisect import bisect_left
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Read model of API objects: queues, groups and nodes, by Muster's statuses and the objects themselves.
+"""Read model of API objects: queues, groups and nodes, from Muster's statuses and the objects themselves.
 
-It works while Muster is down, too. `dashboard/decided` makes the same records of decisions.
+It works while Muster is down, too. `dashboard/decided` makes the same records from decisions.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ _MOST_GROUPS = 16  # that are named on one node
 
 
 class ObservedQueue(Queue, frozen=True):
-    """Queue as the API server has it, read by what Muster wrote into its status."""
+    """Queue of the API server, with the status that Muster wrote."""
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class ObservedQueue(Queue, frozen=True):
 
 
 class ObservedGroup(PodGroup, frozen=True):
-    """PodGroup as the API server has it, read by what Muster wrote into its status."""
+    """PodGroup of the API server, with the status that Muster wrote."""
 
     @property
     def name(self) -> str:

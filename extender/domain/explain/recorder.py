@@ -1,7 +1,7 @@
-"""Recorder of history: from one decision to the next, at the cost of changes.
+"""Recorder of history: compares each decision with the previous one, at the cost of the changes.
 
-After a restart, records of a file continue where they still hold. Running groups in the objects are added,
-each once, by its group and the start, which is equal in both.
+After a restart, records of a file continue if they still hold. Running groups are added from their objects,
+each once, by the group and its start, which is equal in both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ _WAITS = (Verdict.WAITING, Verdict.STARTING)
 
 
 class _Step(NamedTuple):
-    """From one decision to the next."""
+    """Step from one decision to the next."""
 
     snapshot: Snapshot
     now: float
@@ -48,7 +48,7 @@ class _Step(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A group that exists."""
+    """Group that exists."""
 
     decision: GroupDecision
     info: GroupInfo
@@ -87,7 +87,7 @@ class _Seen(NamedTuple):
 
 
 class Recorder:
-    """Recorder.
+    """Recorder of runs, waits and evictions.
 
     Attributes:
         known: Records without an end, of earlier recording until `seen`.
@@ -283,7 +283,7 @@ class _Evictions:
 
 
 class QueueHours:
-    """`known`: records without an end."""
+    """Recorder of the hours of queues. `known`: records without an end."""
 
     def __init__(self, known: Iterable[AnyRecord] = ()) -> None:
         self._open = {record.queue: record for record in known if isinstance(record, QueueHour)}

@@ -1,6 +1,6 @@
-"""Changes of a what-if, named by a person (`nodes=+2`, `queue.weight=research:4`), and their effects.
+"""What-if: changes in words (`nodes=+2`, `queue.weight=research:4`), and their effects.
 
-Each change is a term. Nothing is written.
+Each change is a term. Nothing is written to the cluster.
 """
 
 import re
@@ -32,7 +32,7 @@ _MOST_OTHERS = 20
 
 
 class BadTerm(ValueError):
-    """A term that makes no sense: names it, and says what is allowed."""
+    """Error of an invalid term: it names the term and the allowed values."""
 
 
 class Supposition(NamedTuple):
@@ -268,7 +268,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A group, and how it stands with what is supposed and without."""
+    """Group with its outlook in both decisions, with and without the change."""
 
     group: GroupKey
     queue: str
@@ -351,7 +351,7 @@ def future(group: ChangedGroup) -> str:
 
 
 class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Effects of a what-if at once.
+    """Immediate effects of a what-if.
 
     Attributes:
         group: The group in question, also without a difference; None: there was none.

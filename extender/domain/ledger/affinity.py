@@ -1,4 +1,4 @@
-"""On which nodes (anti-)affinity terms apply and host ports are taken, counted incrementally."""
+"""Nodes by (anti-)affinity terms and by used host ports, counted incrementally."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, clashi
 
 
 class HostPorts:
-    """Host ports that pinned and planned claims take, counted by node. Few nodes have any."""
+    """Host ports of claims, counted by node. Few nodes have any."""
 
     def __init__(self) -> None:
         self._pinned: dict[str, Counter[HostPort]] = {}
@@ -39,7 +39,7 @@ class HostPorts:
 
 
 class PodsByLabels:
-    """Numbers of pods on each node, by namespace and labels, from which the pods of a new term are found.
+    """Numbers of pods on each node, by namespace and labels, to count the pods that a new term selects.
 
     Pods of one template share their labels, so there are far fewer sets than pods. They are indexed by
     label pairs only in namespaces in which a term has selected pods before: most never see a term.
@@ -129,7 +129,7 @@ ByNode = Mapping[Term, Mapping[str, int]]
 
 
 class Terms:
-    """The terms that are followed, and where the pods are that they select and that have them."""
+    """Followed terms, with the nodes of the pods that they select and of the pods that have them."""
 
     def __init__(self) -> None:
         self._index = TermIndex()
@@ -232,7 +232,7 @@ def _weight(term: Term, namespace: str) -> int:
 
 
 class _TermsOfOthers:
-    """Anti-affinity terms of pods that are not ours: followed once one has selected a pod of ours."""
+    """Anti-affinity terms of other schedulers' pods: followed once one has selected a member pod."""
 
     def __init__(self) -> None:
         self._index = TermIndex()
@@ -296,7 +296,7 @@ class _TermsOfOthers:
 
 
 class _Places:
-    """Numbers of pods by term and node. Copies are kept until something about their term changes."""
+    """Numbers of pods by term and node. Copies stay valid until a count of their term changes."""
 
     def __init__(self) -> None:
         self._counts: dict[Term, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""Assumed pods, for the verbs: claims answered, held, and posted with their group; and preemptions."""
+"""Assumed pods of the verbs: answered, held and posted claims; and preemptions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,11 +35,11 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Preemptions:
-    """Preemptions that were granted to pods that are not ours, and what they may still take.
+    """Preemptions that were granted to pods of other schedulers, and the evictions that they may still cause.
 
-    The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until the
-    watch shows that, the next preemption is judged as if the victims were gone: those of the nominated node
-    or, while that is not known, the worst case over all granted nodes.
+    The scheduler gets the nodes whose victims it may evict; it picks one, nominates it, and evicts later.
+    Until the watch shows that, the next preemption is evaluated as if the victims were gone: those of the
+    nominated node or, while that is not known, the worst case over all granted nodes.
     """
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
@@ -97,14 +97,14 @@ def losses(victims: Iterable[PodRecord]) -> Losses:
 
 
 class Confirmation(msgspec.Struct, frozen=True):
-    """The last check before binding."""
+    """Last check before binding."""
 
     posting: tuple[Claim, ...] = ()  # claims whose bindings are to be posted
     lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
 
 
 class AssumedPods:
-    """Assumed pods: which nodes a pod may use, and how its claim advances.
+    """Assumed pods: the nodes that a pod may use, and the stages of its claim.
 
     Filter assumes the pod on a node, a bind call holds it there, and it is posted with the whole group.
     `decided` returns the decisions published last.

@@ -1,4 +1,4 @@
-"""Claims on room: which pod takes what on which node, and the stages of a claim's life."""
+"""Claims: the capacity that a pod uses on a node, and the stages of a claim."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, IntEnum, auto
@@ -12,7 +12,7 @@ from extender.domain.snapshot.nodes import Mask
 
 
 class ClaimStage(IntEnum):
-    """The life of a claim on room: five stages, and the transition of each on every event.
+    """Stage of a claim; five stages, and the transition of each on every event.
 
         planned ──► answered ──► held ──► posted ──► bound
 
@@ -77,14 +77,14 @@ def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
 
 
 class Posting(NamedTuple):
-    """A binding that is on its way to the API server, and may have taken effect."""
+    """Binding under way to the API server, which may have taken effect."""
 
     token: int  # of its bind call
     since: float  # when it was posted: monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Pinned from ANSWERED on: filter has given the node away, and no older decision may move it."""
+    """Claim of a pod on a node. Pinned from ANSWERED on: no older decision may move it any more."""
 
     pod: PodRecord  # the pod as it was when the claim was last put
     node: str  # the name of the node, which may be unknown so far
@@ -112,7 +112,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claims:
-    """All claims on all nodes, by the pod's UID and by node. Putting or dropping one updates `capacity`."""
+    """All claims, by the pod's UID and by node. `capacity` follows each change."""
 
     def __init__(self) -> None:
         self.capacity = NodeCapacity()

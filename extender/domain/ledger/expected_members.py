@@ -33,7 +33,7 @@ _LATE = -inf  # room is kept no more, until a pod comes
 
 
 class LaterPods:
-    """Later pods of a job that runs: its capacity stays reserved until enough pods have succeeded.
+    """Later pods of a running job: its capacity stays reserved until enough pods have succeeded.
 
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
@@ -88,8 +88,8 @@ Missing = Mapping[int, tuple[int, list[PodRecord]]]
 class ExpectedMembers:
     """Expected members of jobs.
 
-    `most` is how many pods the jobs of one namespace may wait for. A job costs its author one object,
-    however many pods it asks for, so the excess waits until others have started or are gone.
+    `most` limits the expected pods of the jobs of one namespace. A job costs its author one object, however
+    many pods it requests: the excess waits until others have started or are gone.
     """
 
     def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:

@@ -27,7 +27,7 @@ from extender.domain.snapshot.wholeness import whole
 
 
 class Used(msgspec.Struct):
-    """The sums of one queue; amounts are without zeros."""
+    """Sums of one queue; amounts are without zeros."""
 
     groups: int = 0  # groups that the queue counts
     infos: int = 0  # groups that name it
@@ -106,9 +106,9 @@ def _counted(info: GroupInfo) -> tuple[object, ...]:
 
 
 class GroupInfos:
-    """Views of groups and queues for decide(), rebuilt only if something about a group changed.
+    """Infos of groups and queues for decide(), rebuilt only for dirty groups.
 
-    The sums of its queue are updated by the difference. Callers hold the ledger's lock.
+    The sums of the queue are updated by the difference. Callers hold the ledger's lock.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Group of the ledger: the state of one group and its members, from which its GroupInfo is made."""
+"""Groups of the ledger: the state of each group and its members, from which its GroupInfo is made."""
 
 from collections import Counter
 from collections.abc import Container, Mapping
@@ -19,7 +19,7 @@ from extender.domain.snapshot.wholeness import whole
 
 
 class Group(msgspec.Struct, eq=False):
-    """A group as the ledger knows it, by a PodGroup or by pods alone."""
+    """Group in the ledger, from a PodGroup or from pods alone."""
 
     key: GroupKey
     record: GroupRecord | None = None  # its PodGroup
@@ -308,7 +308,7 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
 
 
 class Members:
-    """A group's pods, sorted by how far each has come; the fields have the meaning of those of GroupInfo."""
+    """Pods of a group by progress; the fields have the meaning of those of GroupInfo."""
 
     def __init__(self, group: Group, claims: Claims, stuck: Container[Uid]) -> None:
         self.placed: list[PodRecord] = []

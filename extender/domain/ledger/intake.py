@@ -1,4 +1,4 @@
-"""Intake from the watches of everything but pods. An unchanged object costs only a comparison."""
+"""Intake of all watched objects but pods. An unchanged object costs only a comparison."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 

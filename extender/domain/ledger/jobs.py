@@ -44,7 +44,7 @@ def take_out(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
 
 
 class Jobs:
-    """The jobs that the API has, by the group of their pods and by namespace."""
+    """Jobs of the API server, by the group of their pods and by namespace."""
 
     def __init__(self) -> None:
         self._records: dict[GroupKey, JobRecord] = {}
@@ -97,8 +97,7 @@ class Jobs:
 class Runtimes:
     """Runtimes: objects with the templates of jobs, and the jobs that name each.
 
-    A change concerns only those jobs. An admitted job keeps what its runtime said at that time, as its
-    pods do.
+    A change concerns only those jobs. An admitted job keeps the runtime of that time, as its pods do.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The ledger: everything that Muster knows, updated event by event, and every claim on room.
+"""The ledger: the state of the cluster, updated event by event, and every claim on capacity.
 
     watches ──► pods, intake ──┐                ┌──► snapshot ──► decide()
                                ├──►   claims   ─┤                    │
@@ -48,11 +48,15 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger:
-    """Ledger: `snapshot`, then decide(), then `publish`, each at the cost of what changed.
+    """Ledger: `snapshot`, then decide(), then `publish`; each costs only what changed.
 
-    Other callers work with its parts. `clock` is monotonic, in seconds; `wall_clock` counts them since
-    1970. `on_change` is called, under the lock, when a decision may change, `on_shown` when another pod
-    is to be shown; None: the scheduler proxy is off.
+    Other callers use its parts.
+
+    Args:
+        clock: Monotonic, in seconds.
+        wall_clock: In seconds since 1970.
+        on_change: Called under the lock when a decision may change.
+        on_shown: Called when another pod is to be shown; None: the scheduler proxy is off.
     """
 
     def __init__(
@@ -509,9 +513,8 @@ class Ledger:
 class ReclaimedCapacity:
     """Reclaimed capacity, and capacity for the replacements of moved pods.
 
-    It is reserved: only pods that have it planned already may use it. Its members have no claims yet:
-    what they will claim is still in use, or they are still to be made. So it is counted apart from the
-    claims.
+    It is reserved: only pods that are planned on it may use it. Their claims do not exist yet, because the
+    capacity is still in use, or the pods are still to be created: so it is counted apart from the claims.
     """
 
     def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:

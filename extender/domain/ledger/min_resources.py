@@ -1,10 +1,10 @@
-"""The room that a PodGroup's minResources asks for beyond its members: kept until these use it, or it ends.
+"""Capacity for a PodGroup's minResources beyond its members: reserved until members use it, or it ends.
 
 Operators like Spark's write minMember 1, for the driver, and minResources for the executors too, which the
-driver makes once it runs. Volcano keeps that much in its enqueue action, or drivers would take all room, and
-no executor would start. Nobody knows the sizes of later pods, so room is kept as claims of expected members
-of about the size of those that are there. They are planned with the needed ones, and a later pod takes over
-the claims on one node.
+driver creates once it runs. Volcano reserves as much in its enqueue action: otherwise drivers would use all
+capacity, and no executor would start. The sizes of later pods are unknown: capacity is reserved as claims of
+expected members of about the size of the existing ones. They are planned with the needed members, and a later
+pod takes over the claims on one node.
 
 Callers hold the ledger's lock.
 """
@@ -29,10 +29,10 @@ _PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions ha
 
 
 class MinResources:
-    """Capacity that minResources of PodGroups asks for beyond members.
+    """Capacity for the minResources of PodGroups beyond their members.
 
-    `most` is how many expected members there are of all groups of one namespace; of each group beyond
-    that there is one, as large as all of them.
+    `most` limits the expected members of all groups of a namespace; beyond it, a group has one, as large as
+    all of its own.
     """
 
     def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:

@@ -1,4 +1,4 @@
-"""Capacity of nodes and what is left of it: a row per node, a column per resource that any node offers."""
+"""Capacity of nodes, and its free part: a row per node, a column per resource that any node offers."""
 
 import itertools
 from collections import Counter
@@ -18,11 +18,10 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class NodeSums:
-    """Sums of claims on one node, by resource and without zeros: `pinned`, `planned`, and `reserved`.
+    """Sums of the claims on one node, by resource and without zeros: `pinned`, `planned`, and `reserved`.
 
-    `reserved` is the capacity reserved for groups it is reclaimed for. Python's integers have no limit, so
-    removing a claim subtracts exactly what it added. The arrays that decide() works with are made from
-    these sums, limited to 64 bits.
+    `reserved` is being reclaimed for groups. Python's integers have no limit, so removing a claim subtracts
+    exactly what it added. The arrays of decide() are made from these sums, limited to 64 bits.
     """
 
     __slots__ = ("pinned", "planned", "reserved")
@@ -50,9 +49,9 @@ class ResourceColumns:
 
     Attributes:
         names: The columns' resources.
-        allocatable: What nodes offer.
-        room: What pinned claims leave of that.
-        free: What planned claims leave of that.
+        allocatable: The allocatable amounts of nodes.
+        room: Allocatable without pinned claims.
+        free: Allocatable without all claims.
     """
 
     def __init__(self) -> None:
@@ -125,9 +124,9 @@ class CountedClaim(Protocol):
 
 
 class NodeCapacity:
-    """Capacity of nodes and what is left of it. An event costs one row.
+    """Capacity of nodes, and its free part. An event costs one row.
 
-    Nodes that are unknown so far have sums as well: claims on them count as soon as the node appears.
+    Unknown nodes have sums as well: claims on them count as soon as the node appears.
     """
 
     def __init__(self) -> None:

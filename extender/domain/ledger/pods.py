@@ -1,4 +1,4 @@
-"""Pods that the watch has shown: their owner, their holdings, the scheduler's reports, and stuck deletions.
+"""Pods of the watch: their owner, their claims, the scheduler's reports, and stuck deletions.
 
 A deletion is stuck if the pod's node does not answer.
 """
@@ -32,17 +32,17 @@ _SLACK = 5.0  # seconds that clocks may differ
 
 
 class _Leaving(NamedTuple):
-    """A pod that is being deleted."""
+    """Pod that is being deleted."""
 
     pod: PodRecord
     over_at: float  # when its grace is over, on the ledger's clock
 
 
 class StuckPods:
-    """Stuck pods: `uids`.
+    """Pods whose deletion is stuck, by UID: `uids`.
 
-    The wall clock is read once for each deletion, to tell when its grace is over on the ledger's clock:
-    steps of the wall clock shift nothing that is known.
+    The wall clock is read once for each deletion, to convert the end of its grace period to the ledger's
+    clock: later steps of the wall clock change nothing.
     """
 
     def __init__(
@@ -141,7 +141,12 @@ _CROWDED = (
 
 
 class Pods:
-    """`left`: scheduler names whose pods are left to another scheduler. Single look-ups need no lock."""
+    """Pods of the watch.
+
+    `left`: scheduler names whose pods another scheduler places. Look-ups need no lock.
+
+    `left`: scheduler names whose pods another scheduler places. Look-ups need no lock.
+    """
 
     def __init__(self, parts: Parts, ownership: Ownership, stuck: StuckPods) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}

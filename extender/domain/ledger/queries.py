@@ -1,4 +1,4 @@
-"""Queries about groups and queues in the ledger; they change nothing."""
+"""Queries about groups and queues in the ledger, which change nothing."""
 
 from collections.abc import Collection
 
@@ -18,7 +18,7 @@ from extender.domain.snapshot.auto_podgroups import AutoGroup
 
 
 class GroupQueries:
-    """Single look-ups are made without the lock: a dict's are atomic."""
+    """Queries about groups. Single look-ups take no lock: those of a dict are atomic."""
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
         self._registry, self._lock = parts.registry, parts.lock
@@ -140,7 +140,7 @@ class GroupQueries:
 
 
 class QueueQueries:
-    """Queues by name, LocalQueues by `namespace/name`; what QueueLookup has, too, is described there."""
+    """Queries about queues by name and LocalQueues by `namespace/name`; see QueueLookup."""
 
     def __init__(self, parts: Parts, infos: GroupInfos) -> None:
         self._registry, self._lock = parts.registry, parts.lock

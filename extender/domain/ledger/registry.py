@@ -20,7 +20,7 @@ from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
 
 
 class Owners:
-    """The controllers of pods that name no group, as far as they say anything about their pods' group."""
+    """Controllers of pods without a group name, as far as they define the group."""
 
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
@@ -116,7 +116,7 @@ _MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
 
 
 class Registry:
-    """Groups, queues as the API has them, and what they refer to; dirty groups need new infos."""
+    """Groups, queues of the API, and the objects that they refer to. Dirty groups need new infos."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}

@@ -16,7 +16,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 
 class Bypasses(NamedTuple):
-    """Calls about pods that the view has not shown: the scheduler that makes them reads pods elsewhere."""
+    """Calls about pods that the proxy has not shown: their scheduler reads pods elsewhere."""
 
     calls: int = 0
     age: float | None = None  # seconds since the last of them; None: there was none
@@ -37,7 +37,7 @@ class ReleaseCounts(NamedTuple):
 class Releases:
     """Releases of pods to the scheduler.
 
-    `on_change` is called when anything looks different; None: the scheduler does not read its pods
+    `on_change` is called when the appearance of a pod changes; None: the scheduler does not read its pods
     through Muster. Callers hold the ledger's lock.
     """
 

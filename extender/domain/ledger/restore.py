@@ -1,8 +1,8 @@
-"""Ledger from a snapshot: records from which the same infos follow, and the history of groups.
+"""Ledger from a snapshot: records that lead to the same infos, and the history of groups.
 
-A snapshot has what decisions depend on, not the objects behind it: a restored job makes the pods that are
-expected of it, and a restored namespace has the label by which queues refuse it. Later pods of a job that
-runs are not known.
+A snapshot has what decisions depend on, not the objects behind it: a restored job has the pods that are
+expected of it, and a restored namespace the label by which queues refuse it. Later pods of a running job are
+not known.
 """
 
 from collections import Counter, defaultdict

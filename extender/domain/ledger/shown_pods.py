@@ -1,4 +1,4 @@
-"""The ledger's side of the view: planned pods are shown, and what the scheduler reports is taken in."""
+"""Ledger's side of the scheduler proxy: shows planned pods, and processes the scheduler's reports."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _MOST_LAGS = 20  # how far the pauses between these grow
 
 
 class ShownPods(Appearances):
-    """Implements Appearances for the view, and releases what decisions have planned."""
+    """Appearances of pods for the scheduler proxy, and releases of planned pods."""
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves

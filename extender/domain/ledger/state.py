@@ -68,10 +68,10 @@ class Changes:
 
 
 class Refusals:
-    """Refusals of the scheduler, remembered for a while: which shape, on which node.
+    """Refusals of the scheduler, by shape and node, kept for a while.
 
-    Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or
-    after a time.
+    Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or after a
+    time.
     """
 
     def __init__(self, claims: Claims) -> None:
@@ -163,7 +163,7 @@ class Instants:
 
 
 class ClaimMoves:
-    """All that happens to a claim, by the table of transitions, and what follows: sums, standing, groups."""
+    """Transitions of claims, with their effects on sums, running members and groups."""
 
     def __init__(
         self,
@@ -263,10 +263,9 @@ class ClaimMoves:
 
 
 class Parts(NamedTuple):
-    """Parts of the ledger, as its classes use them.
+    """Common base of the parts of the ledger.
 
-    Every public method of theirs that changes anything, or reads more than one thing, takes `lock`, which
-    is reentrant.
+    Every public method that changes anything, or reads more than one thing, takes `lock`, which is reentrant.
     """
 
     registry: Registry

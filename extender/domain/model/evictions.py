@@ -1,4 +1,4 @@
-"""Evictions: which pods have to go, why, and for whom; and how many of them disruption budgets let go."""
+"""Evictions: the pods to evict, why, and for whom; and how many disruption budgets allow."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from extender.domain.model.selectors import Labels, selects
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
-    """PodDisruptionBudgets: how many of the pods that one selects may be evicted now."""
+    """PodDisruptionBudget: how many of the selected pods may be evicted now."""
 
     namespace: str
     name: str
@@ -73,7 +73,7 @@ class BudgetsOfNamespace:
 
 
 class Protection(NamedTuple):
-    """Protection of a queue's pods from groups whose share the queue uses."""
+    """Protection of a queue's borrowing pods from reclaim."""
 
     honour: frozenset[str] = frozenset({keys.BUDGETS})  # where neither the queue nor one above says anything
     max_grace: float = _MAX_GRACE
@@ -103,7 +103,7 @@ FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # for which a queue
 
 
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
-    """A pod that gives its room back."""
+    """Pod whose capacity is reclaimed."""
 
     uid: Uid
     namespace: str
@@ -115,7 +115,7 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reclaim(msgspec.Struct, frozen=True):
-    """Room taken back for a group: decided once, until it starts, needs it no more, or the time is up."""
+    """Reclaim for a group, decided once: until the group starts, needs it no more, or the time is up."""
 
     victims: tuple[ReclaimVictim, ...]  # who give it back; empty: pods that are leaving anyway are enough
     plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
@@ -126,7 +126,7 @@ class Reclaim(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Move of a group: its members were evicted only to run elsewhere.
+    """Move of a group: its members are evicted only to run elsewhere.
 
     Timestamps are seconds on the ledger's clock.
     """
@@ -139,7 +139,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """A pod that is to be evicted now."""
+    """Pod that is to be evicted now."""
 
     victim: ReclaimVictim
     why: str  # for people: for whom, and by which rule

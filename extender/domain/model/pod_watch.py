@@ -110,7 +110,7 @@ class ListedPod(NamedTuple):
 
 
 class PodPage(NamedTuple):
-    """A list of pods, or a page of one."""
+    """List of pods, or a page of one."""
 
     version: int  # metadata.resourceVersion of the list, the same for all its pages
     more: str  # metadata.continue; empty on the last page
@@ -133,17 +133,17 @@ class PodWriter(Protocol):
 
 
 class UnwritablePod(ValueError):
-    """A pod could be read but not changed. Real API servers do not write such pods."""
+    """Error: a pod could be read but not changed. Real API servers do not write such pods."""
 
 
 class PassOn(NamedTuple):
-    """An event as it came."""
+    """Event that is passed on unchanged."""
 
     frame: bytes
 
 
 class Show(NamedTuple):
-    """The arguments of PodWriter.write."""
+    """Arguments of PodWriter.write."""
 
     type: str  # ADDED or MODIFIED
     pod: bytes
@@ -152,7 +152,7 @@ class Show(NamedTuple):
 
 
 class TakeAway(NamedTuple):
-    """The arguments of PodWriter.deleted."""
+    """Arguments of PodWriter.deleted."""
 
     facts: PodFacts
     version: int
@@ -162,11 +162,11 @@ Writes = list[PassOn | Show | TakeAway]  # all in one write
 
 
 class BrokenPods(ValueError):
-    """These bytes are no events or no list of pods. Nothing after them can be trusted."""
+    """Error: these bytes are no events or no list of pods. Nothing after them can be trusted."""
 
 
 class PodEvents(Protocol):
-    """Cuts the bytes of one watch into events."""
+    """Splitter of the bytes of a watch into events."""
 
     def feed(self, data: bytes) -> list[PodEvent]:
         """Return the events that these bytes complete.
@@ -177,7 +177,7 @@ class PodEvents(Protocol):
 
 
 class PodListWriter(Protocol):
-    """One list of pods, written piece by piece. The pieces put together are the body."""
+    """Writer of a list of pods, piece by piece. The pieces together are the body."""
 
     def start(self) -> bytes: ...
 
@@ -234,7 +234,7 @@ class WaitingPod(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Trace of what was written about a pod."""
+    """Versions of the events that were written about a pod."""
 
     way: Appearance | None  # the only one in which it was ever shown; None: several, or not known
     shown: bool  # by the last writing; else it was taken away
@@ -242,14 +242,14 @@ class Trace(NamedTuple):
 
 
 class WaitingPods:
-    """The unbound pods of ours that a client of the view is not shown yet, and what was written about each.
+    """Unbound member pods that a client is not shown yet, and the events that were written about each.
 
-    Each belongs to one client, which asks for the same pods by one watch after another. Who reads last
-    supersedes those before, whose end nobody may have noticed. The history of the pods is known up to a
-    version, without a gap: a watch that goes on from there, or from an earlier version, needs nothing else.
+    Each belongs to one client, which asks for the same pods by one watch after another. The last reader
+    supersedes those before, whose end may be unnoticed. The history of the pods is known up to a version,
+    without a gap: a watch that continues from there, or from an earlier version, needs nothing else.
 
-    A reflector comes back with the version of the last event that it got. If that is later than the version
-    at which something was written, it has it; with the same or an earlier one it may have it or not.
+    A reflector returns with the version of the last event that it got. If that is later than the version of
+    an event, the client has the event; with the same or an earlier version it may have it or not.
     """
 
     def __init__(self, schedulers: frozenset[str]) -> None:
@@ -318,7 +318,7 @@ class WaitingPods:
 
 
 class Listing:
-    """A reading of all pods, by LIST or by the initial events of a watch."""
+    """Reading of all pods, by LIST or by the initial events of a watch."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
         """Begin a list. `version`: what the client has read before; 0: nothing."""
@@ -353,7 +353,7 @@ class Listing:
 
 
 class PodList:
-    """One LIST of pods: what the client is shown of it."""
+    """LIST of pods, as the client is shown it."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
         """Begin a list. `version`: what the client has read before; 0: nothing."""

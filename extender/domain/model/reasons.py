@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a group waits: the one rule that blocks it. The numbers behind it are in its decision's detail."""
+    """Reason why a group waits: the one rule that blocks it. The numbers are in the decision's detail."""
 
     meaning: str  # without numbers
 
@@ -66,7 +66,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reason of an Event: something that happens once and is not a state of a group."""
+    """Reason of an Event: an occurrence, not a state of a group."""
 
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"

@@ -22,7 +22,7 @@ _GENERATED = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}")  # as Kub
 
 
 class RunKind(NamedTuple):
-    """Groups alike: they are expected to run for as long as each other."""
+    """Kind of groups that are expected to run equally long."""
 
     queue: str
     series: str  # what they came from: namespace, and kind and name of the controller without generated parts
@@ -30,7 +30,7 @@ class RunKind(NamedTuple):
 
 
 class RunHistory(msgspec.Struct, frozen=True, eq=False):
-    """`runs`: seconds by kind. `stretches`: how many times as long as declared groups of a series ran."""
+    """History of run times. `runs`: seconds by kind; `stretches`: real/declared run time by series."""
 
     runs: Mapping[RunKind, tuple[float, ...]] = {}
     stretches: Mapping[str, tuple[float, ...]] = {}

@@ -84,7 +84,7 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NodePart:
-    """The nodes with certain labels, less those of the parts `before` it. Equal parts have the same nodes."""
+    """Nodes with certain labels, without those of the parts `before` it. Equal parts have the same nodes."""
 
     __slots__ = ("_hash", "before", "labels")
 

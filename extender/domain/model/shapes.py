@@ -1,4 +1,4 @@
-"""Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable."""
+"""Shapes: all that decides which nodes can run a pod. Pods of one shape are interchangeable."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ from extender.domain.model.selectors import Labels, NodePart, allows, selects, t
 
 
 class PodLabels(dict[str, str]):
-    """Labels of pods, kept once for all that have the same, freed with the last of them, never changed."""
+    """Interned labels of pods: equal labels are one object, freed with the last pod that has them."""
 
     __slots__ = ("__weakref__",)
 
@@ -65,7 +65,7 @@ class HostPort(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One required pod (anti-)affinity term."""
+    """Required pod (anti-)affinity term."""
 
     topology_key: str
     namespaces: frozenset[str] | None  # in which it selects pods; None: all
@@ -100,11 +100,11 @@ class Constraints(NamedTuple):
 class Shape:
     """Shape: the requests and constraints that pods share.
 
-    Shapes are compared by identity: only `Shapes` makes them, and `within`.
+    Shapes are compared by identity: only `Shapes` and `on_part` make them.
 
     Attributes:
         number: Unique number of the shape.
-        shared: The general shape, if this is the own one of a namespace.
+        shared: The general shape, if this is the separate one of a namespace.
     """
 
     __slots__ = (
@@ -195,7 +195,7 @@ def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
 
 
 class Shapes:
-    """Interns shapes and labels: equal pods share one of each, forgotten with the last pod that has it."""
+    """Interned shapes and labels: equal pods share one of each, freed with the last pod that has it."""
 
     def __init__(self) -> None:
         self.labels = SharedLabels()

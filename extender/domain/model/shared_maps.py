@@ -1,6 +1,6 @@
-"""Immutable mappings that share all but a few of thousands of keys with an earlier one.
+"""Immutable mappings that share most of their thousands of keys with an earlier one.
 
-A change costs only the keys that it concerns. Of few keys, plain dicts are copied: that is cheaper.
+A change costs only the changed keys. Small dicts are copied: that is cheaper.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -39,7 +39,7 @@ def have_same_keys(now: Mapping[K, V], before: Mapping[K, V]) -> bool:
 
 
 class SharedMap(Mapping[K, V]):
-    """Mapping that keeps its changes apart from the dict that it shares with earlier ones.
+    """Mapping that keeps its changes apart from the dict that it shares with earlier mappings.
 
     No value is None.
     """

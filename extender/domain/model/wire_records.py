@@ -128,7 +128,7 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
 
 
 class PodRecords:
-    """Reads pods of ours and, without `ours`, those left to another scheduler."""
+    """Reader of member pods and, without `ours`, of those that another scheduler places."""
 
     def __init__(self, shapes: Shapes, auto_groups: bool = False) -> None:
         self._shapes = shapes

@@ -1,7 +1,7 @@
 """Pods that may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
 
-A pod's terms are looked at as one set, and pods with equal sets as one: counting a pod costs the same however
-many terms concern it, and is undone without a trace.
+The terms of a pod are one set, and pods with equal sets are counted together: counting a pod costs the same
+however many terms concern it, and can be undone.
 """
 
 from collections import Counter, defaultdict
@@ -44,7 +44,7 @@ class TermSet:
     """Set of (anti-)affinity terms, compared by identity.
 
     Attributes:
-        common: The sets of the other sort that have terms of this one, with the topology keys of these.
+        common: The sets of the other sort that share a term, with the topology keys of the shared terms.
     """
 
     __slots__ = ("common", "terms")
@@ -131,7 +131,7 @@ class _Counted:
     """Pods that were counted since the snapshot, by node.
 
     Attributes:
-        added: The nodes in order, since one was last taken away, for the `undone`-th time.
+        added: The nodes in order, since the last removal, the `undone`-th one.
     """
 
     __slots__ = ("added", "by_node", "undone")
@@ -173,7 +173,7 @@ class PodsByTerms:
     """Pods of one sort of term sets.
 
     `known`, by term and node, is shared and never changed; pods that were counted since are kept apart.
-    Sets of the other sort are asked for.
+    Queries name sets of the other sort.
     """
 
     def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
@@ -309,8 +309,8 @@ class OverBudget(Exception):
 class Effort:
     """Budget for the evaluation of a group, in looks at a node for a term.
 
-    It counts work, not time, so that one snapshot leads to the same decision on any machine. It has no
-    bound until `allow`.
+    It counts work, not time, so that one snapshot leads to the same decision on any machine. It has no limit
+    until `allow`.
     """
 
     def __init__(self) -> None:
@@ -347,7 +347,7 @@ class Effort:
 
 
 class AffinityCounts:
-    """A working copy of an Occupancy. `counts`: how many pods of a shape each row has room for."""
+    """Working copy of an Occupancy. `counts` returns how many pods of a shape each row has capacity for."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Amounts left on the rows of nodes, and how many pods of a shape they hold.
+"""Free amounts on the rows of nodes, and how many pods of a shape they hold.
 
-Counts are computed for all rows at once with numpy, and kept until room is taken; then they are corrected on
-the rows where it was. Whatever is read is noted: what was decided on a group that waits rests on it.
+Counts are computed for all rows at once with numpy, and kept until capacity is allocated; then they are
+corrected on the changed rows. Reads are recorded: the decision on a pending group is based on them.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
@@ -37,10 +37,10 @@ class Capacity:
     """Free capacity on the rows of nodes.
 
     Attributes:
-        left: Amounts left, owned and changed in place.
+        left: Free amounts, owned and changed in place.
         refused: Rows where the scheduler refuses a shape.
         totals: How many pods of each shape fit, as far as known.
-        note: Called with whatever is read.
+        note: Called with every read.
     """
 
     def __init__(

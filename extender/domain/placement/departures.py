@@ -1,8 +1,8 @@
-"""Departures: when nodes will be free as groups end, and when a gang will fit.
+"""Departures: when nodes become free as groups end, and when a gang fits.
 
-A group runs as long as is declared, as Kubernetes lets it, or as groups of its kind ran before. If groups of
-a series ran longer than declared, or run longer now, the others are expected to, as well. A group that has
-outrun its time is expected to run for as long again.
+The run time of a group is the declared one, the limit of Kubernetes, or that of earlier groups of its kind.
+If groups of a series run longer than declared, the others are expected to, as well. A group that has exceeded
+its run time is expected to run for as long again.
 """
 
 from bisect import bisect_left
@@ -118,7 +118,7 @@ def _outrun(ran: float, expected: float) -> float:
 
 
 class _Leaving(NamedTuple):
-    """Pods of one shape, first those that leave first."""
+    """Pods of one shape, in the order in which they leave."""
 
     ends: npt.NDArray[np.float64]
     rows: Rows
@@ -142,7 +142,7 @@ def nodes_of(group: GroupInfo) -> frozenset[str]:
 
 
 class Departures:
-    """The room that falls free as `groups` end, in that order. Pods of others count as never leaving."""
+    """Capacity that becomes free as `groups` end, in that order. Other schedulers' pods never leave."""
 
     def __init__(self, groups: Iterable[GroupInfo], times: RunTimes, nodes: NodeTable) -> None:
         holders = [(group, times.end_of(group)) for group in groups if nodes_of(group)]

@@ -1,8 +1,8 @@
-"""Units of eviction: pods that are evicted together, so that no gang is left in part.
+"""Eviction units: pods that are evicted together, so that no gang is left in part.
 
-Of a group that runs, members beyond its minMember go one by one; the rest goes as a whole, or stays. A
-managed job only goes as a whole, since it is suspended, and so does a group that asks for it. A group of one
-is a whole group, and a pod of another scheduler its own unit.
+Members beyond a group's minMember are evicted one by one; the others together or not at all. A managed job is
+evicted as a whole, since it is suspended, and so is a group that asks for it. A group of one is a whole
+group, and a pod of another scheduler is a unit of its own.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from extender.domain.snapshot.wholeness import binding_roles
 
 
 class Run(NamedTuple):
-    """Run of a group: the work that an eviction loses."""
+    """Run of a group, with the work that an eviction loses."""
 
     since: str = ""  # when it began, as a timestamp; empty: not known
     checkpoint: Checkpoint = NEVER_SAVED
@@ -185,7 +185,7 @@ def inverted(text: str) -> tuple[int, ...]:
 
 
 class Loss(NamedTuple):
-    """Loss by the eviction of pods, smallest first."""
+    """Loss by the eviction of pods, the smallest first."""
 
     work: float  # their part of the cluster times the seconds that they have worked in vain
     part: float  # of all there is, of the resource of which that is the most
@@ -193,7 +193,7 @@ class Loss(NamedTuple):
 
 
 class EvictionUnitsOfRow:
-    """The units with pods on one node, by tier and queue. They are added from the cheapest on."""
+    """Units with pods on one node, by tier and queue, added from the cheapest on."""
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[EvictionUnit]]] = {}
@@ -239,12 +239,12 @@ class EvictionUnitsOfRow:
 
 
 class Disruptions:
-    """Disruptions that PodDisruptionBudgets allow, for all pods that go together.
+    """Evictions that PodDisruptionBudgets allow, for all pods that are evicted together.
 
-    No gang goes in part.
+    No gang is evicted in part.
 
     Attributes:
-        going: Pods that are evicted but not yet being deleted, which no budget counts off.
+        going: Pods that are evicted but not yet being deleted, so that no budget counts them.
     """
 
     def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
@@ -302,7 +302,7 @@ class Disruptions:
 
 
 class Shares(Protocol):
-    """Shares of queues, for one group that lacks capacity: asked before each unit, updated after it."""
+    """Shares of queues, for one group that lacks capacity: read before each unit, updated after it."""
 
     def loss(self, pick: "Pick") -> Resources:
         """Return the loss of its queue, of flavors, too."""
@@ -324,7 +324,7 @@ class Shares(Protocol):
 
 
 class Pick(NamedTuple):
-    """A unit that is evicted."""
+    """Eviction unit that is chosen."""
 
     eviction_unit: EvictionUnit
     pods: tuple[PodRecord, ...]  # those of it that no other taking has
@@ -337,7 +337,7 @@ class Pick(NamedTuple):
 
 
 class Picks:
-    """Units taken so far for a gang, in the order in which they were taken.
+    """Units chosen so far for a gang, in order.
 
     `planner`, `shares` and `disruptions` follow them.
     """

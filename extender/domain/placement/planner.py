@@ -1,7 +1,7 @@
-"""The planner places all members of a group at once on real nodes, in a working copy of their room.
+"""Planner: places all members of a group at once on real nodes, in a working copy of the capacity.
 
-Pods of one shape are placed in bulk; those whose constraints concern other pods, or that other pods' terms
-select, only with others for which the same holds.
+Pods of one shape are placed in bulk; pods whose constraints concern other pods, or that other pods' terms
+select, only together with pods of the same kind.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ Topic = Hashable  # what is read: a shape, of which there is room; a part of the
 
 
 class Question(NamedTuple):
-    """One that can be asked again, of the same part of a later budget."""
+    """Question that can be asked again, of the same part of a later budget."""
 
     part: type
     ask: Callable[..., object]
@@ -128,7 +128,7 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Holding:
-    """Holding of a group's plan: `pods` with their planned nodes, and the members `unplanned`."""
+    """Allocation of a group's plan: `pods` with their planned nodes, and the `unplanned` members."""
 
     def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
         self.pods = tuple(pods)
@@ -167,7 +167,7 @@ def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
 
 
 class Planner:
-    """The room of one decision: amounts, and pods by node. What is taken is noted in `journal`."""
+    """Capacity of one decision: amounts, and pods by node. Allocations are recorded in `journal`."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ def similar(shapes: Iterable[Shape]) -> Similar:
 
 
 class Totals:
-    """`capacity` is never changed; a round adds what it counts by that room to `pods` and `left`."""
+    """Totals of one cycle. `capacity` never changes; the cycle adds its counts to `pods` and `left`."""
 
     def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.capacity = capacity
@@ -99,7 +99,7 @@ def _suited_by(topics: Iterable[Hashable]) -> Set[Similar]:
 
 
 class _ShapeTable:
-    """The requests of shapes, one row per shape, so that all of them are counted at once. Never changed."""
+    """Requests of shapes, one row per shape, so that all of them are counted at once. Never changed."""
 
     def __init__(self, shapes: Sequence[Shape], dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.shapes = tuple(shapes)

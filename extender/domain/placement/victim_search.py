@@ -1,11 +1,11 @@
-"""The search for victims: the smallest set of units whose room makes a whole gang fit on real nodes.
+"""Search for victims: the smallest set of units whose eviction makes a whole gang fit on real nodes.
 
-Member by member, the node is taken on which one more of them costs the least: room that is there already
-first, then the lower tier, then what loses the least work, then the smaller part of all there is, then the
-fewer pods, then the queue that is furthest above its share, then what ran shortest. What a whole group frees
-on other nodes counts there at once. In the end, what turned out not to be needed stays, and so does what
-another unit can replace that loses less. Members whose constraints concern other pods are placed by the
-planner, with more and more units out of the way.
+Member by member, the search takes the node on which one more costs the least, by these criteria in order:
+free capacity first, the lower tier, the smallest loss of work, the smallest part of the cluster, the fewest
+pods, the queue furthest above its share, the shortest run. The capacity that a whole group frees on other
+nodes counts at once. In the end, unneeded units stay, and so do units that another one with a smaller loss
+can replace. Members whose constraints concern other pods are placed by the planner, with more and more units
+removed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
 class Cost(NamedTuple):
-    """Cost of capacity on a row for one more member; smallest first, but for the queue.
+    """Cost of capacity on a row for one more member; the smallest first, except for the queue.
 
     The queue is compared by its share.
     """
@@ -51,7 +51,7 @@ class Cost(NamedTuple):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A way to make a gang fit."""
+    """Units whose eviction makes a gang fit, and the nodes of the gang."""
 
     picks: tuple[Pick, ...]
     plan: Mapping[Uid, str]  # a node for each member
@@ -59,7 +59,12 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """`planner`: the room without what is leaving anyway. It and `disruptions` are used up."""
+    """Search for victims.
+
+    `planner`: the capacity without terminating pods. It and `disruptions` are used up.
+
+    `planner`: the capacity without terminating pods. It and `disruptions` are used up.
+    """
 
     def __init__(
         self,
@@ -349,12 +354,12 @@ def free(row: int) -> Cost:
 class CheapestFirst:
     """Rows of nodes, the cheapest first.
 
-    Each unit that is taken changes the order of all rows where its queue would lose capacity; so they are
-    kept by queue, and only the first ones of each are compared.
+    Each chosen unit changes the order of all rows where its queue would lose capacity: so rows are kept by
+    queue, and only the first of each are compared.
 
     Attributes:
         costs: Lower bounds of the costs of rows.
-        share: Returns what a queue holds by now of what it deserves.
+        share: Returns the current share of a queue, allocated/deserved.
     """
 
     def __init__(self, costs: Iterable[Cost], share: Callable[[str], float]) -> None:

@@ -48,7 +48,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Division:
-    """Frozen once it is made. Rows are nodes of the tree, columns are resources."""
+    """Division of the cluster, frozen once it is made. Rows are nodes of the tree, columns are resources."""
 
     def __init__(self, tree: ShareTree, names: Sequence[str], total: Resources, demands: Demands) -> None:
         self.tree = tree
@@ -257,7 +257,7 @@ def _changed(before: Division, total: Resources, demands: Demands) -> list[str] 
 
 
 class Siblings(msgspec.Struct, eq=False):
-    """Queues that divide something, a row each: those of one parent are next to each other."""
+    """Queues among which something is divided, a row each: those of one parent are next to each other."""
 
     of: Nodes  # the position of its parent among the parents
     weights: Portion
@@ -312,11 +312,11 @@ def _level(
 
 
 class Holdings:
-    """Holdings of queues, summed up the tree, by node.
+    """Allocations of queues, summed up the tree, by node.
 
-    Amounts reserved for a queue count at its parent even if they are not held, so that others do not take
-    them: the rule of Kueue's local quota, of which only the excess is taken from the parent. The sums of
-    a node are replaced, never changed, so a copy is cheap.
+    Amounts reserved for a queue count at its parent even if they are unused, so that others do not use them:
+    the rule of Kueue's local quota, of which only the excess is taken from the parent. The sums of a node are
+    replaced, never changed, so a copy is cheap.
     """
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:

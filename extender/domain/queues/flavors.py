@@ -1,7 +1,8 @@
 """Flavors: parts of the amounts of queues, on nodes with certain labels.
 
-A flavor is its nodes: queues that name the same labels mean the same one, whatever they call it. What is
-named of it anywhere in the tree is divided through the tree as a resource of its own, `RESOURCE of FLAVOR`.
+A flavor is its nodes: queues that name the same labels mean the same one, whatever its name. A resource that
+a flavor names anywhere in the tree is divided through the tree as a resource of its own, `RESOURCE of
+FLAVOR`.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ _MOST_KNOWN = 4096  # values of their labels of which it is remembered which fla
 
 
 class Flavor(msgspec.Struct, frozen=True):
-    """A part of a queue's amounts, on nodes with certain labels. What it does not name has no limit here."""
+    """Part of a queue's amounts, on nodes with certain labels. Unnamed resources have no limit here."""
 
     name: str
     nodes: NodePart  # the nodes with its labels, without those of the flavors before it
@@ -55,7 +56,7 @@ class Flavor(msgspec.Struct, frozen=True):
 
 
 class SharedFlavor(msgspec.Struct, frozen=True):
-    """A ResourceFlavor: the labels and taints of the nodes of a flavor, in all queues that name it."""
+    """ResourceFlavor: labels and taints of the nodes of a flavor, in all queues that name it."""
 
     name: str
     labels: Labels = {}
@@ -120,7 +121,7 @@ def _amounts(written: Quantities) -> Resources:
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """The nodes of a flavor, in all queues that name it."""
+    """Nodes of a flavor, in all queues that name it."""
 
     name: str  # what the oldest of them calls it, with that queue where the name has other nodes already
     nodes: NodePart

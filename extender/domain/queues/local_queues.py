@@ -1,4 +1,4 @@
-"""Ways into queues: LocalQueues, whether they lead anywhere, and which way takes precedence."""
+"""Routes into queues: LocalQueues, their queues, and the precedence of routes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from extender.domain.queues.tree import QueueInfo
 
 
 class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """Record of a LocalQueue: a namespace's way into a queue."""
+    """Record of a LocalQueue: a namespace's route into a queue."""
 
     namespace: str
     name: str
@@ -62,7 +62,7 @@ def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]
 
 
 class QueueWays(NamedTuple):
-    """Ways of groups and jobs into queues, for those that name no queue themselves."""
+    """Routes into queues for groups and jobs that name no queue themselves."""
 
     namespace_queue: Callable[[str], str]  # the queue that a namespace or its quota names; empty: none
     local_queues: Mapping[str, LocalQueueRecord]  # by `namespace/name`

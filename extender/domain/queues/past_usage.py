@@ -1,8 +1,8 @@
-"""Decayed usage: the recent holdings of queues, and of users and namespaces in them.
+"""Decayed usage: the recent allocation of queues, and of users and namespaces in them.
 
-Averages over time count holdings of one half-life ago half as much as current ones. They are taken at
-intervals, many in a half-life, of all that was held in between, also for seconds. They survive restarts in
-the statuses of queues, which show them less often: each write costs the API server.
+The average counts an allocation of one half-life ago half as much as a current one. Samples are taken many
+times per half-life and include short allocations in between. They survive restarts in the statuses of queues,
+which are written less often: each write costs the API server.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _MOST = 100  # users and namespaces that a queue's status names
 
 
 class UsedBy(NamedTuple):
-    """A queue; or a user or a namespace in it."""
+    """Key of usage: a queue, or a user or namespace in it."""
 
     queue: str
     user: str = ""
@@ -134,7 +134,7 @@ def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsedBy, float]:
 
 
 class UsageMeter:
-    """Meter of usage: holdings of groups, averaged over time.
+    """Meter of usage: allocations of groups, averaged over time.
 
     It costs what changes, and a sum at each interval.
 

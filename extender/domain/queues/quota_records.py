@@ -21,7 +21,7 @@ _MOST_LISTED = 2000  # namespaces in the annotation, whose size the API server l
 
 
 class QuotaSource(NamedTuple):
-    """The object that a queue is made from."""
+    """Object that a queue is made from."""
 
     version: str  # its apiVersion
     kind: str
@@ -39,7 +39,7 @@ class QuotaSource(NamedTuple):
 
 
 class QuotaFault(NamedTuple):
-    """Fault in a quota that people have to correct."""
+    """Fault in a quota, for users."""
 
     source: QuotaSource
     where: str  # the node and the field
@@ -50,7 +50,7 @@ class QuotaFault(NamedTuple):
 
 
 class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
-    """A queue as its quota wants it. What is not named here is left to the queue's own administrators."""
+    """Queue as its quota defines it. Other fields belong to the queue's own administrators."""
 
     name: str
     source: QuotaSource
@@ -63,7 +63,12 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
-    """`unsure`: sources of which a part cannot be read, so that a queue that they lack may still be meant."""
+    """Plan of all queues from quotas.
+
+    `unsure`: sources with an unreadable part, whose missing queues may stay.
+
+    `unsure`: sources with an unreadable part, whose missing queues may stay.
+    """
 
     queues: dict[str, QuotaQueue] = {}  # by name; parents before their children
     namespaces: dict[str, str] = {}  # which queue the pods and groups of a namespace enter
@@ -77,7 +82,7 @@ _ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # a capability of 0 of these means no l
 
 
 class QuotaAmounts(NamedTuple):
-    """`faults` by field: min[cpu]. With faults, the amounts are not to be used."""
+    """Amounts of a quota. `faults` by field: min[cpu]; with faults, the amounts are not used."""
 
     capability: Written = {}
     guarantee: Written = {}

@@ -1,4 +1,4 @@
-"""ResourceQuotas, ElasticQuotas and ElasticQuotaTrees, and the queues that they become."""
+"""Queues from ResourceQuotas, ElasticQuotas and ElasticQuotaTrees."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -103,7 +103,7 @@ TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
 
 class _Place(msgspec.Struct):
-    """Place of a node: the nodes above it, and the amounts that its parent has not promised yet."""
+    """Place of a node: the nodes above it, and the amounts that its parent has not yet given to children."""
 
     queue: str = ROOT_QUEUE
     depth: int = 0  # levels below Muster's root
@@ -113,7 +113,7 @@ class _Place(msgspec.Struct):
 
 
 class TreeReader:
-    """`found`: what has been read, in order. `max_depth`: levels of queues below Muster's root."""
+    """Reader of a tree. `found`: the queues in order; `max_depth`: levels of queues below Muster's root."""
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
         self.source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
@@ -211,7 +211,7 @@ _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
 
 
 class Quotas(NamedTuple):
-    """Quotas as the API has them."""
+    """Quotas of the API server."""
 
     trees: Sequence[ElasticQuotaTree] = ()
     elastic: Sequence[ElasticQuota] = ()

@@ -1,4 +1,4 @@
-"""Records of queues, from wire objects: limits, preemption, namespaces, and what is wrong with a field."""
+"""Records of queues from wire objects: limits, preemption, namespaces, and faults of fields."""
 
 from collections.abc import Mapping
 from math import inf
@@ -26,7 +26,7 @@ from extender.domain.queues.flavors import Flavor, flavors_of
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
-    """Limit of what may run at the same time; None: no limit."""
+    """Limit of concurrent groups and pods; None: no limit."""
 
     groups: int | None = None
     pods: int | None = None
@@ -208,7 +208,7 @@ def duration_of(text: str, default: D) -> float | D:
 
 
 class LosingTo(NamedTuple):
-    """Loser and beneficiary of reclaimed capacity.
+    """Queue that lost capacity by reclaim, and the one that got it.
 
     The evictions that one tenant causes in vain are not counted against others.
     """

@@ -1,9 +1,7 @@
-"""The tree of queues as the division walks it: numbered nodes, level by level, and what each queue asks for.
+"""Tree of queues for the division: numbered nodes, level by level, with the requests and limits of each.
 
-The own groups of a queue that has others below it count as one more child of it, its seat.
-
-And what queues specify about their shares: what limits each and what is kept for it, from which `deserved`
-divides; and whether an amount goes beyond a limit.
+The own groups of a queue with children count as one more child, its seat. `Specified` has the limits and
+reserved amounts from which `deserved` divides.
 """
 
 from collections import defaultdict
@@ -192,7 +190,7 @@ def _own(deserved: Resources | None, name: str) -> float:
 
 
 class Specified(msgspec.Struct, eq=False):
-    """A seat has the groups and the request of its queue, and weight 1; all the rest is its queue's."""
+    """Specifications of nodes as rows. A seat has its queue's groups and request, and weight 1."""
 
     requests: PortionRows  # what its own groups hold and wait for
     groups: Mask  # whether it has groups of its own

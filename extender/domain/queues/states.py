@@ -24,7 +24,7 @@ class QueueState(StrEnum):
 
 
 class QueueAction(StrEnum):
-    """Action that a Command may ask of a queue."""
+    """Action of a Command on a queue."""
 
     OPEN = "OpenQueue"
     CLOSE = "CloseQueue"
@@ -36,7 +36,7 @@ class QueueAction(StrEnum):
 
 
 class Mark(StrEnum):
-    """Step about the closed-by-parent annotation of a queue."""
+    """Step for the closed-by-parent annotation of a queue."""
 
     KEEP = "keep"
     PUT = "put"
@@ -137,7 +137,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
 
 
 class CommandStep(StrEnum):
-    """Step about a Command."""
+    """Step for a Command."""
 
     EXECUTE = "execute"
     REMOVE = "remove"  # it has taken effect
@@ -146,7 +146,7 @@ class CommandStep(StrEnum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """`state`: what to write to spec.state. `why`: the cause of a refusal, for people."""
+    """Review of a Command. `state`: the new spec.state; `why`: the cause of a refusal, for users."""
 
     step: CommandStep
     state: str = ""

@@ -1,4 +1,4 @@
-"""The tree of queues: the state and the faults of each, and the groups that a deleted one left behind."""
+"""The tree of queues: state and faults of each, and groups of deleted queues."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -26,7 +26,7 @@ from extender.domain.queues.states import (
 
 
 class QueueInfo(msgspec.Struct, frozen=True, gc=False):
-    """View of one queue for decide()."""
+    """Info of one queue for decide()."""
 
     record: QueueRecord
     exists: bool  # whether the API has it; `default` always counts as existing
@@ -50,7 +50,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ceiling(msgspec.Struct, frozen=True):
-    """The most that a queue, with those below it, may hold of some resources."""
+    """Upper limit of the allocation of a queue and its descendants, by resource."""
 
     queue: str
     held: Resources
@@ -86,7 +86,7 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
 
 
 class Queues:
-    """The queues that the API has, and the state of each: open, closed, or kept closed by its parent."""
+    """Queues of the API, with the state of each: open, closed, or closed by its parent."""
 
     def __init__(self) -> None:
         self.records: dict[str, QueueRecord] = {}  # those that the API has; `default` may be missing
@@ -241,7 +241,7 @@ class Queues:
 
 
 class QueueTree:
-    """Tree of all queues, as admission rules see it. Usage is looked up on demand: few rules need it."""
+    """Tree of all queues for admission rules. Usage is looked up on demand: few rules need it."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class QueueTree:
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A PodGroup whose queue took it in and is gone."""
+    """PodGroup whose queue is deleted."""
 
     namespace: str
     name: str

@@ -1,7 +1,7 @@
-"""Backfill: on the nodes that are reserved for a group, others may start that end before it does.
+"""Backfill: on the nodes that are reserved for a group, other groups may start that end before it starts.
 
-For that a round forecasts when groups end, and where a group will find room then. The room that is kept on
-reserved nodes is taken out of that of all others, and given back while a group is judged that may use it.
+A cycle forecasts when groups end, and where the group finds capacity then. The reserved capacity of those
+nodes is withheld from all other groups, and available again while a group is evaluated that may use it.
 """
 
 from bisect import bisect_left
@@ -179,7 +179,7 @@ def start_of(reservation: Reservation) -> float:
 
 
 class ReservedCapacity(msgspec.Struct, eq=False):
-    """For one group."""
+    """Capacity that is reserved for one group."""
 
     group: GroupInfo
     reservation: Reservation
@@ -191,7 +191,7 @@ class ReservedCapacity(msgspec.Struct, eq=False):
 
 
 class Backfill:
-    """The room that is kept for groups in one round, and who may use it."""
+    """Reserved capacity of a cycle, and the groups that may use it."""
 
     def __init__(
         self,

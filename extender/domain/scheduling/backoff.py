@@ -1,7 +1,7 @@
-"""Backoff: the retries of groups and members whose start failed or was refused.
+"""Backoff: retries of groups and members whose start failed or was refused.
 
 A failed start frees its allocations at once. The group is tried again after a time that doubles with each
-failure, and members that are still bound are undone.
+failure; members that are still bound are evicted.
 """
 
 from typing import NamedTuple

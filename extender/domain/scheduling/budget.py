@@ -1,7 +1,7 @@
-"""The budget of a round: room, shares of queues, limits on what they run, and places in the starting window.
+"""Budget of a cycle: capacity, shares of queues, limits on running groups and pods, and the starting window.
 
-Whatever is taken is taken here. What one group takes the next one lacks; what a group took whose judging
-failed is given back.
+All allocations are made here: what one group uses, the next one lacks. The allocations of a group whose
+evaluation fails are undone.
 """
 
 from collections import Counter
@@ -290,7 +290,7 @@ def _scopes(group: GroupInfo) -> tuple[Scope, Scope, Scope]:
 
 
 class Excess(NamedTuple):
-    """A limit that a group would break."""
+    """Limit that a group would exceed."""
 
     scope: Scope
     text: str  # the numbers, for people
@@ -303,8 +303,8 @@ Sums = Mapping[Scope, Counter[str]]  # by what is limited: how many groups and p
 class RunningCounts:
     """Running groups and pods of each queue, against the queue's limits.
 
-    The limits are for all of it, for each user and for each namespace inside it. Limits of users apply to
-    known users only: else groups without a recorded user would block each other.
+    There are limits of the whole queue, of each user and of each namespace in it. Limits of users apply to
+    known users only: otherwise groups without a recorded user would block each other.
     """
 
     def __init__(self, snapshot: Snapshot, limits: Mapping[str, RunningLimits], journal: Journal) -> None:

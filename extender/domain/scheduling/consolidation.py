@@ -1,10 +1,10 @@
-"""Consolidation: a gang for which free room only lies in pieces has pods moved to where they fit as well.
+"""Consolidation: moves pods for a gang whose free capacity is fragmented.
 
-Pods move by being evicted, and what their controller makes in their place starts elsewhere. So only those
-move that are replaced, and only together with a place for each of them next to the gang: it is found before
-anybody is evicted, and kept until they stand there, as long as the room that they leave is kept for the gang.
-It has the price of any other eviction; but since all of them come back, no queue loses anything, and no share
-stands against it.
+A pod moves by eviction: its controller creates a replacement, which starts elsewhere. So only pods move that
+are replaced, and only if there is a place for each of them next to the gang. The places are found before any
+eviction, and reserved until the replacements run there; the capacity that the pods leave is reserved for the
+gang. A move has the price of any other eviction; since all pods come back, no queue loses capacity, and
+shares do not prevent it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One round of decisions: the snapshot, the budget that is used up, and what has been decided so far."""
+"""Scheduling cycle: the snapshot, the budget that is used up, and the decisions so far."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -39,10 +39,11 @@ OVER_BUDGET = (
 
 
 class Efforts:
-    """Efforts: what evaluations may cost the groups of each namespace in a cycle.
+    """Efforts: how much work evaluations of the groups of each namespace may take in a cycle.
 
-    Each has an amount of its own, so that none waits for what others spend, and what is left of a common
-    one. `namespaces`: how many have terms; beyond `_MOST_IN_COMMON / _LEAST`, each makes a cycle longer.
+    Each namespace has an amount of its own, so that none waits for what others spend, and what is left of a
+    common one. `namespaces`: the number of namespaces with terms; beyond `_MOST_IN_COMMON / _LEAST`, each
+    makes a cycle longer.
     """
 
     def __init__(self, namespaces: int) -> None:
@@ -247,14 +248,14 @@ class Cycle:
 
 
 class Guard:
-    """Guard: `with Guard(round_, group):` around the evaluation of one group.
+    """Guard: `with Guard(cycle, group):` around the evaluation of one group.
 
-    If that raises, the group waits, what it took meanwhile and what was `held` for it before is given
-    back, and the others do not notice.
+    If the evaluation raises, the group waits, its allocations and what was `held` for it before are undone,
+    and other groups are not affected.
 
-    Where the evaluation exceeds its budget of work (not of time, since the same must be decided
-    everywhere), the group backs off as after a failed start, with the reason TooComplex, and has more
-    when its turn comes.
+    An evaluation that exceeds its effort (counted as work, not time, so that the same is decided everywhere)
+    makes the group back off as after a failed start, with the reason TooComplex; its next evaluation may take
+    more.
     """
 
     __slots__ = ("_allowed", "_cycle", "_group", "_held", "_left", "_mark", "_outer", "_read")

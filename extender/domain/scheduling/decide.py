@@ -1,7 +1,7 @@
 """decide(): which pods may start and where, and why each other group waits.
 
-A pure function of the snapshot. `previous` only saves work: groups that rest or wait sleep until something
-wakes them (sleepers.py), and the others are judged by the same rules as if all were awake.
+A pure function of the snapshot. `previous` only saves work: inadmissible groups are not evaluated until a
+change requeues them (inadmissible.py), and the others follow the same rules as if all were evaluated.
 """
 
 from msgspec.structs import replace

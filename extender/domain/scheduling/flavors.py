@@ -1,10 +1,9 @@
-"""Flavors: what queues hold of each, and which one the members of a group get.
+"""Flavors: the allocation of queues by flavor, and the flavors that the members of a group get.
 
-The rule is that of Kueue's v0.1 for the parts of a workload: role by role, the flavors are tried in their
-order, next to what earlier roles of the same group were given, and the first that takes all of the role is
-its. Beyond that, an earlier role makes way for a later one that would find none. A role is never divided:
-where members of it run already, the others follow them. Which flavor a node belongs to follows from its
-labels.
+The rule is that of Kueue v0.1 for the pod sets of a workload: role by role, the flavors are tried in their
+order, after the flavors of earlier roles of the same group, and the first with capacity for the whole role is
+assigned. In addition, an earlier role gives way to a later one that would find none. A role is never divided:
+if members of it run already, the others follow them. The flavor of a node follows from its labels.
 """
 
 from collections import Counter, defaultdict
@@ -42,7 +41,7 @@ class Flavored(Missing, frozen=True):
 
 
 class Way(NamedTuple):
-    """Flavors for all roles of a group."""
+    """Assignment of flavors to all roles of a group."""
 
     wanted: Missing  # the members, bound to the nodes of these
     asked: Resources  # what they ask for there, of flavors, too
@@ -50,7 +49,7 @@ class Way(NamedTuple):
 
 
 class Flavors:
-    """The flavors of queues in a round, and what members ask for and hold of them, next to the shares."""
+    """Flavors of queues in a cycle, with requests and allocations of members, next to the shares."""
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
         self._snapshot = snapshot
@@ -259,7 +258,7 @@ _MOST_TEXTS = 8  # flavors of which the sentence says why; a status should stay 
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """A flavor that did not take a role."""
+    """Flavor that did not fit a role."""
 
     flavor: str
     reason: Reason
@@ -353,9 +352,9 @@ _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # its name, its membe
 class _Search(msgspec.Struct, eq=False):
     """Search for flavors, depth first, in the order of roles and flavors.
 
-    In the first choice each role takes what the earlier ones left. Others are looked at where that ends
-    in nothing, as far as the number of attempts allows. `empty` is the same search where nothing runs;
-    that one has none itself.
+    In the first choice each role gets what the earlier ones left. Other choices are tried if that ends
+    without a result, up to a limit of attempts. `empty` is the same search on nodes without pods; that one
+    has none itself.
     """
 
     amounts: Flavors

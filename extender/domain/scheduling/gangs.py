@@ -1,8 +1,8 @@
-"""Admission of pending gangs: whole, or with the one reason that holds them.
+"""Admission of pending gangs: whole, or with the one reason why they wait.
 
-First come all groups at or below their queue's deserved share; then, where capacity is lent, those above it.
-A gang is held by its queue's limits, its ceiling, its share, then by capacity, and last by the window. Groups
-of one queue with the same needs are evaluated once, until one of them starts.
+First come all groups at or below their queue's deserved share; then, if capacity is lent, those above it. A
+gang is checked against its queue's limits, ceiling and share, then against capacity, and last against the
+window. Groups of one queue with the same needs are evaluated once, until one of them starts.
 """
 
 from bisect import bisect_left, insort
@@ -40,7 +40,7 @@ BEHIND = "behind"  # the topic of what groups read that wait behind another
 
 
 class Behind(NamedTuple):
-    """Kind of the groups that a head keeps waiting."""
+    """Kind of the groups behind the head of a queue."""
 
     scope: Scope
 
@@ -56,7 +56,7 @@ _WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # room, of which othe
 class Admission:
     """Admission of gangs, one after the other.
 
-    A result is a decision on one group; None where it is above its share and lending comes later.
+    A method returns the decision on one group; None if it is above its share and lending comes later.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""Headroom: what the ceilings of a queue and of those above it, and the limits on what it runs, have left.
+"""Headroom: the free part below the ceilings of a queue and of those above it, and below its limits.
 
-It is reserved as room is, by the same reservation: for a group that has waited too long, what it will need on
-its way up to root once enough of those that count there have ended. What it will not need by then is left to
-all.
+It is reserved like capacity, by the same reservation: a group that has waited too long gets what it will need
+on its way up to root once enough of the running groups there have ended. The rest is left to all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ Amounts = Mapping[Level, Resources]
 
 
 class Need(NamedTuple):
-    """Need of one group below each level, and its part that is reserved from others now."""
+    """Need of one group below each level, and the part that is reserved from others now."""
 
     needed: Amounts
     reserved: Amounts

@@ -1,12 +1,12 @@
 """Inadmissible groups: pending groups whose last decision is still valid, and the changes that requeue them.
 
-Groups of one queue that miss the same lie in a bucket: they are decided on alike, by what was read of the
-budget for one of them (`Reads`), and sleep while all of that would be read alike. Of each bucket that an
-event touches, the first group is evaluated; of every bucket where anything is allocated or kept in the cycle
-(`is_alert`). If that group starts, the next one of its bucket follows. The others repeat the numbers that it
-is told; if more than numbers differs, they wake, and the cycle is repeated.
+Groups of one queue that lack the same are an equivalence class: the evaluation of one of them reads a part of
+the budget (`Reads`), and the class stays inadmissible while a new read would give the same. Of each class
+that an event concerns, the first group is evaluated; of every class if capacity is allocated or reserved in
+the cycle (`is_alert`). If that group starts, the next one of its class follows. The others repeat its
+numbers; if more than numbers differs, they are requeued, and the cycle is repeated.
 
-No rule knows of it: with or without sleepers, the same is decided.
+No rule depends on it: with or without inadmissible groups, the decisions are the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class InadmissibleGroups:
-    """Inadmissible groups of one decision; fewer with each cycle that is repeated for it."""
+    """Inadmissible groups of one decision; fewer with each repetition of the cycle."""
 
     def __init__(self, snapshot: Snapshot, previous: Decisions | None, carried: CarriedFacts | None) -> None:
         self.snapshot = snapshot

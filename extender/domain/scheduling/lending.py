@@ -1,13 +1,11 @@
-"""Lending: what queues use above what they deserve, and what they give back.
+"""Lending: capacity that queues use above their deserved share, and its reclaim.
 
 They use capacity that no queue within its share claims. A group within its share that only lacks capacity has
 a claim on the free part already; one that only lacks headroom below a ceiling, which others fill by
-borrowing, on that. It is reserved only where the whole group would run if nothing else ran and the scheduler
-refused nothing more, and for a bounded time; then it is lent for as long, and so on: no group that can never
-start keeps nodes idle.
+borrowing, on that. It is reserved only if the whole group would run on nodes without other pods, and for a
+limited time; then it is lent for as long, and so on: no group that can never start keeps nodes idle.
 
-Lent capacity can be reclaimed, from queues that hold more than they deserve; none is brought below its
-guarantee.
+Lent capacity can be reclaimed from queues above their deserved share, down to their guarantee at most.
 """
 
 from collections import Counter
@@ -31,7 +29,7 @@ _NEARER = 1e-9  # of a share: less than any difference that counts
 
 
 class Lending:
-    """The room on which groups within their queues' shares have a claim, kept while the rest is lent."""
+    """Capacity that groups within their queues' shares claim, reserved while the rest is lent."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
@@ -171,11 +169,10 @@ class VictimShares:
     """Shares of the cycle for a search for victims of `group`.
 
     Attributes:
-        scarce: The resources that it lacks. Where it only lacks them in one piece, what a queue holds too
-            much of counts: one that has all the GPUs may be short of memory.
-        way: The flavors that it is to have. What is counted on their nodes is compared, not what is held of
-            the same on all nodes.
-        from_others: Other queues lose capacity, so its own stays within what that deserves.
+        scarce: The resources that the group lacks. If it only lacks them in one piece, the excess of a
+            queue counts: a queue with all GPUs may lack memory.
+        way: The assigned flavors. Allocations on their nodes are compared, not those on all nodes.
+        from_others: Other queues lose capacity, so the group's queue stays within its share.
     """
 
     def __init__(

@@ -218,7 +218,7 @@ def replace(cycle: Cycle, reserved: Iterable[tuple[ActivePlan, dict[Uid, str]]])
 
 
 class _Batch(msgspec.Struct):
-    """Members of one group that are alike and still miss."""
+    """Missing members of one group that are equal."""
 
     active: ActivePlan
     shape: Shape

@@ -1,4 +1,4 @@
-"""Memory from one cycle to the next: inadmissible groups, and their grounds (sleepers.py).
+"""Memory from one cycle to the next: inadmissible groups, and the grounds of their decisions.
 
 It decides nothing: with or without it, the decisions are equal.
 """
@@ -35,7 +35,7 @@ _FEW_SHAPES = 4  # that the groups of a bucket miss
 
 
 class Evaluation(msgspec.Struct, frozen=True, eq=False):
-    """A round in which all has been decided."""
+    """Cycle in which all groups are decided."""
 
     cycle: Cycle
     strategies: Strategies
@@ -52,7 +52,7 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
 
 
 class EquivalenceClasses:
-    """Equivalence classes of inadmissible groups, in queue order, with what was read for one of each.
+    """Equivalence classes of inadmissible groups, in queue order, with the reads for one group of each.
 
     Immutable.
     """
@@ -153,14 +153,14 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
 
 class NodeRequests(NamedTuple):
-    """The groups that ask for nodes, as far as not all do to which nodes are of use."""
+    """Groups that ask for nodes, unless all groups do that nodes would help."""
 
     too_large: Set[GroupKey] = frozenset()  # gangs that the nodes there are cannot hold at once: in no line
     asking: Mapping[str, Set[GroupKey]] = {}  # by queue without headroom for all: the groups that do ask
 
 
 class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Notes of one cycle for the next. All are equal, since no decision depends on them."""
+    """Facts that one cycle carries to the next. All are equal: no decision depends on them."""
 
     evaluated: Evaluation
     then: Memory | None  # what was known of those who slept in it; None: nobody did

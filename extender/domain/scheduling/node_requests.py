@@ -139,7 +139,7 @@ def _changed(
 
 
 class _Cycle:
-    """Node requests of some queues in one cycle; all headroom that they use is given back at the end."""
+    """Node requests of some queues in one cycle; the headroom that they use is freed at the end."""
 
     def __init__(
         self, evaluated: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]

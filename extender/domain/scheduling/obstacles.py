@@ -1,8 +1,7 @@
 """Obstacles of a group, as reasons.
 
-Some keep it from being evaluated at all: its own faults, the state of its queue, missing members, or its
-backoff. A group that is evaluated and does not fit never
-does (NeverFits), not now (NoRoom), or only in pieces (Fragmented).
+Some prevent its evaluation: its own faults, the state of its queue, missing members, or its backoff. A group
+that is evaluated and does not fit never does (NeverFits), not now (NoRoom), or only in pieces (Fragmented).
 """
 
 from collections import Counter

@@ -63,7 +63,7 @@ Rank = tuple[bool, int, float, float, str, str, str, str]
 
 
 class Traverse:
-    """The strategy of one queue in one round. `rotation_of`: that in which a group has its next turn."""
+    """The strategy of one queue in one cycle. `rotation_of`: the rotation of the next turn of a group."""
 
     def __init__(self, cycle: Cycle, queue: QueueRecord, rotation_of: Callable[[GroupInfo], int]) -> None:
         self._cycle = cycle
@@ -168,7 +168,7 @@ def orders_by_usage(queue: QueueRecord) -> bool:
 
 
 class Strategies:
-    """The strategies of all queues in one round."""
+    """Strategies of all queues in one cycle."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
@@ -227,7 +227,7 @@ def _created_at(group: GroupInfo) -> float:
 
 
 class Turn(NamedTuple):
-    """Turn of a queue among its siblings; smallest first."""
+    """Turn of a queue among its siblings; the smallest first."""
 
     priority: int  # negative: high ones come first
     due: float  # how far it is above its due
@@ -239,7 +239,7 @@ class Turn(NamedTuple):
 
 
 class TurnOrder(Generic[T]):
-    """Order of turns: lines of gangs, or of members that come one by one, by queue.
+    """Order of turns: lines of gangs, or of single members, by queue.
 
     Each allocation changes the shares on the way from root to the queue, and no others.
     """

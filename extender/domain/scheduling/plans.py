@@ -1,12 +1,12 @@
 """Plans of groups that start or run: valid planned nodes, rejected ones, and joining members.
 
-Most of these groups did not change since the cycle before. What their plans hold is computed once and kept on
-their view; a cycle then allocates the capacity of all of them in one step.
+Most of these groups have not changed since the previous cycle. The content of their plans is computed once
+and kept on their info; a cycle then allocates the capacity of all of them in one step.
 
 A planned node counts as rejected some time after the scheduler refused the pod there (its cache may lag), or
-after it could have used the node and did not: the longer, the more pods it has before it, and only while it
-asks for others. But it patches no condition that did not change, so a pod that it refused before may be
-unplaceable without any sign: that one's time ends even if no other group wants anything.
+after the scheduler could have used the node and did not: the longer, the more pods are ahead, and only while
+it asks for other pods. But the scheduler does not repeat an unchanged condition: a pod that it refused before
+may be unplaceable without any sign. So the time of such a pod ends even if no other group needs capacity.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ Wish = tuple[GroupInfo, Holding, dict[Uid, str]]
 
 
 class ActivePlan(msgspec.Struct):
-    """Kept plan of a group that starts. Cycles add to it."""
+    """Plan of a group that starts. Cycles add to it."""
 
     group: GroupInfo
     plan: dict[Uid, str]  # nodes that hold, and those added in this round; their room is taken
@@ -155,7 +155,7 @@ def _holding(group: GroupInfo) -> Holding:
 
 
 class Unused(NamedTuple):
-    """Since when the scheduler has not used a planned node, and what it said of the pod."""
+    """Since when the scheduler has not used a planned node, and its message about the pod."""
 
     since: float
     refused: bool  # it refused the pod since

@@ -1,14 +1,16 @@
-"""The price of an eviction: whether what its victims lose is worth what a group has gone without.
+"""Price of an eviction: the work that its victims lose, compared with the capacity that a group lacked.
 
-Both are parts of the cluster, of the resource of which that is the most, times seconds: what is lost counts
-from the start of a victim or its last checkpoint, and with what earlier evictions cost its group, so that it
-is not always the same one. Room is taken back once no more is lost than the group has gone without, times the
-patience of its queue, and after `atMost` of that queue in any case: the price orders and delays, and denies
-nothing. What victims hold that are known to end within `after`, or before `atMost` is over, comes by itself:
-they are spared if they lose more than the group gains until then, times its patience. That ends at twice
-`atMost`. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew
-with each pod that is made again would put off all of them. Work is looked at every ten seconds, so that it is
-known when it may be enough.
+Both are parts of the cluster, in the dominant resource, times seconds. The loss of a victim counts from its
+start or last checkpoint, plus the loss of earlier evictions of its group, so that the victims vary.
+
+* Capacity is reclaimed once the loss is at most what the group lacked, times the patience of its queue, and
+  after `atMost` of that queue in any case: the price orders and delays, and prevents nothing.
+* Victims that will end within `after`, or before `atMost` is over, are spared if they lose more than the
+  group gains until then, times its patience. That ends at twice `atMost`.
+* Of equal groups the longest wait counts, whichever is first in the queue: otherwise a group whose wait
+  begins again with each recreated pod would delay all of them.
+
+Losses are checked every ten seconds, so that the time of the next check is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,7 @@ _PERIOD = 10.0  # seconds from one look to the next
 
 
 class Turns(NamedTuple):
-    """Turns: when time alone changes whether evictions for a group can be paid."""
+    """Turns: the times at which time alone changes whether evictions for a group are worth their price."""
 
     last_at: float
     next_at: float  # inf: never, since whatever they cost no longer counts

@@ -1,10 +1,10 @@
-"""Reclaim: room is taken back for groups that starve, and held for them until they start.
+"""Reclaim: capacity is reclaimed for starved groups, and reserved for them until they start.
 
-A reclaim is begun at the end of a round for whole groups that wait for room, or for their queue's share, once
-it is sure that the whole group will fit on real nodes with its victims gone. From then on the room is held
-for the group, also what becomes free bit by bit, and the victims are evicted. It ends when the group starts,
-when it needs no room any more, or when nobody is left to make way or the time is up: these count as a failed
-start.
+A reclaim begins at the end of a cycle for whole groups that lack capacity, or their queue's share, once it is
+certain that the whole group will fit on real nodes without its victims. From then on the capacity is reserved
+for the group, also what becomes free piece by piece, and the victims are evicted. It ends when the group
+starts, when it needs no capacity any more, or when no victims are left or the time is up: these count as a
+failed start.
 """
 
 from collections import Counter
@@ -190,7 +190,12 @@ def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
 
 
 class Starving(NamedTuple):
-    """Groups that look for victims. What the first of a kind does not find, no other of its kind does."""
+    """Groups that look for victims.
+
+    If the first of a kind finds none, the others of its kind do not search.
+
+    If the first of a kind finds none, the others of its kind do not search.
+    """
 
     first: Mapping[object, GroupInfo]  # for which a victim may run: by kind its first, and the longest wait
     idle: Mapping[tuple[str, int], GroupInfo]  # by queue and priority a group for which none does
@@ -292,7 +297,7 @@ def _longest(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
 
 
 class _Searches:
-    """The searches of one round. Each sees what the ones before it took."""
+    """Searches of one cycle. Each sees the allocations of those before."""
 
     def __init__(
         self,

@@ -1,19 +1,19 @@
-"""Reservations: nodes are kept for groups that have waited too long.
+"""Reservations: nodes are reserved for groups that have waited too long.
 
-A reservation names nodes, and the moment at which they are expected to be free. On these nodes the group's
-room is taken out of that of all others. Groups that end before that moment may start in front (backfill), and
-the room that the group will not need is everybody's. The moment is never put off for those that backfill, or
-run times that turn out too short would keep the reserved group waiting.
+A reservation names nodes, and the time at which they are expected to be free. On these nodes the group's
+capacity is withheld from all others. Groups that end before that time may start (backfill), and the capacity
+that the group will not need is free for all. The time is never delayed for backfilled groups: otherwise too
+short run times would delay the group again and again.
 
-Where nobody knows when the group starts, and once the promised moment has passed, its room is kept for a
-while, then lent for as long, and each time for twice as long as before. Otherwise services that never
-end would keep the rest of their nodes idle, or groups that run longer than one turn always come first.
+If the start time is unknown, and once a guaranteed time has passed, the capacity is reserved for a while,
+then lent for as long, and each time for twice as long as before. Otherwise services without an end would keep
+the rest of their nodes idle, or groups that run longer than one turn would always come first.
 
-A group that would bring its queue above its share reserves nothing against groups of other queues that are
-within theirs. To one within its share, a start that is known and near is promised: until then it binds
-everybody, whatever becomes of shares. No other moment is told.
+A group that would exceed its queue's share reserves nothing against groups of other queues that are within
+theirs. For a group within its share, a known and near start is guaranteed: until then it binds all groups,
+however shares change. No other time is published.
 
-All reservations together keep a part of the cluster; where that is less than one needs, there is one.
+All reservations together are limited to a part of the cluster; if that is less than one needs, there is one.
 """
 
 from collections import defaultdict
@@ -365,7 +365,7 @@ def longest_wait(group: GroupInfo) -> tuple[str, GroupKey]:
 
 
 class CapacityTurn(NamedTuple):
-    """It ends at `until`, a moment on the ledger's clock."""
+    """Turn in which capacity is reserved or lent, until a time on the ledger's clock."""
 
     is_reserved: bool
     until: float

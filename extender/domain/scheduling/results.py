@@ -1,4 +1,4 @@
-"""The results of a round: Decisions, in which all that is as before is the same objects."""
+"""Results of a cycle: Decisions, which share all unchanged objects with the previous ones."""
 
 from bisect import insort
 from collections import Counter
@@ -435,9 +435,9 @@ def _keeping(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision])
 
 
 class _Flavors:
-    """Flavors of queues: amounts held and deserved.
+    """Flavors of queues: allocated and deserved amounts.
 
-    They concern flavors that the queue may use, and others that it holds too much of.
+    They concern flavors that the queue may use, and others of which it holds too much.
     """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:

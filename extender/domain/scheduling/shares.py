@@ -1,7 +1,7 @@
-"""The shares of a round: what each queue holds by now, against what it deserves and may hold at most.
+"""Shares of a cycle: the current allocation of each queue, its deserved share, and its ceiling.
 
 Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
-group is judged by its share, and on the whole way up to root by ceilings.
+group is compared with the share, and on the whole way up to root with the ceilings.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -30,7 +30,7 @@ _NOTHING: Portions = {}
 
 
 class Standing(NamedTuple):
-    """Standing of all queues: what they deserve, may hold, and hold."""
+    """Deserved amounts, ceilings and allocations of all queues."""
 
     division: Division
     holdings: Holdings

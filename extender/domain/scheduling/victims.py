@@ -1,10 +1,10 @@
-"""Victims: running groups that may have to go, for which group and by which rule; and their progress.
+"""Victims: running groups that may be evicted, for which group and by which rule; and their progress.
 
 All rules are a plain AND: no rule allows what another one forbids.
 
-Of a group that is evicted whole no member is replaced, and none joins it, until the last member is gone: one
-whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or all of whose capacity goes to others. The
-pods that its owner makes in its place start as a gang again.
+A group that is evicted as a whole gets no replacements and no new members until its last member is gone: a
+group whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or whose whole capacity is reclaimed.
+The pods that its owner makes in its place start as a gang again.
 """
 
 from collections import Counter
@@ -182,7 +182,7 @@ def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
 
 
 class Candidates:
-    """Looked up once for all groups of a round that need room."""
+    """Candidates for eviction, determined once for all groups of a cycle."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle

@@ -1,4 +1,4 @@
-"""Groups of pods that name none: which group such a pod forms with its siblings, and the PodGroup for it."""
+"""Groups of pods without a group name: the siblings of a pod, and the PodGroup for them."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
@@ -21,7 +21,7 @@ _BUDGETS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unav
 
 
 class AutoGroup(msgspec.Struct, frozen=True):
-    """A group of pods that name none, at one moment."""
+    """State of a group of pods without a group name."""
 
     min_member: int | None  # its PodGroup's; None while it has no PodGroup
     wanted: int  # how many of its pods start together
@@ -36,7 +36,7 @@ class AutoGroup(msgspec.Struct, frozen=True):
 class PlainPods(StrEnum):
     """Policy of PodGroups for plain pods.
 
-    A PodGroup costs two writes, and says no more than the pod itself of one that starts at once.
+    A PodGroup costs two writes, and adds nothing to the status of a pod that starts at once.
     """
 
     ALWAYS = "always"
@@ -55,7 +55,7 @@ class PlainPods(StrEnum):
 
 
 class PodGroupStep(Enum):
-    """Step about the PodGroup of a group."""
+    """Step for the PodGroup of a group."""
 
     NOTHING = auto()
     MAKE = auto()

@@ -269,16 +269,16 @@ _GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty s
 
 
 class ConditionPolicy(msgspec.Struct, frozen=True):
-    """Policy of the condition PodScheduled on waiting pods, for people and autoscalers.
+    """Policy of the condition PodScheduled on waiting pods, for users and autoscalers.
 
         lacks capacity          Unschedulable                   autoscalers look for this reason alone
         would exceed a ceiling  the code of the group's reason  other pods use the headroom of its queue
         waits for its turn      the code of the group's reason  no autoscaler adds nodes for it
         is about to start       nothing                         the scheduler says nothing of it either
 
-    A pod behind Muster's gate has a condition already: the API server says SchedulingGated. It says
-    something else only while capacity is lacking, and not after that: autoscalers would go on adding
-    nodes. The message is constant for a reason, so a condition is written once for each turn.
+    A pod behind Muster's gate has a condition already: the API server writes SchedulingGated. Muster replaces
+    it only while capacity is lacking, and not after that: otherwise autoscalers would go on adding nodes. The
+    message is constant for a reason, so a condition is written once for each turn.
     """
 
     ungated: bool = False  # pods without gates are told, as the scheduler does not write that condition
@@ -328,7 +328,7 @@ GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # writte
 
 
 class QueueCondition(msgspec.Struct, frozen=True):
-    """A condition without the time of its last transition."""
+    """Condition without the time of its last transition."""
 
     type: str
     holds: bool  # whether its status is True

@@ -1,4 +1,4 @@
-"""Views of groups for decide(): frozen, and the same object as long as nothing about the group changes."""
+"""Infos of groups for decide(): frozen, and the same object while the group does not change."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
@@ -22,11 +22,11 @@ Age = tuple[str, str, str, str]
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """A reservation: the nodes that are kept for a group which has waited too long, and since when.
+    """Reservation: the nodes that are reserved for a group which has waited too long, and since when.
 
-    Moments on the ledger's clock, in seconds. `passable_until` is never put off, so that run times which lie
-    do not put off the start again and again; `stays_until` is there since the nodes of groups that have just
-    started, and do not say the truth, look like an earlier start.
+    Times are seconds on the ledger's clock. `passable_until` is never delayed, so that wrong run times do not
+    delay the start again and again; `stays_until` exists since the nodes of groups that have just started
+    with a wrong run time look like an earlier start.
     """
 
     since: float  # when it was made
@@ -82,7 +82,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """The history of a group's starts."""
+    """History of a group's starts."""
 
     admitted_at: float | None = None  # when the start under way was admitted; None: no start is under way
     failures: int = 0  # the number of starts that failed in a row
@@ -99,7 +99,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
-    """Spec of a group: that of its PodGroup, or the assumed one where there is none."""
+    """Spec of a group: that of its PodGroup, or the assumed one without a PodGroup."""
 
     recorded: bool  # whether it has a PodGroup
     fault: str  # what is wrong with its specification, for people; empty if nothing is
@@ -115,7 +115,7 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):
-    """The job, of any kind, that makes a group's pods."""
+    """State of the job that makes a group's pods."""
 
     managed: bool  # a managed job makes its pods: they go by suspending it, all together
     let_go: bool  # that job is not suspended any more: Muster has let it go
@@ -140,7 +140,7 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A group with its members, sorted by how far each has come."""
+    """Group with its members by progress."""
 
     key: GroupKey  # its PodGroup, or the pod that is a group of its own
     exists: bool  # whether the group exists: it has a PodGroup, or consists of pods that need none

@@ -1,4 +1,4 @@
-"""Suspending and unsuspending jobs: what is to be done about a managed job, its PodGroup, and the patches."""
+"""Suspending and unsuspending jobs: the next step of a managed job, its PodGroup, and the patches."""
 
 import re
 from collections import Counter
@@ -95,7 +95,7 @@ def refusal_of_pods(message: str) -> str:
 
 
 class ComingPods(msgspec.Struct, frozen=True):
-    """The pods of a job that was let go, as they come."""
+    """Pods of an unsuspended job, as its controller creates them."""
 
     there: int = -1
     since: float = 0.0  # when that number changed last
@@ -115,7 +115,7 @@ class ComingPods(msgspec.Struct, frozen=True):
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
-    """A job at one moment."""
+    """State of a managed job."""
 
     job: JobRecord
     queue: str  # in which it waits or runs

@@ -1,4 +1,4 @@
-"""Jobs of any kind, as the ledger remembers them, and the pods that they will make."""
+"""Jobs of any kind in the ledger, and the pods that they will make."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -43,7 +43,7 @@ from extender.domain.queues.local_queues import QueueWays
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
-    """Pods that a job makes, all alike."""
+    """Equal pods that a job makes."""
 
     role: str  # the part of the job that they belong to; empty if it has only one
     count: int
@@ -51,7 +51,7 @@ class ExpectedPods(msgspec.Struct, frozen=True):
 
 
 class JobKind(NamedTuple):
-    """`JobKind("batch/v1", "Job")`."""
+    """Kind of a job: `JobKind("batch/v1", "Job")`."""
 
     api_version: str
     kind: str
@@ -152,7 +152,7 @@ _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class JobRuntime(Wire, frozen=True):
-    """Object of any kind that has the templates of jobs."""
+    """Object of any kind with the templates of jobs."""
 
     metadata: Meta
     spec: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""The nodes by row, and which of them suit a shape.
+"""Nodes by row, and the rows that suit a shape.
 
-A NodeTable is immutable. When nodes change, `with_changes` makes a new one that keeps what the old one has
-computed: what is known of a shape is brought up to date when it is next asked for. So a node event costs the
-rows that changed, however many shapes there are, and a new shape the labels that it names, not each node.
+A NodeTable is immutable. When nodes change, `with_changes` makes a new one that keeps the results of the old
+one: those of a shape are updated on the next request. So a node event costs the changed rows, however many
+shapes there are, and a new shape the labels that it names, not each node.
 """
 
 from collections import defaultdict
@@ -48,7 +48,7 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeIndex:
-    """The rows of nodes by the values of labels and fields, and by taints. Never changed."""
+    """Rows of nodes by label, field and taint. Never changed."""
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
         self._size = len(nodes)
@@ -181,7 +181,7 @@ def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> Non
 
 
 class NodeTable:
-    """Names, labels and taints by row; rows of nodes that are gone hold None and suit no pod."""
+    """Names, labels and taints by row; rows of deleted nodes hold None and suit no pod."""
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
         self.nodes = tuple(nodes)

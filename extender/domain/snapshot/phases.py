@@ -1,4 +1,4 @@
-"""The phase and the state of a group, how many of its members are in which state, and how it ended."""
+"""Phase and state of a group, the numbers of its members by state, and its outcome."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -148,7 +148,7 @@ def _lost(group: GroupInfo, plan: Collection[Uid]) -> bool:
 
 
 class State(Enum):
-    """The state of a group, on which rounds, phases and plans are based: the first that applies counts."""
+    """State of a group, on which cycles, phases and plans are based: the first that applies counts."""
 
     ENDED = auto()  # no member is left on a node or on the way to one
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them

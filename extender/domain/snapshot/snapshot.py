@@ -67,7 +67,7 @@ OF_OTHERS = GroupKey("")  # pods that are not ours, nodes, queues
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """Moments of the ledger's clock, in seconds."""
+    """Times at which something became free, in seconds on the ledger's clock."""
 
     at: float = -inf  # when something last became free
     by: GroupKey = OF_OTHERS  # the group that it had belonged to
@@ -82,7 +82,7 @@ class Freed(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The limits that policy works with. Times in seconds, sizes in pods."""
+    """Limits of policy. Times are in seconds, sizes in pods."""
 
     oversell: float = 1.0  # as a multiple of a queue's capability, 1 or more, where the queue is silent
     window: int = 1000  # how many members may be on their way through the scheduler at once
@@ -236,7 +236,7 @@ def _part_of(uid: Uid) -> int:
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """Never changed. Views of unchanged groups are the same objects as in the previous snapshot."""
+    """Input of decide(), never changed. Infos of unchanged groups are the same objects as before."""
 
     version: int  # of the ledger: grows with each change, but of time, that may change a decision
     now: float  # the ledger's clock, in seconds
