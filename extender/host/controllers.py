@@ -1,4 +1,4 @@
-"""The controllers, and the order in which they get new decisions."""
+"""Assembly of the controllers, and their order in each cycle."""
 
 from collections.abc import Callable
 
@@ -48,9 +48,9 @@ VOLCANO_WRITERS = 8  # likewise: one that restarts all the time writes hundreds 
 
 
 class VolcanoJobControllers:
-    """Controllers of Volcano Jobs, active where Volcano's are not, once its jobs and their pods are read.
+    """Controllers of Volcano Jobs: active if Volcano's are not, once its jobs and their pods are read.
 
-    `scheduler`: Volcano's; while it is at work the jobs are left to it, too.
+    `scheduler`: Volcano's; while it works, the jobs are left to it, too.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class VolcanoJobControllers:
 
 
 class Controllers:
-    """Controllers.
+    """All controllers.
 
-    Those that move pods write through `writers`, the others through separate, patient ones; all only
+    Those that move pods write through `writers`, the others through separate ones with more retries; all only
     while this replica `leads`.
 
     Attributes:
         conditions: Policy of waiting pods' conditions.
-        job_table: All kinds of jobs known.
-        plain_pods: Policy of their PodGroups.
+        job_table: All known kinds of jobs.
+        plain_pods: Policy of the PodGroups of plain pods.
     """
 
     def __init__(

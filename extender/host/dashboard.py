@@ -1,6 +1,7 @@
-"""Assembles the dashboard in the cluster: what Muster knows, behind a door that the API server judges.
+"""Assembly of the dashboard in the cluster: Muster's state, behind the authorization of the API server.
 
-It never keeps Muster from being ready: without a certificate nobody can call it, and the note says so.
+The dashboard never makes Muster unready: without a certificate it cannot be called, and /readyz?verbose says
+so.
 """
 
 import socket
@@ -64,7 +65,7 @@ def supposing(ledger: Ledger) -> Supposing:
 
 
 class Dashboard:
-    """Created before the fork."""
+    """Dashboard, created before the fork."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The debug pages: the ledger and its decisions, for administrators."""
+"""Debug pages: the ledger and its decisions, for administrators."""
 
 import gzip
 import time
@@ -36,7 +36,7 @@ _ONE_DUMP, _ONE_REPORT = Lock(), Lock()
 
 
 class Views(NamedTuple):
-    """One method for each endpoint; the results can be encoded as they are."""
+    """Views of the debug port, a method for each endpoint; results are encoded as they are."""
 
     ledger: Ledger
     barrier: Barrier

@@ -81,7 +81,7 @@ def serve(configuration: Configuration, ports: Ports) -> None:
 
 
 class Host:
-    """Created before the fork and started after it, since threads do not survive a fork."""
+    """All parts; created before the fork and started after it, since threads do not survive a fork."""
 
     def __init__(self, configuration: Configuration, connection: Connection, ports: Ports) -> None:
         cluster = ApiClient(connection)

@@ -1,8 +1,8 @@
-"""Assembles the scheduler's view: its port, and the kubeconfig by which the scheduler reads there.
+"""Assembly of the scheduler proxy: its port, and the kubeconfig by which the scheduler uses it.
 
-The kubeconfig's server is plain HTTP behind a proxy, the view. Without `proxy-url` client-go falls back to a
-transport that dials anew for most Events. Over plain HTTP it reads no credential; what lets it in is the
-first segment of the path, which only a reader of the file knows.
+The server in the kubeconfig is plain HTTP behind a proxy, which is Muster. Without `proxy-url` client-go
+falls back to a transport that connects again for most Events. Over plain HTTP it sends no credential; access
+depends on the first segment of the path, which only readers of the file know.
 """
 
 import json
@@ -75,7 +75,7 @@ def _reserved(path: Path) -> str | None:
 
 
 class SchedulerProxy:
-    """Created before the fork, so that a folder that cannot be written ends the start with one clear line."""
+    """Scheduler proxy, created before the fork: a read-only folder ends the start with one clear line."""
 
     def __init__(self, configuration: Configuration, endpoint: ApiEndpoint, listener: socket.socket) -> None:
         self._endpoint = endpoint

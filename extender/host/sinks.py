@@ -44,7 +44,7 @@ class _ToAll(NamedTuple, Generic[T]):
 
 
 class Sinks:
-    """One for each kind. Without `auto_groups`, the owners of pods are not read."""
+    """Sinks, one for each kind. Without `auto_groups`, the owners of pods are not read."""
 
     def __init__(self, ledger: Ledger, controllers: Controllers, auto_groups: bool) -> None:
         self._ledger = ledger

@@ -1,14 +1,15 @@
 """Upkeep of the process: metrics at intervals, a warning about a silent scheduler, and memory.
 
-With Python's defaults, half the time of a busy cycle goes into looking for garbage: collections are made
-fewer. A full one looks at each object, with all threads stopped: a quarter of a second for 10,000 groups on
-5,000 nodes. What the watches read at first mostly stays, so it is left out.
+With Python's defaults, half the time of a busy cycle is spent on garbage collections: Muster makes them less
+often. A full one examines each object, with all threads stopped: a quarter of a second for 10,000 groups on
+5,000 nodes. Most of what the watches read at first stays, so it is excluded.
 
 glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by another:
-50,000 requests made the process 250 MB larger, with two heaps only 50 MB. Once a large block has been freed,
-blocks of its size come from the heap, where others keep them from being given back: set by hand, the
-threshold stays, and the largest bodies leave nothing behind (`make fuzz`). And of a heap only the end is
-given back by itself: once much has been freed, the rest is, too (`make hostile`).
+50,000 requests made the process 250 MB larger, with two heaps only 50 MB. By default glibc raises its mmap
+threshold once a large block has been freed: later blocks of that size come from a heap, where smaller ones
+prevent their return to the system. With a fixed threshold the largest bodies leave nothing behind (`make
+fuzz`). Only the end of a heap is returned automatically: once much has been freed, the rest is trimmed (`make
+hostile`).
 """
 
 import ctypes
@@ -149,7 +150,7 @@ def share_heaps() -> None:
 
 
 class _Heaps(ctypes.Structure):
-    """`mallinfo2` of malloc.h, in bytes, of which the eighth number is read."""
+    """Result of `mallinfo2` in malloc.h, in bytes, of which the eighth number is used."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in (*"abcdefg", "in_use", "i", "j")]
 

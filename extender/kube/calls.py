@@ -1,4 +1,4 @@
-"""The writes and single reads that Muster makes, one small request each. All raise ApiError.
+"""Writes and single reads of Muster, one small request each. All raise ApiError.
 
 A request that names a pod or a group also names its UID, and raises Conflict for a new object of that name.
 Most answers to writes are not decoded: the watch brings the results.

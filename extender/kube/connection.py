@@ -1,8 +1,9 @@
 """Requests to one API server over a few persistent HTTP/1.1 connections, shared by all threads.
 
-Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is redirected here, and nothing repeated
-but what credentials were too old for: only the sender knows whether a request may be sent twice. To make that
-question rare, an idle connection is reused only for a short time and while the server has sent nothing.
+Requests and answers are raw bytes; errors are those of errors.py. Redirects are not followed, and only
+requests with outdated credentials are repeated: only the sender knows whether a request may be sent twice. To
+make that question rare, an idle connection is reused only for a short time and while the server has sent
+nothing.
 
 Muster writes three times for every pod of a gang, while a filter call must be answered within milliseconds
 under the same interpreter lock. In the bench case `wire`, a small write costs http.client three times the
@@ -40,11 +41,11 @@ QueryParams = Mapping[str, str | int]
 
 
 class NotHttp(ConnectionError):
-    """The peer does not speak HTTP/1.1, or stopped in the middle of an answer."""
+    """Error: the peer does not speak HTTP/1.1, or stopped in the middle of an answer."""
 
 
 class HttpWire:
-    """A connected socket, and what has come of its answers. Every failure in here is an OSError."""
+    """Connected socket, with the received bytes of its answers. Every failure in here is an OSError."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -104,7 +105,7 @@ class HttpWire:
 
 
 class _Unstored(NamedTuple):
-    """Failures of the server to store a write, one after the other."""
+    """Failures in a row of the server to store a write."""
 
     first: float
     last: float
@@ -112,7 +113,7 @@ class _Unstored(NamedTuple):
 
 
 class Connection:
-    """`request` for one answer, `stream` for an answer that is read as it arrives."""
+    """Connection: `request` for one answer, `stream` for an answer that is read as it arrives."""
 
     def __init__(
         self, endpoint: ApiEndpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
@@ -269,7 +270,7 @@ class Connection:
 
 
 class Stream:
-    """An answer being read. Leaving it gives the connection back, or closes it if something is unread."""
+    """Answer being read. On exit the connection is reused, or closed if something is unread."""
 
     def __init__(self, connection: Connection, wire: HttpWire) -> None:
         self._connection = connection

@@ -1,9 +1,9 @@
 """Endpoint: the address of the API server, its credentials, and the proxy on the way to it.
 
-They are read as the `kubernetes` client reads them: kubeconfig files and their merging, service accounts,
-exec plugins, rotating tokens. The client offers the current token through a hook that may run a program, and
-reads files only once. So one thread calls the hook every second and loads everything again when a file has
-changed, while the others continue with the token that they have.
+The `kubernetes` client reads them: kubeconfig files and their merging, service accounts, exec plugins,
+rotating tokens. It offers the current token through a hook that may run a program, and reads files only once.
+So one thread calls the hook every second and loads everything again when a file has changed, while the others
+continue with the previous token.
 """
 
 import base64
@@ -38,7 +38,7 @@ _KEEPALIVE = {
 
 
 class HttpProxy(NamedTuple):
-    """An HTTP proxy that is asked for a tunnel (CONNECT)."""
+    """HTTP proxy for a tunnel (CONNECT)."""
 
     host: str
     port: int
@@ -76,7 +76,7 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
 
 
 class ApiEndpoint:
-    """One API server: dials it, and has the current Authorization header."""
+    """One API server: connects to it, and has the current Authorization header."""
 
     def __init__(self, load: Callable[[], Any], files: Iterable[str | Path] = ()) -> None:
         """Load the configuration.

@@ -4,8 +4,8 @@ The API server encodes each event once for all watches of one encoding. The sche
 so a second watch in protobuf costs the API server nothing measurable; one in JSON costs 0.4 ms a pod.
 
 The field numbers are those of the generated.proto files of k8s.io/api/core/v1 and k8s.io/apimachinery. A
-timestamp becomes the text that JSON has. What Muster only compares (volume sources, spread constraints,
-claims) stays bytes: pods that are alike have equal bytes.
+timestamp becomes the text that JSON has. Fields that Muster only compares (volume sources, spread
+constraints, claims) stay bytes: equal pods have equal bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -180,7 +180,7 @@ _UNREADABLE = (DecodeError, ValueError, OverflowError)
 
 
 class PodDecoders:
-    """The decoders of pods in protobuf: as `Decoders`, for another encoding."""
+    """Decoders of pods in protobuf: as `Decoders`, for another encoding."""
 
     accept = "application/vnd.kubernetes.protobuf, application/json"
 

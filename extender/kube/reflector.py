@@ -1,13 +1,13 @@
-"""One thread that keeps a sink up to date with one resource: a list in pages, then watches, endlessly.
+"""Reflector: keeps a sink up to date with one resource, by a list in pages, then watches, endlessly.
 
     list ──► watch ──► watch ──► watch ──► …      from the last version seen, also after an interruption
       ▲                  │
       └──────────────────┘  the version is too old (410), or the watch cannot be trusted
 
 A watch that ended without any event, not even the bookmark that is sent every minute, is not trusted: the
-next round lists again, which is cheap, since the sink gets only the differences. If the server cannot be
+reflector lists again, which is cheap, since the sink gets only the differences. If the server cannot be
 reached, or asks clients to wait, the reflector waits; if it repeatedly answers with faults of its own, it may
-have lost that version, and all is listed again.
+have lost that version, and the reflector lists again.
 """
 
 import random
@@ -52,7 +52,7 @@ class Removed(NamedTuple):
 
 
 class Sink(Protocol[T_contra]):
-    """The receiver of objects. Called only by the reflector's thread, in the order of the API server."""
+    """Receiver of objects. Called only by the reflector's thread, in the order of the API server."""
 
     def upsert(self, obj: T_contra) -> None:
         """Record that the object is new or has changed."""
@@ -64,8 +64,8 @@ class Sink(Protocol[T_contra]):
 class Inventory(Generic[T]):
     """Inventory of the objects that a sink has, so that after a gap it gets only the differences.
 
-    It has a UID and a version for each object, so 50,000 pods cost a few MB. It survives bad objects and
-    a sink that raises.
+    It has a UID and a version for each object, so 50,000 pods cost a few MB. It survives bad objects and a
+    sink that raises.
     """
 
     def __init__(self, plural: str, sink: Sink[T]) -> None:
@@ -148,11 +148,12 @@ class Inventory(Generic[T]):
 
 
 class Reflector(Generic[T]):
-    """`start()`, then look at `synced`, `last_contact`, `relists`. The sink is called from its thread.
+    """Reflector: `start()`, then check `synced`, `last_contact`, `relists`. Its thread calls the sink.
 
-    `preferred`: an encoding besides JSON, for servers that have it.
-    `removable`: the cluster may lose the kind, and with it all its objects. Then what the sink has of them is
-    removed, even if no watch was open to see them go.
+    Args:
+        preferred: An encoding besides JSON, for servers that have it.
+        removable: Whether the cluster may lose the kind, and with it all its objects. Then the sink's
+            objects are removed, even if no watch was open to see their deletion.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Writers and pollers: threads for writes that no caller waits for, and for periodic looks; their pace.
+"""Threads for writes that no caller waits for, and for polling; and their pace.
 
 Writes are keyed by their target. A newer one replaces one that has not begun, so a status that changes fast
 is written once; two writes of one key never run at the same time, so the last value arrives last. A write
@@ -28,7 +28,7 @@ _LONGEST = 30.0  # seconds of a delay
 
 
 class Backoff:
-    """0.5, 1, 2 … 30 s, each up to half shorter at random so that clients spread out, until `reset`."""
+    """Pauses of 0.5, 1, 2 … 30 s until `reset`, each up to half shorter at random to spread clients."""
 
     def __init__(self, first: float = 0.5, jitter: Callable[[], float] = random.random) -> None:
         self._first = first
@@ -46,8 +46,8 @@ class Backoff:
 class TokenBucket:
     """Token bucket: a burst at once, then a fixed rate.
 
-    It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Time, in seconds,
-    is passed in; callers lock it.
+    It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Callers pass the time,
+    in seconds, and lock the bucket.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -225,8 +225,8 @@ class Writers:
 class Poller:
     """Poller: a thread that calls `look` at once and then every `period` seconds, until it is stopped.
 
-    `look` may return other seconds until the next call. An error does not end the thread, and is logged
-    once until a call succeeds.
+    `look` may return other seconds until the next call. An error does not end the thread, and is logged once
+    until a call succeeds.
     """
 
     def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:

@@ -1,15 +1,15 @@
-"""One caller's connection: aiohttp's, which knows its state.
+"""Connection of one caller: aiohttp's, with its state.
 
     handshake ──► idle ──► head ──► body ──► served ──► [answer ──►] idle ──► …
                                      └─► refused ──► further data is discarded ──► closed
 
-All but `served` have a deadline. A request is served once its body is complete and, at a port that answers
-only so many at a time, once it is its turn; an answer that the caller does not take at once makes the
-connection wait for it. Where chunks are not accepted, only the Content-Length gives the length of a request.
+All states but `served` have a deadline. A request is served once its body is complete and, at a port that
+limits concurrent answers, once it is its turn; if the caller does not read an answer at once, the connection
+waits for it. If chunks are not accepted, only the Content-Length gives the length of a request.
 
-What is refused at any port is told as {"error": …}. Requests of web pages get 403: those with an Origin and,
-on loopback, those whose Host is another name, because a page may give its own name the address 127.0.0.1.
-Over TLS a page cannot get past the certificate.
+Refusals of any port have the body {"error": …}. Requests of web pages get 403: those with an Origin and, on
+loopback, those whose Host is another name, because a page may give its own name the address 127.0.0.1. Over
+TLS the certificate stops such pages.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ Refuse = Callable[[HTTPException, bool], web.Response]  # the answer, and whethe
 class Caller:
     """Caller that waits for an answer, observed through its connection.
 
-    A scheduler that has given up has closed the connection and counts the pod as not placed, so it must
-    not be bound for that call any more.
+    A scheduler that has given up has closed the connection and counts the pod as not placed, so it must not
+    be bound for that call any more.
     """
 
     def __init__(self, descriptor: int = -1) -> None:
@@ -61,8 +61,8 @@ class Caller:
 class CallerConnection(RequestHandler):
     """Connection of a caller: a member of `connections` from its creation until it is lost.
 
-    `again` takes the socket when a request of `whole` bytes, which are all that came, is answered: the
-    next one may need less than this.
+    `again` takes the socket after an answered request of `whole` bytes, if no more came: the next request may
+    need less than this object.
     """
 
     __slots__ = ("_again", "_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_whole",

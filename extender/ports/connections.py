@@ -1,7 +1,7 @@
-"""The policy of every port: how many connections, how long each may wait, and how many bytes may be unread.
+"""Limits of every port: the number of connections, how long each may wait, and how many bytes may be unread.
 
-If there are too many, in all or from one address, one of those is closed that waits for its request: the one
-that has waited longest among those that never had an answer, or else among all. So a flood of silent
+If there are too many, in all or from one address, one of those is closed that wait for their request: the one
+that has waited longest among those without an answer so far, or else among all. So a flood of silent
 connections closes only its own.
 """
 
@@ -18,7 +18,7 @@ _AT_A_TIME = 50
 
 
 class Patience(NamedTuple):
-    """For how many seconds a connection may stay in each state."""
+    """Timeouts of the states of a connection, in seconds."""
 
     handshake: float = 5.0  # of TLS
     idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
@@ -52,7 +52,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class Member(Protocol):
-    """One connection, as far as it matters here. `size`: its unread bytes, set only by `Connections`."""
+    """Connection, as far as the limits need it. `size`: its unread bytes, set only by `Connections`."""
 
     state: str
     deadline: float

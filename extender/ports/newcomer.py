@@ -1,8 +1,8 @@
-"""A caller that was let in, as long as it says nothing or asks what is short.
+"""Newcomer: an accepted connection that is silent, or sends short requests.
 
-It costs a socket and no more: of thousands that come at once and say nothing, none gets a parser, a transport
-or a task. What arrives stays with the kernel, which wakes us only for more than is there already
-(SO_RCVLOWAT), until it is worth reading:
+It costs only a socket: thousands of silent connections need no parser, transport or task. Received data stays
+with the kernel, which wakes the process only for more than has arrived already (SO_RCVLOWAT), until it is
+worth reading:
 
     handshake ──► the first record of TLS is there ───┐
     idle ──► head ──► body ──► the request is there ──┼──► a connection of aiohttp's takes over
@@ -10,9 +10,9 @@ or a task. What arrives stays with the kernel, which wakes us only for more than
      └──────── short, and as Go's client writes it ───────┘
 
 The scheduler keeps two idle connections to its extender, and the bind calls of a gang are open together:
-nearly each comes on a connection of its own. Of its Events through the view, a quarter does. So a port may
-answer what is short from here, without all that aiohttp makes for a connection and for a request. What else
-comes is aiohttp's to read, and to refuse; when it is answered, the connection is a newcomer again.
+nearly each call has a connection of its own, and so has a quarter of the Events through the proxy. So a port
+may answer short requests from here, without the objects that aiohttp makes for a connection and for a
+request. aiohttp reads, and refuses, all others; after the answer, the connection is a newcomer again.
 
 Short answers from here and `proxy/lines` halve the cost of a gang's pod through the scheduler proxy: 1.2
 instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
@@ -41,7 +41,7 @@ _PLAIN = re.compile(
 
 
 class ShortRequest(NamedTuple):
-    """A whole one."""
+    """Complete short request."""
 
     method: str
     target: str
@@ -58,9 +58,9 @@ FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads
 class Newcomer:
     """New connection, without objects of aiohttp: a member of `connections` until dropped or handed over.
 
-    `begin` is called with its socket, and the bytes of the request if exactly one is complete. `find`
-    returns the handler of a short request; None if aiohttp reads them, too. Their answers are cancelled
-    when the caller hangs up.
+    `begin` is called with its socket, and the bytes of the request if exactly one is complete. `find` returns
+    the handler of a short request; None: aiohttp reads the request. Their answers are cancelled when the
+    caller hangs up.
     """
 
     __slots__ = ("_begin", "_caller", "_connections", "_find", "_loop", "_secure", "_seen", "_sock",

@@ -1,9 +1,9 @@
-"""Connections to the API server for what is short: the Event that the scheduler posts for each pod.
+"""Connections to the API server for short requests: the Event that the scheduler posts for each pod.
 
 A request is written to its socket in one piece, and the answer goes to the client as it came. With aiohttp
 each takes a task, timers, a URL and two dictionaries of headers, and TLS is done in Python: that was most of
-what a pod cost the view (figures: `ports/newcomer`). aiohttp's parser reads only what Go's server would not
-answer to a short one.
+the cost of a pod in the proxy (figures: `ports/newcomer`). aiohttp's parser reads only answers that Go's
+server would not give to a short request.
 
     dial ──► idle ◄──► asked       ends with a fault, at its deadline, or with the request that gave up
 """
@@ -39,7 +39,7 @@ _SPECIAL = re.compile(rb"\r\n(?:connection|keep-alive|proxy-|te:|trailer|transfe
 
 
 class Unsent(Exception):
-    """The API server has not got the request to its end, and will not."""
+    """Error: the API server has not received the whole request, and will not."""
 
 
 class Reply(NamedTuple):
@@ -89,7 +89,7 @@ def _parsed(came: bytes, ended: bool) -> Reply | None:
 
 
 class Line:
-    """One connection, which asks one thing at a time. It closes itself when it is of no more use."""
+    """Connection with one request at a time. It closes itself when it cannot be used any more."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -157,10 +157,10 @@ class Line:
 
 
 class LinePool:
-    """A few connections, for as many requests as come. `look` is to be called about every second.
+    """Few connections for many requests. `close_expired` is to be called about every second.
 
-    A gang's Events come all at once. Few are dialled at a time: before a handshake is over, most of those
-    that wait have had one that became free.
+    A gang's Events come all at once. Few connections are opened at a time: before a handshake is over, most
+    of the waiting requests have got one that became free.
     """
 
     def __init__(self, endpoint: ApiEndpoint, most: int) -> None:

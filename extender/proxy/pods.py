@@ -1,4 +1,4 @@
-"""Lists and watches of pods: their readers, and the pods that each sees, by the rules of PodWatch.
+"""Lists and watches of pods: their clients, and the pods that each sees, by the rules of PodWatch.
 
 Lists are read and written page by page, so that no list is in memory as a whole.
 """
@@ -191,7 +191,7 @@ def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
 
 
 class Sending:
-    """One watch of pods on its way to the client. `put` from the event loop, `run` until the end."""
+    """Watch of pods on its way to the client. Call `put` from the event loop, and `run` until the end."""
 
     def __init__(
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodWatch, codec: PodCodec
@@ -284,7 +284,7 @@ class Sending:
 
 
 class PodClient:
-    """A program that reads pods: the pods that wait, and the watches that it has open."""
+    """Program that reads pods: its waiting pods, and its open watches."""
 
     def __init__(self, schedulers: frozenset[str]) -> None:
         self.waiting = WaitingPods(schedulers)
@@ -303,7 +303,7 @@ class PodClient:
 
 
 class PodRequests:
-    """The handler. Made in the event loop; `on_change` may be called in any thread."""
+    """Handler of requests for pods, made in the event loop; `on_change` may be called in any thread."""
 
     def __init__(self, upstream: Upstream, appearances: Appearances, schedulers: frozenset[str]) -> None:
         self._upstream, self._appearances = upstream, appearances

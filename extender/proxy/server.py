@@ -1,11 +1,11 @@
-"""The view's port: one event loop in one thread, on a socket that is listening already.
+"""Port of the scheduler proxy: one event loop in one thread, on a listening socket.
 
 The socket is opened before the worker process is forked, and the parent keeps it: connections made while a
 worker restarts wait in its backlog instead of being refused.
 
-A request gets one of three answers: it is refused, passed on, or a handler has its own. Whatever happens, a
-client sees what it would see without the view: an answer of the API server, 429 where the server cannot be
-reached, and the end of the connection where an answer ends in the middle.
+A request is refused, passed on, or answered by a handler. In any case, a client sees what it would see
+without the proxy: an answer of the API server, 429 if the server cannot be reached, and the end of the
+connection if an answer ends in the middle.
 """
 
 import asyncio
@@ -56,14 +56,14 @@ Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamRes
 
 
 class Handlers(NamedTuple):
-    """Answers of the view's own. None: passed on as all others."""
+    """Handlers of requests that the proxy answers itself. None: the request is passed on."""
 
     pods: Handler | None = None  # list and watch of pods, of all namespaces or of one
     pod_status: Handler | None = None  # PATCH of a pod's status
 
 
 class OpenWatches:
-    """The watches that are open through the view, for the debug page and the metrics."""
+    """Watches that are open through the proxy, for the debug page and the metrics."""
 
     def __init__(self) -> None:
         self._all: dict[int, tuple[str, str, float]] = {}  # path, client as it names itself, and since when
@@ -234,9 +234,9 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 
 
 class StatusPatches:
-    """Status patches of the scheduler. Those that end an attempt of a pod of Muster end here.
+    """Status patches of the scheduler. Those that end an attempt of a member pod are answered here.
 
-    They are read, and Muster writes PodScheduled (PatchPodStatus in pkg/scheduler/util/utils.go; the
+    Muster reads them, and writes PodScheduled itself (PatchPodStatus in pkg/scheduler/util/utils.go; the
     scheduler makes no use of the answer's body). All others go to the API server.
     """
 
@@ -297,7 +297,7 @@ _STOPPED = 2.0  # seconds until the thread is left alone
 
 
 class ViewServer:
-    """Serves from its creation on. `handlers` is called in the loop."""
+    """Server of the scheduler proxy; serves from its creation on. `handlers` is called in the loop."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Target of a request to the scheduler proxy: its meaning, whether a kube-scheduler may send it, and headers.
 
 The proxy adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the
-roles system:kube-scheduler and system:volume-scheduler, less those that bind, delete or enter pods.
+roles system:kube-scheduler and system:volume-scheduler, without those that bind, delete or create pods.
 
 Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and the API
 server refuses what its role does not have. Secrets are refused here, since Muster's own role may have one.
@@ -71,7 +71,7 @@ _REASONS = {
 
 
 class MalformedTarget(ValueError):
-    """No request target of the Kubernetes API."""
+    """Error: no request target of the Kubernetes API."""
 
 
 class RequestClass(Enum):
@@ -141,7 +141,7 @@ def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
 
 
 class AskedResource(NamedTuple):
-    """Resource that a path names."""
+    """Resource in a path."""
 
     group: str  # empty: core
     name: str  # such as pods, or pods/status

@@ -1,9 +1,9 @@
-"""Requests to the API server on behalf of the scheduler, and requests passed on as they are.
+"""Requests to the API server on behalf of the scheduler, and requests passed on unchanged.
 
-A few connections are shared by all requests: a scheduler posts each Event in a goroutine of its own. Each
-class of requests has its own, else an API server that is slow with Events, since a webhook for them hangs,
-would cost the scheduler its Lease. Short Events go by lines, all others by aiohttp. A body is there before a
-connection is taken for it; answers that are not small pass in pieces.
+All requests share a few connections: a scheduler posts each Event in a goroutine of its own. Each class of
+requests has its own: otherwise a server that is slow with Events, since a webhook for them hangs, would cost
+the scheduler its Lease. Short Events use `lines`, all other requests aiohttp. A body is complete before a
+connection is taken for it; large answers pass in pieces.
 """
 
 import asyncio
@@ -51,22 +51,22 @@ Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
 
 
 class UpstreamGone(Exception):
-    """The API server did not get the request, or may get it again: the client should repeat it."""
+    """Error: the API server did not get the request, or may get it again: the client should repeat it."""
 
 
 class TooManyEvents(Exception):
-    """The API server takes Events more slowly than they come. `again`: but it does, so one may come again."""
+    """Error: Events come faster than the API server takes them. `again`: the client may repeat this one."""
 
     def __init__(self, again: bool) -> None:
         self.again = again
 
 
 class Unanswered(Exception):
-    """The API server may have done what was asked, and did not say so."""
+    """Error: the API server may have executed the request, and did not answer."""
 
 
 class Upstream:
-    """Made and used in one event loop."""
+    """Requests to the API server, in one event loop."""
 
     def __init__(self, endpoint: ApiEndpoint) -> None:
         self._endpoint = endpoint
@@ -228,7 +228,7 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 
 class CutOff(Exception):
-    """The API server ended an answer of which the client has the beginning: the client has to see that."""
+    """Error: the API server ended an answer that the client has in part: the client must see that."""
 
 
 async def pass_on(

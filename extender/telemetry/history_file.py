@@ -1,7 +1,7 @@
 """Records of history in a file of SQLite, which survives the process.
 
-One process writes, and whoever may read the file reads it meanwhile. What was committed stays, whatever
-becomes of the process.
+One process writes; any reader of the file may read it at the same time. Committed records stay, however the
+process ends.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(AnyRecord)
 
 
 class HistoryFault(Exception):
-    """For people: what is wrong with a file."""
+    """Error of a file, for users."""
 
     @property
     def is_lasting(self) -> bool:
@@ -47,7 +47,7 @@ class HistoryFault(Exception):
 
 
 class HistoryFile:
-    """Opened to write, and made if there is none. For one thread at a time. Raises HistoryFault."""
+    """Writer of a file, created if it does not exist. For one thread at a time. Raises HistoryFault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -120,7 +120,7 @@ class HistoryFile:
 
 
 class HistoryReader:
-    """A file that may be written to meanwhile. Raises HistoryFault."""
+    """Reader of a file, also while it is written. Raises HistoryFault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,7 +1,7 @@
-"""Log lines on standard error: text for people, JSON for machines.
+"""Log lines on standard error: text for users, JSON for programs.
 
-All go through the standard library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have
-the same form.
+All use the standard library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have the
+same form.
 """
 
 import logging

@@ -124,7 +124,7 @@ Part = tuple[Any, tuple[str, ...]]  # a metric, and the labels of one of its num
 
 
 class Call:
-    """Call of a verb, or review, as it is recorded once it is answered."""
+    """Call of a verb, or review, recorded once it is answered."""
 
     def __init__(self) -> None:
         self.outcome = "ok"

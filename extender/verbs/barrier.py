@@ -1,15 +1,15 @@
-"""The barrier: bind calls are held until the whole gang is bound or held, and then all are posted at once.
+"""Barrier: holds bind calls until the whole gang is bound or held, then posts all at once.
 
 This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is woken
 once, with its result:
 
-    hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error
-      ├────► the group's start ended (Decisions)  ──► error
-      ├────► the caller hung up, the pod is gone  ──► claim freed, nothing is bound
-      └────► its deadline, or the process ends    ──► error
+    hold ──► complete? ─► last check of every node ─► post in the pool ─► "" or an error
+      ├────► the group's start ended (Decisions)   ─► error
+      ├────► the caller hung up, the pod is gone   ─► claim freed, nothing is bound
+      └────► its deadline, or the process ends     ─► error
 
-A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned are failed, and
-those of a large gang not all at the same time, or the scheduler would serve no other pods for a long time.
+A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned fail, and those
+of a large gang not all at the same time: otherwise the scheduler would serve no other pods for a long time.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ POSTING_FAILED = f"{REFUSAL_PREFIX}the binding failed"
 
 
 class Signal:
-    """Signal to a coroutine. It must be made in the event loop in which the coroutine waits."""
+    """Signal to a coroutine, created in the event loop in which the coroutine waits."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -153,9 +153,8 @@ class Hold:
 class Barrier:
     """Barrier: at most one held call for each pod; safe in any thread.
 
-    `post` gets calls that may be bound, and finishes each of them; it must not block. A call and the
-    claim that it made firm change together, under one lock: a thread that sees the claim firm also finds
-    the call that holds it.
+    `post` gets calls that may be bound, and finishes each of them; it must not block. A call and its held
+    claim change together, under one lock: a thread that sees the claim held also finds the call.
     """
 
     def __init__(

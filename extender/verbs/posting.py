@@ -1,6 +1,6 @@
 """Posting of bindings, in a bounded pool of threads.
 
-A request that was cut off may have taken effect, so the claim of a pod that may be bound stays. If no watch
+An interrupted request may have taken effect, so the claim of a pod that may be bound stays. If no watch
 confirms it, the pod is read until the outcome is known, one pod after the other: while no API server answers,
 no other pod can be bound into that capacity either.
 """
@@ -39,7 +39,7 @@ class Binder:
     """Binder: `post(hold)` returns at once; one of the threads finishes the hold.
 
     `release` frees the claim of a hold that led to no binding; `queue_of` returns the UID of the queue in
-    which a group starts, which is recorded on its pods: that is where they count from then on.
+    which a group starts, which is recorded on its pods: their queue from then on.
     """
 
     def __init__(
@@ -145,7 +145,10 @@ class Binder:
 
 
 class Unconfirmed:
-    """`patience`: seconds after which the call that posted a claim has ended in any case."""
+    """Posted claims without a result.
+
+    `patience`: seconds after which a posting call has ended in any case.
+    """
 
     def __init__(
         self, ledger: Ledger, cluster: ApiClient, patience: float, clock: Callable[[], float] = time.monotonic

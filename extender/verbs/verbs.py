@@ -1,8 +1,8 @@
 """Verbs of the extender: filter and prioritize answer from memory, at once; bind and preempt may wait.
 
-Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
-left out, which the scheduler reads as "unresolvable", so that it preempts no pods for a waiting one. A
-request alone is no proof that a pod exists: until the watch has shown the pod, it waits.
+Refusals are answers, not failures: one offered node has the reason's constant message and the others are left
+out, which the scheduler reads as "unresolvable", so that it preempts no pods for a waiting one. A request
+alone is no proof that a pod exists: until the watch has shown the pod, it waits.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _ALTOGETHER = 2.0  # the same, with the wait for a thread
 
 
 class Lookups:
-    """Single pods read from the API server, in a few threads and not for long: no more callers can block."""
+    """Look-ups of pods at the API server, in a few threads with a timeout: no more callers can block."""
 
     def __init__(self, cluster: ApiClient) -> None:
         self._cluster = cluster

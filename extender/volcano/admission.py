@@ -1,7 +1,7 @@
 """Admission of Volcano Jobs: defaults and refusals.
 
-These are Volcano's rules (volcano.sh/docs, VolcanoJob), where its schema does not check already. The gang is
-checked for every job, all else only where Muster runs them.
+These are Volcano's rules (volcano.sh/docs, VolcanoJob) that its schema does not check. The gang is checked
+for every job, all else only if Muster runs the jobs.
 """
 
 import re

@@ -1,7 +1,7 @@
 """CronJobs of batch.volcano.sh: which Jobs are due, which are in the way, and which are too old to be kept.
 
-As Kubernetes' own CronJobs: of several times that were missed only the last one counts, a Job is named by its
-minute, so that no time makes two, and what is known lies in the status and in the Jobs themselves.
+As in Kubernetes' CronJobs, only the last of several missed times counts, a Job is named by its minute, so
+that no time makes two, and all state is in the status and in the Jobs themselves.
 """
 
 import re
@@ -41,7 +41,7 @@ _MACROS = {
 
 
 class Schedule:
-    """The times of a cron expression in a time zone; all in seconds since 1970."""
+    """Times of a cron expression in a time zone; all in seconds since 1970."""
 
     def __init__(self, expression: str, zone: str | None) -> None:
         """Read a schedule.
@@ -85,7 +85,7 @@ _schedule = lru_cache(maxsize=1024)(Schedule)  # each expression is parsed once
 
 
 class CronPlan(NamedTuple):
-    """To be done in this order: deletes, the Job, status, where it differs."""
+    """Plan in this order: deletions, the Job, a changed status."""
 
     status: CronJobStatus
     deletes: tuple[VolcanoJob, ...] = ()

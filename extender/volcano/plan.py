@@ -37,7 +37,7 @@ MOST_NAMED = 3
 
 
 class PodToCreate(NamedTuple):
-    """Pod to create. `build` makes it, with what plugins add, only when it is about to be sent.
+    """Pod to create. `build` makes it, with the additions of plugins, just before it is sent.
 
     The pod of a large job may be a megabyte.
     """
@@ -126,7 +126,7 @@ _SYNC = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
-    """View of a job. `pods`: those it owns, by the UID of their owner."""
+    """Input of a plan. `pods`: those that the job owns, by the UID of their owner."""
 
     job: VolcanoJob  # as it is now
     pods: Sequence[JobPod]
@@ -139,7 +139,7 @@ class JobView(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """An Event on the job."""
+    """Event on the job."""
 
     type: str  # Normal or Warning
     reason: EventReason
@@ -147,10 +147,10 @@ class Remark(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Plan for a job, in this order: status, where it differs, then the rest.
+    """Plan for a job, in this order: a changed status, then the rest.
 
-    If the status is refused, nothing else is done. Of many pods some are created or deleted, the others
-    once the watch shows that.
+    If the status is refused, nothing else is done. Of many pods some are created or deleted, the others once
+    the watch shows that.
     """
 
     status: JobStatus

@@ -1,7 +1,7 @@
 """Plugin of a Volcano Job: its flags, its objects, and its additions to a pod.
 
-A plugin is the struct of its flags, named as Volcano names them. An invalid flag is a fault that people are
-told of; the others count all the same.
+A plugin is the struct of its flags, named as Volcano names them. An invalid flag is reported as a fault; the
+others are applied.
 """
 
 from collections.abc import Iterator, Sequence

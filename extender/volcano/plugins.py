@@ -42,7 +42,7 @@ def _exposed(job: VolcanoJob) -> Iterator[str]:
 
 
 class Framework(Plugin, frozen=True):
-    """A plugin that has a task lead the others."""
+    """Plugin with one task that leads the others."""
 
     implies: ClassVar[tuple[str, ...]] = ("svc",)
 
@@ -90,7 +90,7 @@ class PyTorch(Framework, frozen=True):
 
 
 class TensorFlow(Plugin, frozen=True):
-    """TF_CONFIG: where the processes of each role are, and which of them this is."""
+    """Plugin for TensorFlow: TF_CONFIG, with the processes of each role and the own one."""
 
     name: ClassVar[str] = "tensorflow"
     implies: ClassVar[tuple[str, ...]] = ("svc",)
@@ -121,7 +121,7 @@ class TensorFlow(Plugin, frozen=True):
 
 
 class Mpi(Framework, frozen=True):
-    """The master knows the workers, which it reaches by ssh."""
+    """Plugin for MPI: the master knows the workers, which it reaches by ssh."""
 
     name: ClassVar[str] = "mpi"
     implies: ClassVar[tuple[str, ...]] = ("svc", "ssh")
@@ -145,7 +145,7 @@ class Mpi(Framework, frozen=True):
 
 
 class Ray(Framework, frozen=True, rename="camel"):
-    """A head and workers that join it; the plugin has the commands that start them."""
+    """Plugin for Ray: a head and workers that join it, with the commands that start them."""
 
     name: ClassVar[str] = "ray"
     head: str = "head"
@@ -202,7 +202,7 @@ class Env(Plugin, frozen=True):
 
 
 class Svc(Plugin, frozen=True):
-    """A headless Service gives each pod a name in DNS; a ConfigMap tells the names of all."""
+    """Plugin for names in DNS: a headless Service, and a ConfigMap with the names of all pods."""
 
     name: ClassVar[str] = "svc"
     publish_not_ready_addresses: bool = False
@@ -261,7 +261,7 @@ def _from_config_map(key: str, config_map: str) -> Json:
 
 
 class SshKeys(NamedTuple):
-    """SSH keys as files of OpenSSH have them."""
+    """SSH keys in the file formats of OpenSSH."""
 
     private: str
     public: str

@@ -1,6 +1,6 @@
-"""The pods of a Volcano Job: what counts of them, their names, and how they are made.
+"""Pods of a Volcano Job: their relevant fields, their names, and their creation.
 
-Names, labels and annotations are Volcano's, so that pods stay what they are when a job changes hands.
+Names, labels and annotations are Volcano's, so that pods stay the same when a job changes hands.
 """
 
 from typing import Any

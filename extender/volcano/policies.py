@@ -1,8 +1,8 @@
-"""Policies of a Volcano Job and its tasks: of the task before the job, the first that fits.
+"""Policies of a Volcano Job and its tasks: the first matching one, those of the task before those of the job.
 
-Events are read from the pods as they are, not from earlier observations, so no restart of Muster loses one.
-An event counts until its action is done, which takes its pods away, or makes them those of an older version
-of the job. Only the end of a pod's object leaves no trace: see `request_of`.
+Events are derived from the current pods, not from earlier observations, so no restart of Muster loses one. An
+event counts until its action is done, which removes its pods, or makes them those of an older version of the
+job. Only the deletion of a pod leaves no trace: see `request_of`.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ _ON_ITS_WAY = 10.0  # seconds in which a pod that finds room has a node, and its
 
 
 class JobRequest(NamedTuple):
-    """An action from a Command or a policy. `at`: not before, in seconds since 1970."""
+    """Action from a Command or a policy. `at`: not before, in seconds since 1970."""
 
     action: Action
     task: str = ""

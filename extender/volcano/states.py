@@ -1,6 +1,6 @@
 """Phases of a Volcano Job: actions in each, transitions by pods, and the status.
 
-The table is Volcano's, with one difference: what ends a job that restarts ends it, and is not lost.
+The table is Volcano's, with one difference: an action that ends a restarting job is executed, not lost.
 """
 
 from collections.abc import Collection, Mapping, Sequence

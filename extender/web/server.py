@@ -3,14 +3,14 @@
 gunicorn forks, watches the worker and passes signals on; its own parser and a thread for each call took most
 of a call's processor time, so connections are handled by port.py.
 
-How it ends. A stock worker that is told to stop would cut the held calls. So every signal that ends the
-process first triggers `on_stop`, which has to answer them, in a thread that was started beforehand: a signal
-handler interrupts the main thread anywhere and must not take a lock. Then the process exits without waiting
-for threads that still hang on a slow client.
+Shutdown: a stock worker would cut the held calls. So every signal that ends the process first triggers
+`on_stop`, which has to answer them, in a thread that was started beforehand: a signal handler interrupts the
+main thread anywhere and must not take a lock. Then the process exits without waiting for threads that still
+hang on a slow client.
 
 The calls are four verbs, raw bytes in and out. kube-scheduler reads only answers with status 200. So a verb
 that fails internally still answers 200, with the protocol's own Error field, and always with the same
-message: one that changes makes the scheduler patch the pod, and try it again. Calls that no scheduler makes
+message: a changed message makes the scheduler patch the pod, and try it again. Calls that no scheduler makes
 get the HTTP status for their fault.
 """
 
@@ -61,7 +61,7 @@ Args = protocol.ExtenderArgs | protocol.BindingArgs | protocol.PreemptionArgs
 
 
 class Verb(NamedTuple):
-    """One route."""
+    """Route of a verb."""
 
     name: str
     reads: type[Args]
@@ -70,7 +70,7 @@ class Verb(NamedTuple):
 
 
 class App:
-    """The application of the verbs' port, under /v1/. A call is cancelled when its caller hangs up."""
+    """Application of the verbs' port, under /v1/. A call is cancelled when its caller hangs up."""
 
     def __init__(self, verbs: SchedulerVerbs) -> None:
         self._table = {f"/v1/{verb.name}": verb for verb in _table(verbs)}
@@ -170,7 +170,7 @@ def serve(
 
 
 class LoopWorker(Worker):
-    """gunicorn's process and signals around a ServedPort; `serves` makes that, and is set beforehand."""
+    """Worker of gunicorn around a ServedPort; `serves` makes that, and is set beforehand."""
 
     serves: Callable[..., ServedPort]
 
@@ -247,7 +247,7 @@ def _settings(
 
 
 class _Log(Logger):
-    """Sends gunicorn's lines to the same handlers as all others."""
+    """Logger that sends gunicorn's lines to the handlers of all other lines."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -256,7 +256,7 @@ class _Log(Logger):
 
 
 class _Ending:
-    """Runs `on_stop` once, on the first signal to stop."""
+    """Shutdown: runs `on_stop` once, on the first signal to stop."""
 
     def __init__(self, on_stop: Hook) -> None:
         self._on_stop = on_stop

@@ -1,4 +1,4 @@
-"""Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
+"""Rotation of the self-signed certificate: one Secret, and the bundles that the API server trusts.
 
 Every replica does this, whether it leads or not. They agree through the Secret: a step is written on the
 version that was read, so a second replica's step is refused as a conflict. The API server checks certificates
@@ -48,7 +48,7 @@ _LONGEST_SETTLE = 120.0  # seconds; the most that a change is given
 
 
 class RotationStep(Enum):
-    """The steps by which a certificate is renewed."""
+    """Step of the renewal of a certificate."""
 
     MAKE = "make"
     PREPARE = "prepare"
@@ -90,10 +90,10 @@ def next_step(
 
 
 class Stored(Wire, frozen=True):
-    """Certificate as its Secret has it.
+    """Certificate in its Secret.
 
-    tls.crt and tls.key are served, ca.crt has the trusted CAs, and next.crt and next.key are served after
-    the next switch.
+    tls.crt and tls.key are served, ca.crt has the trusted CAs, and next.crt and next.key are served after the
+    next switch.
     """
 
     serving: Pair
@@ -158,10 +158,10 @@ def advanced(
 
 
 class CertificateRotation(Poller):
-    """Rotation of the certificate that Muster makes for itself.
+    """Rotation of the self-signed certificate.
 
-    `serve` gets the certificate and the key at each look: its clients may have changed. `clock` is the
-    API server's; `monotonic` measures how long a change has been in force.
+    `serve` gets the certificate and the key at each poll: its clients may have changed. `clock` is the API
+    server's; `monotonic` measures how long a change has been in force.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Certificates that Muster makes for itself.
+"""Self-signed certificates of Muster.
 
 Each has a CA of its own, whose key is discarded once it has signed: the stored files can serve, but cannot
 sign other certificates.
@@ -21,7 +21,7 @@ _SKEW = timedelta(minutes=5)  # certificates are valid from this long ago, since
 
 
 class Pair(Wire, frozen=True):
-    """A certificate with its key and the CA that signed it, all PEM."""
+    """Certificate with its key and the CA that signed it, all PEM."""
 
     certificate: bytes
     key: bytes
@@ -29,7 +29,7 @@ class Pair(Wire, frozen=True):
 
 
 class Validity(NamedTuple):
-    """The time in which a certificate is valid, in seconds since the epoch."""
+    """Validity period of a certificate, in seconds since the epoch."""
 
     begin: float
     end: float
@@ -39,7 +39,7 @@ class Validity(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """Not a certificate, or not a key."""
+    """Error: not a certificate, or not a key."""
 
 
 def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
@@ -61,7 +61,7 @@ def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair
 
 
 class _Authority:
-    """A CA that exists only as long as this object: its key is not written anywhere."""
+    """CA that exists only as long as this object: its key is not written anywhere."""
 
     def __init__(self, name: str, lifetime: float, now: float) -> None:
         self._begin, self._end = _instant(now) - _SKEW, _instant(now + lifetime)

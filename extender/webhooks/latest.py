@@ -1,7 +1,7 @@
 """Latest queues, LocalQueues and namespaces of the API server, and rights to use a queue.
 
-The watch may lag behind. A user who applies a queue and its groups from one file writes both within
-milliseconds. So before an object is refused because of its queue, that queue is read. Objects that pass cost
+The watch may lag behind: a user who applies a queue and its groups from one file writes both within
+milliseconds. So before an object is refused because of its queue, that queue is read. Accepted objects cost
 no request.
 """
 
@@ -128,7 +128,7 @@ class Sources(NamedTuple):
 
 
 class Latest:
-    """The ledger's queues, read again for one review: each once, within its budget. Raises NotKnown."""
+    """Ledger's queues, read again for one review: each once, within its budget. Raises NotKnown."""
 
     def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger

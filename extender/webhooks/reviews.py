@@ -5,8 +5,8 @@
 A body that is not a review is the caller's mistake and raises Malformed. A refusal is an answer like any
 other.
 
-Until the cluster has been read, queues cannot be judged: users of objects that need Muster anyway (queues,
-groups) are asked to try again; others (Jobs, pods, PodGroups of other APIs) pass.
+Until the cluster has been read, queues are unknown: reviews of objects that need Muster anyway (queues,
+groups) are refused with a request to try again; others (Jobs, pods, PodGroups of other APIs) pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,15 +31,15 @@ _RETRY_AFTER = 1  # seconds
 
 
 class Malformed(ValueError):
-    """The body is not an AdmissionReview; the message has the path of the fault."""
+    """Error: the body is not an AdmissionReview; the message has the path of the fault."""
 
 
 class NotKnown(Exception):
-    """A rule needs something of the API server that could not be read; the message says why."""
+    """Error: the API server could not be read for a rule; the message says why."""
 
 
 class ReviewOutcome(NamedTuple):
-    """The result of the rules."""
+    """Result of the rules."""
 
     faults: list[Fault] = []  # any fault refuses the object
     patch: list[dict[str, object]] = []  # operations of a JSON patch
@@ -59,11 +59,11 @@ class Path(NamedTuple):
 
 
 class BadObject(ValueError):
-    """An object under review that does not have the fields of its kind."""
+    """Error: an object under review does not have the fields of its kind."""
 
 
 class Reviewer:
-    """`answer(path, body)`, from any thread."""
+    """Reviewer: `answer(path, body)`, from any thread."""
 
     def __init__(self, paths: Mapping[str, Path], synced: Callable[[], bool]) -> None:
         self.paths = paths

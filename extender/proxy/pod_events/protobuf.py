@@ -63,7 +63,7 @@ _LIST_META, _BOOKMARK, _READ, _VARINT = (
 
 
 class ProtobufPods:
-    """The codec of application/vnd.kubernetes.protobuf."""
+    """Codec of application/vnd.kubernetes.protobuf."""
 
     content_type = "application/vnd.kubernetes.protobuf"
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
@@ -170,7 +170,7 @@ def _frame(type_: str, pod: bytes) -> bytes:
 
 
 class PodFrames:
-    """The events of one watch."""
+    """Events of one watch, one a frame."""
 
     def __init__(self) -> None:
         self._frames = Frames()
