@@ -34,7 +34,7 @@ HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it back
 CHECKPOINT = "kube-muster.io/checkpoint"
 RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup or job: how long it will run
 STARTED = "kube-muster.io/started"  # annotation of a job: Muster has let it go, and when
-PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: let go with "3/8" of its pods
+PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: admitted with "3/8" of its pods
 MIN_PARALLELISM = "kube-muster.io/min-parallelism"  # annotation of a job: with how few pods it may start
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # the same in Kueue's words
 START_TIMEOUTS = "kube-muster.io/start-timeouts"  # annotation of a PodGroup: how often it came too late
@@ -57,7 +57,7 @@ STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed me
 
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"  # the same of a PodGroup of Kubernetes itself
 POD_SCHEDULED = "PodScheduled"  # the condition of a pod that says whether it has a node, and if not, why
-UNSCHEDULABLE = "Unschedulable"  # its reason where room is missing: autoscalers add nodes for such pods
+UNSCHEDULABLE = "Unschedulable"  # its reason where capacity is lacking: autoscalers add nodes for such pods
 SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created with scheduling gates
 
 ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
@@ -75,7 +75,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 GPU = "nvidia.com/gpu"  # the extended resource of Nvidia's device plugin
 
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"  # files of a folder, and keys of a Secret
-VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for the scheduler that reads through the view
+VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for a scheduler that uses the scheduler proxy
 
 VOLCANO_LEASE = "volcano"  # of Volcano's own scheduler
 VOLCANO_SCHEDULER = ("app", "volcano-scheduler")  # the label of its pods

@@ -70,7 +70,7 @@ class QueueSummary(Summary, frozen=True):
     waiting: int = 0  # groups in it and below it, as its status counts them
     starting: int = 0
     running: int = 0
-    fault: str = ""  # what is wrong with it; empty: nothing
+    fault: str = ""  # its fault; empty: none
 
 
 class EstimateSummary(Summary, frozen=True):
@@ -99,7 +99,7 @@ class HolderSummary(Summary, frozen=True):
     pods: int = 0
     holds: Mapping[str, str | int] = {}  # quantities of what the group lacks
     overdue: str = ""  # since when its pods should have gone; empty: none is late
-    does: str = ""  # how it stands in the way, where that is known: `runs, 2 pods on nodes`
+    does: str = ""  # how it blocks the group, if known: `runs, 2 pods on nodes`
     api_version: str = ""  # of a workload, as kinds of several projects have one name
 
     @property
@@ -117,7 +117,7 @@ class WaitSummary(Summary, frozen=True):
     since: str = ""
     position: int = 0  # from 1; 0: not in line
     line: int = 0  # how many wait in its queue
-    ahead: Sequence[str] = ()  # the first in line in front of it, by `namespace/name`
+    ahead: Sequence[str] = ()  # the first groups ahead of it, by `namespace/name`
     holders: Sequence[HolderSummary] = ()  # the largest first
     more_holders: int = 0
     remedy: str = ""  # the smallest change that would start it, as a sentence
@@ -161,7 +161,7 @@ class GroupSummary(Summary, frozen=True):
     asks: Amounts = {}  # what members without a node ask for
     holds: Amounts = {}
     created: str = ""
-    started: str = ""  # when it stood whole, or its first member began to run
+    started: str = ""  # when it had fully run, or its first member began to run
     wait: WaitSummary | None = None  # None: nothing of it waits
     held: bool = False  # its owner keeps it back
     is_job: bool = False  # it stands for a job, whose pods it is
@@ -225,7 +225,7 @@ class NodeSummary(Summary, frozen=True):
 
     name: str
     allocatable: Amounts = {}
-    used: Amounts = {}  # by pods on it, of anybody
+    used: Amounts = {}  # by all pods on it
     claimed: Amounts = {}  # by members on their way to it
     reserved_for: str = ""  # a group, by `namespace/name`
     groups: Sequence[str] = ()  # those with members on it or on their way, by `namespace/name`; bounded
@@ -262,5 +262,5 @@ class Overview(Summary, frozen=True):
     nodes: Sequence[NodeSummary] = ()  # by name
     reservations: Sequence[ReservationSummary] = ()
     decisions: Sequence[DecisionSummary] = ()  # the latest first
-    notes: Sequence[str] = ()  # what could not be read, for people
+    notes: Sequence[str] = ()  # the parts that could not be read, for users
     api_version: str = VERSION

@@ -122,7 +122,7 @@ _STEPS = (  # upper limit in seconds; unit and its letter; second unit and its l
 
 
 def as_time(text: str, now: float) -> float:
-    """Return the time, in seconds since 1970, that people name.
+    """Return a time as users write it, in seconds since 1970.
 
     They name a duration before now (7d, 12h, 1d12h, 90m), a date or a timestamp, of UTC by default.
 

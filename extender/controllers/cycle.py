@@ -156,7 +156,7 @@ class DecisionLoop:
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
-        for key in decisions.changed:  # groups whose judging raised, which therefore wait; each fault once
+        for key in decisions.changed:  # groups whose evaluation raised, which therefore wait; each fault once
             was, now = before.groups.get(key), decisions.groups.get(key)
             if now is not None and now.fault and (was is None or was.fault != now.fault):
                 metrics.faults.labels("decide").inc()
@@ -166,9 +166,8 @@ class DecisionLoop:
         metrics.decisions.inc()
 
 
-# ---- what became of groups: a line for every change of a verdict or reason, and how long they waited
-#
-# A changed plan or number is not logged: one other pod changes all numbers of a thousand waiting groups.
+# Log of decisions: a line for every change of a verdict or reason, and waits of groups. A changed plan or
+# number is not logged: one other pod changes all numbers of a thousand pending groups.
 
 _MOST_ENTRIES = 1000  # entries
 _MANY_FLIPS = 3  # of one group, after which it is logged
@@ -203,7 +202,7 @@ class DecisionLog:
     def look(self, decisions: Decisions) -> None:
         if decisions is self._seen:
             return
-        if not self._seen.version < decisions.version == self._published:  # an event, or a moment has come
+        if not self._seen.version < decisions.version == self._published:  # an event, or the time of a cycle
             self._earlier.clear()
         self._seen, self._published = decisions, self._version()
         for key, was, now in self._changed_groups.compared(decisions):

@@ -36,14 +36,14 @@ from extender.telemetry import metrics
 _SHARE = 0.02  # of a core, in the long run
 _SAVED = 2.0  # seconds of work that may be made at once after a long rest
 _AT_ONCE = 0.2  # of a core, meanwhile
-_SLICE = 0.005  # seconds of work at a time, or one round of decisions
+_SLICE = 0.005  # seconds of work at a time, or one scheduling cycle
 _LONGEST = 36.0  # seconds of work for one forecast, which takes half an hour then: on the largest clusters
 _IDLE = 1.0  # seconds between two looks while there is nothing to work out
 _LASTING = 5.0  # seconds for which a group has waited before any is made: most start within these
 _EVERY = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
 _STALE = 60.0  # seconds after which one is made in any case: what did not end as expected ends later
-_STEP = 10.0  # seconds: moments are told in multiples
-_MUCH, _LEAST = 0.2, 60.0  # a change of a moment: as a part of the time until then, and in seconds
+_STEP = 10.0  # seconds: published times are multiples
+_MUCH, _LEAST = 0.2, 60.0  # large changes: as a part of the time until the start, and in seconds
 
 
 class _Published(msgspec.Struct, frozen=True):
@@ -82,11 +82,11 @@ class Estimates(Poller):
         self._reported: dict[GroupKey, _Published] = {}
         self._waits_since: dict[GroupKey, float] = {}  # the oldest first
         self._calibration = Calibration()
-        self.reported = 0  # how often something else was told of any group
+        self.reported = 0  # number of changed estimates so far
         self._made: Decisions | None = None  # by which the last forecast was begun
         self._begun = -inf
         self._saved, self._rested = _SAVED, clock()
-        self._costs = 0.0  # seconds of a round, as far as is known
+        self._costs = 0.0  # seconds of a scheduling cycle, if known
         self._work: Generator[None, None, ExpectedStarts] | None = None
 
     def listen(self, listener: Callable[[GroupKey], None]) -> None:
@@ -172,7 +172,7 @@ class Estimates(Poller):
             return
         decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()
         for key, forecast in found.items():
-            with self._lock:  # so that nothing is told of a group which is forgotten meanwhile
+            with self._lock:  # so that no estimate of a forgotten group is published
                 before, made = self._reported.get(key), decided.get(key)
                 if made is None or made.verdict is not Verdict.WAITING:
                     continue

@@ -5,7 +5,7 @@ replaced. Those beyond the allowance of an object, or of all together, are dropp
 have everything. Events are of the core API group, because kubectl shows the counts of those best.
 
 A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on its job and on
-the first few waiting members, since people describe those. A state is recorded only once it has lasted.
+the first few waiting members, since users describe those. A state is recorded only once it has lasted.
 """
 
 import threading
@@ -167,7 +167,7 @@ class StartChanges:
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
         basis, _ = self._known.get(decision.key, (None, None))
         waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
-        waits &= decision.reason is not Reason.WINDOW_FULL  # by itself, in a moment
+        waits &= decision.reason is not Reason.WINDOW_FULL  # it starts soon without a change
         return waits and 0 < work_of(decisions) <= self._work // 2
 
     def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:

@@ -38,7 +38,7 @@ _TIDY = 60.0  # seconds from one look for what is too old to the next
 _LARGEST = 2**30  # bytes of the file
 _FOLLOWS = "this replica does not lead and records nothing: the one that leads knows more"
 
-Known = tuple[list[AnyRecord], float]  # records without an end, and until when somebody recorded
+Known = tuple[list[AnyRecord], float]  # records without an end, and the end of the recording
 
 
 class History:
@@ -184,7 +184,7 @@ class _File:
 
     def __init__(self, path: Path, retention: float, on_open: Callable[[Known | None], None]) -> None:
         self.path, self._retention, self._on_open = path, retention, on_open
-        self.fault = "not opened yet"  # for people; empty: there is none
+        self.fault = "not opened yet"  # for users; empty: there is none
         self._pending: dict[str, AnyRecord] = {}
         self._lost = 0
         self._lock, self._one_writes = Lock(), Lock()
@@ -239,7 +239,7 @@ class _File:
         with self._lock:
             batch, self._pending = self._pending, {}
         try:
-            if batch or seen != self._written:  # also that somebody still records
+            if batch or seen != self._written:  # also the end of the recording
                 self._opened.write(batch.values(), seen)
                 self._written = seen
         except HistoryFault:

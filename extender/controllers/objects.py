@@ -76,7 +76,7 @@ class Objects:
         self.local_queues: ObjectStore[str, LocalQueue] = ObjectStore()
 
 
-# ---- how objects name others: those that Events are about, and owners
+# References to objects, of Events and owners.
 
 
 def of_pod(pod: PodRecord) -> Reference:

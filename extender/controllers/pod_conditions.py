@@ -144,9 +144,9 @@ class PodConditionsController(PacedController[GroupKey]):
         if decision is None or pod is None or self._wanted(decision, pod) != condition:
             return self._undone(key, uid, condition)
         body = {"status": "False", "reason": condition.reason, "message": condition.message}
-        if pod.unscheduled is None:  # else the moment of its transition stays
+        if pod.unscheduled is None:  # else the time of its transition stays
             body["lastTransitionTime"] = timestamp(self._now())
-        # A pod that waits for room is planned nowhere; Karpenter ignores pods with a nominated node.
+        # A pod that waits for capacity is planned nowhere; Karpenter ignores pods with a nominated node.
         forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)
         self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)
         metrics.pod_conditions.labels(condition.reason).inc()

@@ -47,7 +47,7 @@ _PACE = {_COUNTS: 5.0, _FRONT: 5.0, _DETAIL: 15.0}  # seconds between two such w
 _FIRST_PLACES = 9  # of each queue, which are exact
 _SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
 _PASSING_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
-_PASSING = 5.0  # seconds from when a group was first seen until it is told that it waits for the window
+_PASSING = 5.0  # seconds before a new group reports that it waits for the window
 _LONGEST = 30.0  # seconds between two writes of the same value
 _MOST_HOLDERS = 5  # named in a status
 _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
@@ -60,7 +60,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     scheduled: bool  # the status of the Scheduled condition
     reason: str  # the reason of that condition
     detail: str  # the message of that condition
-    ran_with: int | None  # how many members it needed when it stood whole; None: it never did
+    ran_with: int | None  # how many members it needed when it had fully run; None: it never did
     numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
     queue_uid: str  # the queue that took it in; empty if none did
     admitted: bool  # its start was admitted and is not whole yet

@@ -154,7 +154,7 @@ class QuotaQueuesController(RecordingController[str]):
         return self._quotas.plan
 
     def faults(self) -> list[QuotaFault]:
-        """Return the faults that people have to correct, in quotas and in queues that stand in their way."""
+        """Return the faults that users have to correct, in quotas, and in queues with the same names."""
         return [*self._quotas.plan.faults, *self._refused.copy().values()]
 
     def _touch(self, name: str) -> None:
@@ -217,7 +217,7 @@ class QuotaQueuesController(RecordingController[str]):
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
         """Create, change or close a queue as planned.
 
-        It waits while the queue above is missing or of others, and a moment after a change of its
+        It waits while the queue above is missing or of others, and shortly after a change of its
         own.
         """
         name, step = wanted.name, self._step(wanted.name)

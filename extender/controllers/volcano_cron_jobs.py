@@ -54,7 +54,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by their CronJob, which may be seen later
         self._owners: dict[Uid, Uid] = {}  # of these Jobs
         self._writing: set[Uid] = set()
-        self._said: dict[Uid, str] = {}  # what is wrong with each
+        self._said: dict[Uid, str] = {}  # the fault of each
         self._knows_all = False  # whether all have been due since this replica runs them
 
     def rest(self) -> None:
@@ -105,7 +105,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             cron, known = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
         if cron is None or not self._knows_all or uid in self._writing:
             return
-        # Anybody can write any UID into a Job of their own, so those of other namespaces are none of its.
+        # Any user can write any UID into a Job of their own, so Jobs of other namespaces do not count.
         jobs = [job for job in known if job.metadata.namespace == cron.metadata.namespace]
         now = self._wall_clock()
         plan = cron_plan(cron, jobs, now)

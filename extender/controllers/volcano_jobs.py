@@ -229,7 +229,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._has_obeyed(job, memory, request)
         self._report(job, memory, found.remarks)
         for remark in found.remarks:
-            if remark.reason in _LACKS_PODS:  # others may have its room meanwhile
+            if remark.reason in _LACKS_PODS:  # other groups may use its capacity meanwhile
                 self._ledger.record_refusal(_group_key(job), remark.message)
         if changes:
             now = self._clock()

@@ -43,7 +43,7 @@ class WorkQueue(Generic[K]):
         return key in self._places
 
     def add(self, key: K, after: float = 0.0, lane: int = 0) -> None:
-        """Make `key` due in `after` seconds; of two, the earlier moment and the more urgent lane count."""
+        """Make `key` due in `after` seconds; of two, the earlier time and the more urgent lane count."""
         with self._lock:
             at, before = self._clock() + after, self._places.get(key)
             if before is None:

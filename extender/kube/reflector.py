@@ -178,7 +178,7 @@ class Reflector(Generic[T]):
         self.synced = False
         self.absent = False  # the API server does not know the resource
         self.last_contact: float | None = None
-        self._last_step: float | None = None  # a round begun, some of a list or an event read
+        self._last_step: float | None = None  # a cycle begun, some of a list or an event read
         self.relists = 0
         self.fault = ""  # the last one since the last complete list
         self._connection = connection
@@ -193,11 +193,11 @@ class Reflector(Generic[T]):
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._watch_seconds = watch_seconds
-        self._version = ""  # empty: the next round lists
-        self._delivered = False  # whether the watch of this round has delivered an event
-        self._server_faults = 0  # rounds in a row that ended with such a fault before any event
+        self._version = ""  # empty: the next cycle lists
+        self._delivered = False  # whether the watch of this cycle has delivered an event
+        self._server_faults = 0  # cycles in a row that ended with such a fault before any event
         self._removable = removable
-        self._unknown = 0  # rounds in a row in which the API server did not know the resource
+        self._unknown = 0  # cycles in a row in which the API server did not know the resource
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
@@ -257,7 +257,7 @@ class Reflector(Generic[T]):
         self._wait(self._backoff.delay())
 
     def _recover(self, fault: ApiError) -> None:
-        """Decide whether the next round may watch from this version; log the fault, a missing CRD once."""
+        """Decide whether the next cycle may watch from this version; log the fault, a missing CRD once."""
         self.fault = str(fault)[:_LONGEST]
         stuck = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if stuck else 0

@@ -44,10 +44,10 @@ class Backoff:
 
 
 class TokenBucket:
-    """Token bucket: a burst at once, then a fixed rate.
+    """Token equivalence class: a burst at once, then a fixed rate.
 
     It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Callers pass the time,
-    in seconds, and lock the bucket.
+    in seconds, and lock the equivalence class.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:

@@ -38,7 +38,7 @@ _ACCEPTED = 16  # connections at a time, so that a flood leaves time for request
 _CUT = 0.1  # seconds for an answer to notice that it is cut
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
 
-# For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is told otherwise: a flood of
+# For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is reported otherwise: a flood of
 # handshakes would fill half a GiB. A record of TLS has at most 16.
 sslproto.SSLProtocol.max_size = 32 * 1024
 

@@ -109,7 +109,7 @@ class Line:
         """
         try:
             sent = self._sock.send(request)
-            if sent < len(request):  # for so little, the kernel has room while the peer lives
+            if sent < len(request):  # for so little, the kernel has capacity while the peer lives
                 raise OSError("the API server does not read")
         except OSError as fault:
             self.close()

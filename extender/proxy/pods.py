@@ -166,7 +166,7 @@ _MOST = 200_000  # queued: the client is cut off, and comes back with the versio
 _PIECE = 256 * 1024  # bytes, about: encoded at a time
 _MOST_CLIENTS = 16  # of one that is forgotten, the pods are read again when it comes back
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
-_OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for people and for other controllers
+_OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for users and for other controllers
 
 
 class PodReader(NamedTuple):

@@ -21,7 +21,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.ports.connection import written
 
-# No percent signs, empty segments or dots: what is judged here has to be what the API server reads.
+# No percent signs, empty segments or dots: what is evaluated here has to be what the API server reads.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
 _QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII without '#'
 _ABSOLUTE = re.compile(r"https?://[^/?#]+")  # as clients write it that take us for a proxy

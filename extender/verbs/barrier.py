@@ -36,7 +36,7 @@ _FAILURES_PER_SECOND = 100
 LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 _TOKENS = count(1)
 
-# What refused calls are told. All are constant: a message that changes makes the scheduler try again.
+# What refused calls are reported. All are constant: a message that changes makes the scheduler try again.
 # Of filter:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
 LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
@@ -118,7 +118,7 @@ class Hold:
         self.deadline = deadline  # monotonic, in seconds
         self.token = next(_TOKENS)  # marks the claim that this call made firm: it releases no other
         self.may_be_bound = False  # a binding was sent, and its outcome is unknown
-        self.barred = ""  # why the API server refuses the binding for good, for people
+        self.barred = ""  # why the API server refuses the binding for good, for users
         self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
         self._guard = threading.Lock()

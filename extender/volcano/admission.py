@@ -27,14 +27,14 @@ from extender.volcano.states import Action
 T = TypeVar("T", bound=Hashable)
 
 RETRIES = 3  # of a job or a task that says nothing
-_MOST = 20  # faults that are told of one job: an answer that is too long would let it pass
+_MOST = 20  # faults that are reported of one job: an answer that is too long would let it pass
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")
 
 
-# ---- what is filled in, also for jobs that came past it: they do as much as they can
+# Defaults, also for jobs that the webhook has not seen: invalid ones are completed as far as possible.
 
 
 def with_defaults(job: VolcanoJob) -> VolcanoJob:

@@ -305,7 +305,7 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
     if request.action is not Action.SYNC:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
-    new = () if job.status.state.phase else (*map(str, review_new(job)), *job_warnings(job))  # told once
+    new = () if job.status.state.phase else (*map(str, review_new(job)), *job_warnings(job))  # reported once
     for fault in new[:_MOST_SAID]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 

@@ -184,7 +184,7 @@ class Ray(Framework, frozen=True, rename="camel"):
                     container["command"] = ["sh", "-c", joined]
 
 
-_MOST_PODS = 20_000  # of a job that is told all their names: a ConfigMap holds a megabyte
+_MOST_PODS = 20_000  # of a job that is reported all their names: a ConfigMap holds a megabyte
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"

@@ -18,7 +18,7 @@ ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
 _UNLIMITED = -1  # maxRetry of a task
 _ASKING = frozenset(Action) - {Action.SYNC}
-_ON_ITS_WAY = 10.0  # seconds in which a pod that finds room has a node, and its PodGroup says so
+_ON_ITS_WAY = 10.0  # seconds in which a pod that finds capacity has a node, and its PodGroup says so
 
 
 class JobRequest(NamedTuple):

@@ -155,7 +155,7 @@ def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
     )
 
 
-# ---- its status: how it begins, moves to another phase, and counts pods
+# Status of a job: the initial one, transitions, and counts of pods.
 
 _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 

@@ -43,7 +43,7 @@ MayUse = Callable[[Subject, str, float], bool]
 class LookUps(Generic[T]):
     """Look-ups of objects of one kind by name, for any number of concurrent reviews.
 
-    A cached answer would refuse a group whose queue was created a moment ago, so each review gets a
+    A cached answer would refuse a group whose queue was created just now, so each review gets a
     look-up that began after its request. But a tenant may write thousands of groups for a queue that does
     not exist: reviews share a look-up that has not begun yet, one name is looked up at most ten times a
     second, and only a few names at the same time. All reviews that wait for one share a lane, so that

@@ -269,7 +269,7 @@ class AdmissionRules:
         entry = self._entry()
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
-        is_ours = _is_ours(request)  # for pods and jobs of others: they are judged
+        is_ours = _is_ours(request)  # for pods and jobs of others: they are evaluated
         faults = entry.review(to, review_entry, *([] if is_ours else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += review_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
@@ -417,7 +417,7 @@ class AdmissionRules:
         pod = _placed(read(request.object, NewPod), request)
         to = self._destination(pod)
         if request.sub_resource == RESIZE:
-            if not to or not pod.spec.node_name:  # a waiting pod is judged when it is to start
+            if not to or not pod.spec.node_name:  # a waiting pod is evaluated when it is to start
                 return ReviewOutcome()
             more = growth(read(request.old_object, NewPod), pod)
             if not more:

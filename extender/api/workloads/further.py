@@ -51,7 +51,7 @@ class Written(NamedTuple):
                 return reader(self.value)
         except ValueError:
             pass
-        if self.value is not None:  # missing, which is told already
+        if self.value is not None:  # missing, which is reported already
             self.refused(allowed)
         return instead
 

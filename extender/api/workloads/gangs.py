@@ -36,7 +36,7 @@ class MadePods(msgspec.Struct, frozen=True, gc=False):
 
 class GangSize(NamedTuple):
     members: int  # how many start together
-    fault: str = ""  # what is wrong with an annotation, for people; then `members` is what the kind says
+    fault: str = ""  # fault of an annotation, for users; then `members` is the default of the kind
 
 
 class Defaults(NamedTuple):

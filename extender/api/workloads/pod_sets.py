@@ -27,7 +27,7 @@ class JobPodSet(msgspec.Struct, frozen=True):
     role: str  # the operator's name of them, in lower case; empty where a kind has one set only
     count: int  # 1 or more
     template: Json  # metadata (labels and annotations) and spec of the first, as the operator makes it
-    later: bool = False  # made only after pods of other sets have ended: they need no room until then
+    later: bool = False  # made only after pods of other sets have ended: they need no capacity until then
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
@@ -86,7 +86,7 @@ def _template(pod: Json, role: str) -> Json:
     return template
 
 
-# ---- fewer pods, by a job's annotations: asked ──a start with fewer──► given, noted ──suspended──► asked
+# Fewer pods, by a job's annotations: asked ──a start with fewer──► given, noted ──suspended──► asked
 
 
 class PartialStart(NamedTuple):

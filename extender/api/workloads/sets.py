@@ -5,7 +5,7 @@ from typing import Any
 from extender.api.workloads import shape
 from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, value_at
 
-_MOST_LEADERS = 100_000  # far more than anybody makes: a slip costs no memory
+_MOST_LEADERS = 100_000  # far more than users make: a slip costs no memory
 _REPLICAS = Count(path=("replicas",))
 _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 

@@ -63,7 +63,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
 
     made: KindName  # the kind of it
     name: str  # the pattern of its name; one that ends in a hyphen gets random letters
-    prefix: str = ""  # the pattern of a generateName that stands beside a whole name
+    prefix: str = ""  # the pattern of a generateName that precedes the generated part, next to a full name
     each: Path = ()  # the list or mapping of whose items it is made; empty: it is made of the object itself
     roles: tuple[str, ...] = ()  # of the keys of that mapping only these, in lower case
     when: Mapping[
@@ -162,7 +162,7 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     succeeded: tuple[Sign, ...] = ()  # any shows that it has ended so, and makes no more pods
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # with what the kind's admission puts in, in a form paths can read
-    counted: Complete | None = None  # the same to count pods: without what has ended for good
+    counted: Complete | None = None  # the same to count pods: without children that have ended
     remark: Remark = lambda _: ""  # what is not done as in a real cluster; empty: nothing
 
     @property
@@ -176,7 +176,7 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
 
     @property
     def spoken(self) -> str:
-        """Return the prefix that people write before a slash."""
+        """Return the prefix that users write before a slash."""
         return spoken_kind(*self.key)
 
 
@@ -212,7 +212,7 @@ class JobOutcome(Enum):
 
 
 def is_suspended(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether its controller is told to make no pods.
+    """Return whether its controller must make no pods.
 
     Values other than true count as false, as in the API.
     """

@@ -89,7 +89,7 @@ class Code(StrEnum):
 
     @property
     def passing(self) -> bool:
-        """Return whether the same request may pass a moment later."""
+        """Return whether the same request may pass shortly after."""
         return self is Code.NOT_NOW
 
 

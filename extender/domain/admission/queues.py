@@ -16,7 +16,7 @@ from extender.domain.queues.flavors import resolved
 from extender.domain.queues.records import MOST_OVERSELL, QueueRecord, queue_record
 from extender.domain.queues.tree import QueueTree
 
-# ---- a queue compared with the queues around it, but not with root, which is the whole cluster. A resource
+# Comparison of a queue with the queues around it, but not with root, which is the whole cluster. A resource
 # that a queue does not list is unlimited in a capability and 0 in a guarantee or a deserved amount.
 
 

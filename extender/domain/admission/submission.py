@@ -79,7 +79,7 @@ class Destination(msgspec.Struct, frozen=True):
 def destination_of_pod(
     pod: NewPod, queues: QueueLookup, path: str = "", job: Meta | None = None
 ) -> Destination | None:
-    """Return the destination of a pod, or of the pods of a job; None: it is not to be judged.
+    """Return the destination of a pod, or of the pods of a job; None: it is not reviewed.
 
     Args:
         pod: The pod, or the template of the job.
@@ -248,7 +248,7 @@ def _review_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
 
 
 def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
-    """Yield the faults in Muster's annotations of any object, for people. `pods`: those of a job."""
+    """Yield the faults in Muster's annotations of any object, for users. `pods`: those of a job."""
     annotations = meta.annotations or {}
     if (size := annotations.get(keys.MIN_MEMBER, ALL)) != ALL and (
         fault := size_of(None, size, Defaults(), waits=False).fault
@@ -270,7 +270,7 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
             yield f"{text}; put it on the PodGroup, or into spec.template.metadata"
 
 
-# ---- In-place resizes of pods: growth is taken from a queue without a start, so it is judged here.
+# In-place resizes of pods: growth uses a queue's amounts without a start, so it is reviewed here.
 
 _FIELD = "spec.containers[*].resources.requests"
 
@@ -307,7 +307,7 @@ def review_growth(
     return [Fault(Code.RESIZE_ABOVE_CEILING, _FIELD, text)] if text else []
 
 
-# ---- What is filled in, as JSON patches: an empty list changes nothing.
+# Defaults as JSON patches: an empty list changes nothing.
 
 
 def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: QueueLookup) -> list[Operation]:
@@ -383,7 +383,7 @@ def pod_defaults(
         patch.append(added(("spec", "schedulingGates"), [gate]))
     elif gated and gates and gate not in gates:
         patch.append(added(("spec", "schedulingGates", "-"), gate))
-    if flagged and (containers := spec.get("containers")):  # on the first, beside its own requests
+    if flagged and (containers := spec.get("containers")):  # on the first, next to its own requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
         asked = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}

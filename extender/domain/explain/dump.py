@@ -90,7 +90,7 @@ class Forms:
         """
         try:
             return self._form_of(kind).read(written)
-        except Exception as fault:  # of hundreds of fields of all types, whatever stands there
+        except Exception as fault:  # fields of all types may hold any value
             raise _misread(fault) from fault
 
     def write_shapes(self) -> Any:
@@ -272,9 +272,9 @@ class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = KIND
     muster: str  # the version that wrote it, which alone reads it
     python: str
-    taken: str  # the moment of the snapshot, as a timestamp
-    slept: int  # how many groups' decisions were taken over from the round before
-    renamed: bool = False  # its names are hashed, and the decisions made anew
+    taken: str  # the time of the snapshot, as a timestamp
+    slept: int  # number of decisions that the cycle took over from the previous one
+    renamed: bool = False  # whether names are hashed, and the decisions repeated
     otherwise: int = 0  # on how many groups something else was decided then
     configuration: Mapping[str, Any]
     shapes: Sequence[Any]
@@ -342,7 +342,7 @@ class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    same: bool  # byte for byte: what is decided on groups, queues, evictions and moments
+    same: bool  # byte for byte: what is decided on groups, queues, evictions and times
     differences: tuple[ChangedDecision, ...]  # by group
     decisions: Decisions
 
@@ -387,7 +387,7 @@ _WORDS = """
 _PARTS = re.compile(
     r"(?P<kept>\d{4}-\d\d-\d\dT[\d:.+-]+Z?|(?:[a-z0-9-]+\.)*(?:kubernetes|k8s)\.io/[\w.-]+)"
     r"|[^\x00-,/:-@\[-^`{-\x7f]+"
-)  # moments and Kubernetes' own keys; and whatever is neither a space nor a sign that separates
+)  # times and Kubernetes' own keys; and whatever is neither a space nor a sign that separates
 
 
 class Pseudonyms:

@@ -38,7 +38,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""  # the numbers behind it and its position, as its condition says
     position: int = 0  # its place in line; 0: it is not in line
     waiting: int = 0  # how many groups of its queue are in line
-    ahead: tuple[GroupKey, ...] = ()  # the first of those in front of it
+    ahead: tuple[GroupKey, ...] = ()  # the first of those ahead of it
     holders: tuple[Holder, ...] = ()  # who holds what it lacks, the largest first
     more_holders: int = 0  # how many others do
     reserved: str = (
@@ -49,7 +49,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def outlook(self) -> str:
-        """Return the expected change, for people."""
+        """Return the expected change, for users."""
         return "; ".join(filter(None, (self.reserved, self.change.sentence if self.change else "")))
 
 
@@ -90,7 +90,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
     change, reserved = None, ""
-    with suppress(Exception):  # whatever a group says: it is only left without an explanation
+    with suppress(Exception):  # any error of a group: it is only left without an explanation
         reserved = _reserved_from(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(

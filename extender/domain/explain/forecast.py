@@ -63,7 +63,7 @@ class ExpectedStart(msgspec.Struct, frozen=True):
     p50: float = inf
     p90: float = inf
     method: Method = Method.DECLARED
-    unknown: str = ""  # a sentence: what has no known end; empty: the moments are known
+    unknown: str = ""  # why the times are unknown, as a sentence; empty: they are known
 
     @property
     def is_known(self) -> bool:
@@ -204,7 +204,7 @@ class _Causes:
 
 _BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # what it waits for waits itself
 
-# ---- How long groups will run, as laws of probability by what is declared and by how those of their kind
+# How long groups will run, as laws of probability by what is declared and by how those of their kind
 # ran, and the ends that follow in each of several futures. Without dice: a future is a number, and over all
 # futures a group takes each part of its law once, in an order of its own.
 #

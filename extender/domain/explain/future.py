@@ -39,7 +39,7 @@ from extender.domain.snapshot.wholeness import running_since, whole
 _QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
 _LAST = 253_402_300_799.0  # the last second that a timestamp can say
 
-EndOf = Callable[[GroupInfo, float, float], RunEnd]  # of a group that has run since the first moment, now
+EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its start, and now
 
 
 class Method(StrEnum):
@@ -102,7 +102,7 @@ class VirtualCluster:
         self._epoch, self._step = epoch, step
         self._due: list[_Due] = []
         self._order = count()
-        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # those that were let go here, as they were before
+        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs admitted here, as they were before
 
     @property
     def timestamp(self) -> str:
@@ -134,7 +134,7 @@ class VirtualCluster:
         return self.ledger.decisions.requeue_at
 
     def _next(self, requeued: float | None) -> tuple[float, float] | None:
-        """Return the next moment, and until when what is due later is due then."""
+        """Return the next time, and the latest time of actions that count as due then."""
         first = self._due[0].at if self._due else inf
         if requeued is not None and requeued <= self.last + (self._step.quiet if self._due else _QUIET):
             requeued = max(
@@ -251,7 +251,7 @@ class Future(VirtualCluster):
         none = Ownership(frozenset())
         super().__init__(none, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace))
         self.restore(snapshot)
-        self.starts: dict[GroupKey, float] = {}  # by group the moment at which it first starts
+        self.starts: dict[GroupKey, float] = {}  # first start of each group
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # evicted for the start of a group
         self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
         self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start

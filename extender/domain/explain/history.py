@@ -91,7 +91,7 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
     reason: str = ""  # for which it waits since `until`; empty: it is starting, or that is not known
     waited: Mapping[str, float] = {}  # by reason
     has_started: bool = False  # whether it ended since the group ran
-    from_objects: bool = False  # nobody saw it: the objects say that the group waited and runs
+    from_objects: bool = False  # no recorder saw it: the objects say that the group waited and runs
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
     pod: str  # namespace/name
     group: str = ""  # empty: the pod is not Muster's
     cause: str  # an EvictionCause
-    claimant: str = ""  # the group for which it made room; empty: for none
+    claimant: str = ""  # the group that gets the capacity; empty: none
     lost: Spent = {}  # the work that went with it
 
     @property
@@ -179,7 +179,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     by: By
     rows: tuple[ReportRow, ...]  # those that held most come first
     total: ReportRow
-    note: str = ""  # what is missing, for people; empty: nothing is
+    note: str = ""  # what is missing, for users; empty: nothing is
 
 
 class InvalidPeriod(ValueError):
@@ -231,7 +231,7 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
 
 
 def gap(first: float, period: Period) -> str:
-    """Return the missing part if recording began at `first`, for people; empty if none is."""
+    """Return the missing part if recording began at `first`, for users; empty if none is."""
     return f"what was over before {timestamp_at(first)} is not known" if first > period.since else ""
 
 

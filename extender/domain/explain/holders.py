@@ -30,13 +30,13 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: Uid = Uid("")  # of a pod of others
     deleting: int = 0  # how many of its pods are being deleted
     overdue: str = ""  # since when the first of these should have gone, as a timestamp; empty: none is late
-    called: str = ""  # what people know the group by
+    called: str = ""  # its name for users
 
 
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Change that would start a group."""
 
-    text: str  # a condition for people, to be read after `it starts`
+    text: str  # a condition for users, to be read after `it starts`
     then: str = ""  # why it would wait even then; empty: it starts
     ends: tuple[str, ...] = ()  # groups, and pods of others, that would have to end, by `namespace/name`
     queue: str = ""  # the queue whose capability would have to be higher; empty if none would

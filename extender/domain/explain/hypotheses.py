@@ -23,7 +23,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
-_MOST = 48  # rounds for one explanation
+_MOST = 48  # cycles for one explanation
 _ALONE = 12  # how many are tried one by one before several together
 
 T = TypeVar("T")

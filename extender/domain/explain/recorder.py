@@ -20,7 +20,7 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDe
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FINEST = 60.0  # seconds: changes of what a group holds within this time are told as one run
+_FINEST = 60.0  # seconds: changes of what a group holds within this time are reported as one run
 _LONGEST_NAME = 253  # characters of a user: the API allows any number
 _SLACK = 1.0  # seconds: timestamps of the API are whole ones
 _HOUR = 3600.0
@@ -236,9 +236,9 @@ class _Waits:
 class _Evictions:
     def __init__(self, is_going: Callable[[Uid], bool]) -> None:
         self._is_going = is_going
-        self._reclaims: dict[GroupKey, Reclaim] = {}  # those in force, by the group that gets the room
+        self._reclaims: dict[GroupKey, Reclaim] = {}  # those in force, by the group that gets the capacity
         self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of starts that failed
-        self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: told already
+        self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: reported already
 
     def record(self, key: GroupKey, group: _Seen | None) -> None:
         self._reclaims.pop(key, None)

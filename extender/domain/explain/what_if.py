@@ -240,7 +240,7 @@ def _absent(kind: str, name: str, there: Iterable[str]) -> str:
 
 
 def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> int:
-    """Return a whole number as people write it: `int` alone takes `1_000` and other scripts, too."""
+    """Return a whole number as users write it: `int` alone takes `1_000` and other scripts, too."""
     number = int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
     if number is None or not least <= number <= most:
         raise term.bad(f"must be {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
@@ -264,7 +264,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     reason: str = ""  # a Reason; empty: no member waits
     message: str = ""  # the numbers behind it, and its place in line
     position: int = 0  # its place in line; 0: it is not in line
-    evicted: int = 0  # how many of its pods have to give their room to others
+    evicted: int = 0  # how many of its pods have to free capacity for others
 
 
 class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -275,7 +275,7 @@ class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     change: str  # one of CHANGES; empty where nothing that matters differs
     before: Outlook
     after: Outlook
-    called: str = ""  # what people know the group by
+    called: str = ""  # its name for users
 
 
 STARTS = "starts"

@@ -118,12 +118,12 @@ class _LabelSets:
         return self._having
 
 
-# ---- On which nodes (anti-)affinity terms apply. Of the terms of pods that are not ours, those are followed
+# Nodes on which (anti-)affinity terms apply. Of other schedulers' pods, those terms are followed
 # that select one of ours: most keep only their own kind away. A term is forgotten with the last pod that has
 # it. The cost of an event does not grow with the number of terms, which are found by the labels they require.
 
 # Of one namespace, terms of so much weight are followed. A wide one is compared with pods of all namespaces,
-# each with labels of its own at worst: so a gang of a thousand stays within what its judging may cost.
+# each with labels of its own at worst: so a gang of a thousand stays within its budget.
 MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 200
 ByNode = Mapping[Term, Mapping[str, int]]
 

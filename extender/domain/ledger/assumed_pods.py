@@ -190,7 +190,7 @@ class AssumedPods:
             claims = (self._claims.get(uid) for uid in group.pods)
             held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
             lost, capacity = [], self._claims.capacity
-            for claim in held:  # another pod may have taken its room, or its node be gone
+            for claim in held:  # another pod may use its capacity, or its node be deleted
                 if capacity.overcommitted(claim.node, claim.pod) or not capacity.suits(claim.pod, claim.node):
                     self.release(claim.pod.uid, claim.token)
                     lost.append(claim)
@@ -202,7 +202,7 @@ class AssumedPods:
     def release(self, uid: Uid, token: int) -> None:
         """End a bind call for a pod without a binding; the claim ends with the last call.
 
-        A newer call keeps the claim, and so does a binding which is on its way, because it may still
+        A newer call keeps the claim, and so does a binding which is under way, because it may still
         take effect.
         """
         with self._lock:
@@ -219,7 +219,7 @@ class AssumedPods:
             self._changes.mark()
 
     def record_barred(self, uid: Uid, words: str) -> None:
-        """Record the message with which the API server refuses the binding of a pod for good."""
+        """Record the message with which the API server permanently refuses the binding of a pod."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
                 self._registry.group(pod.group).record_barred(uid, words)

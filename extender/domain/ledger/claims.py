@@ -23,7 +23,7 @@ class ClaimStage(IntEnum):
     PLANNED = 1  # a decision has given the pod a node; another decision may take it away
     ANSWERED = 2  # Filter has named the node to the scheduler
     HELD = 3  # a bind call waits for the rest of the pod's group
-    POSTED = 4  # the binding is on its way to the API server, and may have taken effect
+    POSTED = 4  # the binding was sent to the API server, and may have taken effect
     BOUND = 5  # the watch shows the pod on the node
 
     @property
@@ -39,7 +39,7 @@ class ClaimEvent(Enum):
     REFUSE = auto()  # the scheduler reports that it finds no node
     EXPIRE = auto()  # no bind call followed an answer in time
     HOLD = auto()  # a bind call arrived; a second one for the pod takes the claim over
-    POST = auto()  # the group is whole; or one call has ended while the binding of another is on its way
+    POST = auto()  # the group is whole; or one call has ended while the binding of another is under way
     RELEASE = auto()  # the last bind call ended without a binding, or the node was lost
     BIND = auto()  # the watch shows the pod on a node, however it was bound
     LEAVE = auto()  # the watch shows that the pod is gone, has ended, or is being deleted without a node
@@ -94,7 +94,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     token: int = 0  # the token of the bind call that holds it or has posted it; 0 before
     posting: tuple[
         Posting, ...
-    ] = ()  # bindings on their way, the oldest first, also while a newer call holds it
+    ] = ()  # bindings under way, the oldest first, also while a newer call holds it
 
     @property
     def calls(self) -> set[int]:
@@ -168,7 +168,7 @@ class Claims:
                 self.capacity.touch(claim.node)
         return claim
 
-    # ---- looking for a pod: its own claim does not count against it
+    # Capacity for a pod: its own claim does not count against it.
 
     def fits(self, pod: PodRecord, node: str) -> bool:
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))

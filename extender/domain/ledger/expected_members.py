@@ -29,7 +29,7 @@ from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 from extender.domain.snapshot.wholeness import binding_roles
 
-_LATE = -inf  # room is kept no more, until a pod comes
+_LATE = -inf  # capacity is no longer reserved, until a pod comes
 
 
 class LaterPods:
@@ -114,7 +114,7 @@ class ExpectedMembers:
         """Update the expected members of dirty groups from their jobs and existing pods."""
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
-        # Those that were crowded out, in the order in which they came, as far as there is room again.
+        # Jobs over the limit, oldest first, as far as the limit allows again.
         for namespace, waiting in list(self._crowded_out.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
@@ -153,7 +153,7 @@ class ExpectedMembers:
 
     def _missing(self, group: Group) -> Missing:
         job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
-        if group.coming.refusal:  # no room is kept for what does not come
+        if group.coming.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
             unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
@@ -297,10 +297,10 @@ _FIRST, _MOST = 30.0, 900.0  # seconds
 class LostMembers:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._until: dict[GroupKey, float] = {}  # by group with lost members: when the first room goes back
+        self._until: dict[GroupKey, float] = {}  # by group with lost members: first end of a reservation
 
     def expiries(self) -> Iterable[float]:
-        """Return when time alone gives room back."""
+        """Return when time alone frees capacity."""
         return self._until.values()
 
     def sync(self, evicted: Container[Uid]) -> None:
@@ -350,7 +350,7 @@ class LostMembers:
                 yield pod.uid
 
     def _makes_others(self, group: Group) -> bool:
-        """Return whether a gang runs that stood whole, and nobody has ended, suspended or held it."""
+        """Return whether a gang that has fully run still runs, and was not ended, suspended or held."""
         registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
         return (
             group.stood_whole

@@ -46,7 +46,7 @@ class Usage:
     def __init__(self) -> None:
         self.of: dict[str, Used] = {}  # by queue that groups name
         self.of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue; without zeros
-        self.changed: set[str] = set()  # LocalQueues that were counted anew
+        self.changed: set[str] = set()  # LocalQueues that were counted again
         self.changed_queues: set[str] = set()  # and queues
         self._offered: frozenset[str] = frozenset()
 

@@ -40,18 +40,18 @@ class Group(msgspec.Struct, eq=False):
     job_finished_at: float | None = None  # when it had finished, as far as was seen
     crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
     vacated: list[PodRecord] = []  # members that have left their nodes since it was last settled
-    lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its room is kept
+    lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its capacity is reserved
     coming: ComingPods = ComingPods()  # those that its controller has created since then
     got_going: bool = False  # all needed members have run at the same time since then
     start: Start = Start()  # the history of its starts
     entitled_in: str = ""  # the queue in which it was while that was open; empty: none
-    started_in: str = ""  # the queue in which it started, as long as members hold room; empty: none
-    ran_with: Needs | None = None  # what it needed when it last stood whole
+    started_in: str = ""  # the queue in which it started, as long as members hold capacity; empty: none
+    ran_with: Needs | None = None  # what it needed when it had last fully run
     reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
     waited: bool = False  # this process has let it wait
-    took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
+    took_from: dict[GroupKey, float] = {}  # by group: when capacity was last taken from it for this one
     gave_to: dict[str, float] = {}  # by queue: when it was last evicted for one of its groups
-    is_reserved_back: bool = False  # it, or its queue, is held, or members are: it wants no room
+    is_reserved_back: bool = False  # the group, its queue or members are held: it needs no capacity
     ready_at: str = ""  # a timestamp: since when that is over; empty: it has not been kept back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
@@ -210,7 +210,7 @@ class Group(msgspec.Struct, eq=False):
             self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
 
     def record_barred(self, uid: Uid, words: str) -> None:
-        """Record that the API server refuses the binding of a member for good.
+        """Record that the API server permanently refuses the binding of a member.
 
         An empty text ends that: the binding may be tried again.
         """
@@ -319,7 +319,7 @@ class Members:
         self.departing: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
         self.holds_any = False
-        self.holding: list[Shape] = []  # of members that hold room and are not stuck
+        self.holding: list[Shape] = []  # of members that hold capacity and are not stuck
         for pod in group.pods.values():
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"

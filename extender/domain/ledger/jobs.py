@@ -30,7 +30,7 @@ from extender.domain.model.queue_of_group import (
 from extender.domain.model.records import GroupKey, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 
-# ---- Sets by key, as indexes: one that becomes empty is not kept.
+# Index: sets by key, without empty ones.
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -443,7 +443,7 @@ class Ledger:
                 return None
             queue = self.registry.routes.queue_of_job(job) or self.registry.routes.queue_of(group)
             record = self.registry.queues.get(queue)
-            # A decision may be older than a change of the job: room counts that was claimed for the job as it
+            # A decision may be older than a change of the job: only claims for the current job count,
             # is, for all pods with which it starts.
             claimed = sum(1 for pod in group.pods.values() if pod.to_be and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)

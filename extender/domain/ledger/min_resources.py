@@ -136,7 +136,7 @@ class MinResources:
             reserved = self._take_over(pod, node, reserved)
 
     def _node_for(self, pod: PodRecord, reserved: Iterable[Claim]) -> str | None:
-        """Return a node with room enough for a pod once claims are gone on as much of what these are on."""
+        """Return a node with capacity for a pod once claims on it are removed."""
         capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
         for claim in reserved:
             on_nodes[claim.node].update(claim.pod.shape.requests)

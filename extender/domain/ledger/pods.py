@@ -114,7 +114,7 @@ class StuckPods:
         """Return when the grace of a pod is over."""
         try:
             left = as_datetime(pod.gone_by).timestamp() - self._wall_clock()
-        except (ValueError, OverflowError):  # whatever the timestamp says
+        except (ValueError, OverflowError):  # any text in the timestamp
             return inf
         return self._clock() + left + _SLACK
 
@@ -207,7 +207,7 @@ class Pods:
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
                 record = self._records.record_of(pod, ours)
-                if ours and had is not None:  # one that holds room keeps its group, whatever it names
+                if ours and had is not None:  # one that holds capacity keeps its group, whatever it names
                     record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
                 self._set(self._within_bounds(record))
             else:
@@ -251,7 +251,7 @@ class Pods:
                 else:
                     self._set(replace(pod, group=pod.own_group))
 
-    # ---- inside: callers hold the lock
+    # Callers of the methods below hold the lock.
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
         """Return the pod, marked as waiting if its namespace has too many (anti-)affinity terms."""
@@ -318,7 +318,7 @@ class Pods:
             self._registry.touch(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_stranger(record.uid, is_left=self.leaves(record.scheduler))
-        if record.group or _has_moved(record, before):  # of others, only room taken or freed matters
+        if record.group or _has_moved(record, before):  # of others, only capacity taken or freed matters
             self._changes.mark()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:

@@ -52,7 +52,7 @@ class Owners:
         return record is not None
 
 
-# ---- Priority classes: the value of each, and how much of it counts for a group.
+# Priority classes: the value of each, and how much of it counts for a group.
 #
 # A user who may create a PodGroup may write any class into it, while the API server lets pods have only
 # classes that their quota allows. So a group's priority is at most the highest that one of its pods was
@@ -121,7 +121,7 @@ class Registry:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.jobs = Jobs()
-        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # whose jobs others let go
+        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # whose jobs others admit
         self.runtimes = Runtimes()
         self.ancestors = Ancestors()
         self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))
@@ -130,7 +130,7 @@ class Registry:
         self.owners = Owners()
         self.priorities = Priorities()
         self.markers_count = False  # whether only Muster can have written the marks on PodGroups
-        self.authors_count = False  # whether nobody can have written the name of another user
+        self.authors_count = False  # whether the API server refuses the names of other users
         self.uses_count = False  # whether only those who have a right can have written that they have it
         self.users_count = False  # whether it matters who may use a restricted queue
         # Touched groups in that order, and whether their queue may be another than that of their last info.
@@ -409,7 +409,7 @@ class Registry:
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
     def lost_its_queue(self, group: Group) -> bool:
-        """Return whether the queue that took a group in is gone for good.
+        """Return whether the queue that admitted a group is deleted.
 
         `default` never is: it is created again. If users may have written the record, it counts only
         for a queue that this process has seen.

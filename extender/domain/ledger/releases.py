@@ -23,14 +23,14 @@ class Bypasses(NamedTuple):
 
 
 MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them
-_LAG = 0.5  # seconds by which the scheduler's view of nodes and bound pods may be older than Muster's
+_LAG = 0.5  # seconds by which the scheduler's copy of nodes and bound pods may be older than Muster's
 _UNCALLED = 1.0  # seconds for an attempt that has not come to a bind call when its pod is taken back
 _CALLED = 5.0  # seconds from the end of a bind call to the scheduler's report of it
 
 
 class ReleaseCounts(NamedTuple):
     released: int  # shown, and not bound yet
-    leaving: int  # taken back a moment ago, and perhaps still on their way through the scheduler
+    leaving: int  # hidden just now, and perhaps still in the scheduler
     taken_back: int  # how often that happened since the start
 
 
@@ -48,7 +48,7 @@ class Releases:
         self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # one after the other
         self._leaving: dict[Uid, float] = {}  # taken back: until when the scheduler may be busy with them
         self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
-        self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
+        self._named: dict[str, Uid] = {}  # by "namespace/name": unbound member pods
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
         self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
         self._has_begun = False  # whether this process has begun to show pods; others did before

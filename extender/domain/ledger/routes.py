@@ -16,8 +16,8 @@ from extender.domain.snapshot.jobs import JobRecord, queue_of_job
 class LocalQueues:
     """The LocalQueues that the API has, and the groups that name each: a change of one touches only those.
 
-    By `namespace/name`. A label of Kueue's counts where it names a LocalQueue of ours; where it does not, it
-    is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be told if it has not.
+    By `namespace/name`. A label of Kueue's counts if it names a LocalQueue of Muster; otherwise it
+    is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be reported if it has not.
     """
 
     def __init__(self) -> None:

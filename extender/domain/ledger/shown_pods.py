@@ -12,7 +12,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 _ERRORS = "attempts to bind the pod failed"
-_MOST_ASKED = 4  # refusals for room that the scheduler does not see before one of them counts
+_MOST_ASKED = 4  # refusals for capacity before one counts: the scheduler's cache may lag
 _MOST_LAGS = 20  # how far the pauses between these grow
 
 

@@ -188,7 +188,7 @@ class ClaimMoves:
         token: int = 0,
         posting: tuple[Posting, ...] = (),
     ) -> None:
-        """Put a claim of ours on `node`, or advance it. Raises KeyError for an event out of place."""
+        """Put the claim of a member pod on `node`, or advance it. Raises KeyError for a wrong event."""
         before = self._claims.get(pod.uid)
         stage = after(event, self._stage(pod.uid))
         assert stage is not None, event
@@ -196,7 +196,7 @@ class ClaimMoves:
         self._record(pod, before)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
-        """End a claim of ours without a binding. Raises KeyError as `put` does."""
+        """End the claim of a member pod without a binding. Raises KeyError as `put` does."""
         stage = after(event, self._stage(pod.uid))
         assert stage is None, event
         before = self._claims.drop(pod.uid)
@@ -226,7 +226,7 @@ class ClaimMoves:
             now = self._claims.put(
                 pod, before.node, before.stage, before.since, before.version, before.token, before.posting
             )
-        if before is not None and (now is None or now.stage is not before.stage):  # its room, or its place
+        if before is not None and (now is None or now.stage is not before.stage):  # capacity or window place
             self._changes.record_freed(pod.group)
         if pod.group:
             self._releases.follow(pod, before, now)

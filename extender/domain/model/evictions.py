@@ -29,7 +29,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
 
 _MOST_TRIED, _MOST_VALUES = 16, 256  # budgets for the labels of one pod; values in a selector
 _NOTHING = LabelSelector()
-_MAX_GRACE = 240.0  # seconds: less than the five minutes for which room that is taken back is kept
+_MAX_GRACE = 240.0  # seconds: less than the five minutes for which reclaimed capacity is kept
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
 
@@ -90,16 +90,16 @@ class Protection(NamedTuple):
 
 
 class EvictionCause(StrEnum):
-    UNDO = "Undo"  # the start of its group failed for good
+    UNDO = "Undo"  # the start of its group failed finally
     RECLAIM = "Reclaim"  # its queue holds more than it deserves, and another queue less
-    PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the room
-    BORROW = "Borrow"  # a group of higher priority in another queue needs the room, beyond what that deserves
-    UNMANAGED = "PreemptUnmanaged"  # it is not Muster's, of lower priority than the group that needs the room
-    CONSOLIDATE = "Consolidate"  # it finds room elsewhere, and a group then has its room in one piece
+    PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the capacity
+    BORROW = "Borrow"  # a group of higher priority in another queue borrows the capacity
+    UNMANAGED = "PreemptUnmanaged"  # a pod of another scheduler, of lower priority than the group
+    CONSOLIDATE = "Consolidate"  # it fits elsewhere, and a group then has its capacity in one piece
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
 
 
-FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # for which a queue takes room from another one
+FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # a queue reclaims from another one
 
 
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
@@ -121,8 +121,8 @@ class Reclaim(msgspec.Struct, frozen=True):
     plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
     since: float  # when it was decided, on the ledger's clock
     until: float  # when it is given up
-    detail: str  # who gives back how much, and until when, for people
-    homes: Mapping[Uid, str] = {}  # of victims that only move: where room is kept for what replaces them
+    detail: str  # the queues, amounts and deadline, for users
+    homes: Mapping[Uid, str] = {}  # of victims that move: nodes reserved for their replacements
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -131,10 +131,10 @@ class Move(msgspec.Struct, frozen=True):
     Timestamps are seconds on the ledger's clock.
     """
 
-    claimant: GroupKey  # for which they made room
+    claimant: GroupKey  # the group that gets the capacity
     at: float  # when it was decided
-    until: float  # how long room is kept for what replaces them
-    homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes where room is kept in their place
+    until: float  # end of the reservation for their replacements
+    homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes of their replacements
     stayed: int  # how many others were on nodes then, or on the way to one
 
 
@@ -142,5 +142,5 @@ class Eviction(msgspec.Struct, frozen=True):
     """Pod that is to be evicted now."""
 
     victim: ReclaimVictim
-    why: str  # for people: for whom, and by which rule
+    why: str  # the claimant and the rule, for users
     is_slow: bool = False  # it is being deleted already, but takes too long

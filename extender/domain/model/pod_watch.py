@@ -42,7 +42,7 @@ class PodFacts(NamedTuple):
     scheduler: str  # spec.schedulerName
     node: str  # spec.nodeName; empty while it is unbound
     version: int  # metadata.resourceVersion
-    ended: bool = False  # its phase is Succeeded or Failed: it takes no room on its node any more
+    ended: bool = False  # its phase is Succeeded or Failed: it takes no capacity on its node any more
 
 
 class Appearances(Protocol):
@@ -335,7 +335,7 @@ class Listing:
         """
         appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
-            return appearance or AS_IT_IS  # to leave it out would free its room
+            return appearance or AS_IT_IS  # to leave it out would free its capacity
         trace = self._waiting.traces.get(uid)
         unnoticed = self._unknown or (trace is not None and trace.way != appearance)
         return None if unnoticed else appearance
@@ -387,7 +387,7 @@ class PodWatch:
         self._version = version
         self._highest = 0 if reads_all else version
         self._listing = Listing(waiting, appearances, version) if reads_all else None
-        # Unbound pods of ours that the client has or may have. None: in a way that is not known.
+        # Unbound member pods that the client has or may have. None: in a way that is not known.
         self._shown: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:

@@ -146,7 +146,7 @@ def lacks_only_capacity(words: str, counted: Collection[str]) -> bool:
     )
 
 
-# ---- what helps
+# Remedies of reasons.
 #
 # docs/reference/reasons.md has the same texts. Backticks mark what a user types or writes in YAML. The page
 # shows them, a terminal does not.
@@ -204,7 +204,7 @@ TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/mi
 # The end of a sentence that says why a group gets nothing of what others hold above their shares.
 NOT_TAKEN_BACK = "so nothing is taken back for it"
 
-# Which others stand in the way of a group: all that hold room, or those of its own queue.
+# Holders that block a group: all that hold capacity, or those of its own queue.
 FOR_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 

@@ -17,8 +17,8 @@ from extender.api.objects.pods import (
 )
 from extender.api.units import Quantity, at_least, at_most
 
-# ---- Amounts by the resource's name: `cpu` in millicores, everything else in whole units (bytes, devices,
-# pods). Every pod asks for one of `pods`.
+# Amounts, keyed by resource name: `cpu` in millicores, all others in whole units (bytes, devices, pods).
+# Every pod requests one of `pods`.
 
 Resources = Mapping[str, int]
 N = TypeVar("N", int, float)
@@ -135,7 +135,7 @@ def _quantity(name: str, amount: int) -> str:
 
 
 def show(name: str, amount: float) -> str:
-    """Return an amount for people: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
+    """Return an amount for users: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
     name = resource_of(name)
     if name == CPU:
         return f"{amount / _MILLI:g}"
@@ -163,11 +163,10 @@ def _is_bytes(name: str) -> bool:
     return name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage"
 
 
-# ---- What a pod requests of a node, counted as the scheduler counts it.
-#
-# Rule: kube-scheduler `resourcehelper.PodRequests`: the sum of containers and sidecars, or the peak of
-# the initialisation if that is more; pod-level resources replace the sum for the resources that they
-# name; the overhead is added; and every pod takes one of the node's `pods`.
+# Requests of a pod on a node, as kube-scheduler counts them (`resourcehelper.PodRequests`): the sum of
+# containers and sidecars, or the peak of the init containers if that is more; pod-level resources replace the
+# sum for the resources that they name; the overhead is added; and every pod requests one of the node's
+# `pods`.
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
@@ -192,7 +191,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     return {name: min(amount, MOST) for name, amount in sums.items()}
 
 
-# ---- In-place resizes: what a pod counts for while its new size is not yet in force.
+# In-place resizes: what a pod counts for while its new size is not yet in force.
 #
 # Rule: component-helpers `AggregateContainerRequests` and `effectivePodLevelResources`, as kube-scheduler
 # counts the pods on a node: the largest of the amounts requested, set aside and in force, so that neither

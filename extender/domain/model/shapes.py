@@ -41,7 +41,7 @@ class SharedLabels:
         return new
 
 
-# ---- Shapes: everything that decides which nodes can take a pod.
+# Shapes: everything that decides which nodes can take a pod.
 #
 # A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
 # failures to fit are computed once per shape, not once per pod. It is freed with the last of them.
@@ -49,7 +49,7 @@ class SharedLabels:
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
-_MOST_OF_OTHERS = 8  # terms of one pod that is not ours
+_MOST_OF_OTHERS = 8  # terms of one pod of another scheduler
 _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
@@ -91,10 +91,10 @@ class Constraints(NamedTuple):
     ports: tuple[HostPort, ...] = ()  # the host ports of its containers
     affinity: tuple[Term, ...] = ()  # required terms only
     anti_affinity: tuple[Term, ...] = ()  # required terms only
-    # What only the scheduler judges (spreading, volumes, devices), as written: a node that it refuses to one
-    # pod is not held against pods that differ in these.
+    # Constraints that only the scheduler evaluates (spreading, volumes, devices), as written: its refusal of
+    # a node to one pod does not count for pods that differ in these.
     unplanned: tuple[bytes, ...] = ()
-    excess: str = ""  # of what there is more than is judged, for people: then no node will do
+    excess: str = ""  # constraints beyond what is evaluated, for users: then no node fits
 
 
 class Shape:
@@ -313,7 +313,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
 
 
 def _excess(spec: PodSpec) -> str:
-    """Return the part of a pod's constraints beyond what is evaluated, for people; empty if none."""
+    """Return the part of a pod's constraints beyond what is evaluated, for users; empty if none."""
     affinity = spec.affinity or Affinity()
     sides = affinity.pod_affinity, affinity.pod_anti_affinity
     terms = sum(len(side.required or ()) for side in sides if side)
@@ -416,7 +416,7 @@ def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     return any(own == other or _ANY_ADDRESS in (own, other) for own, other in similar)
 
 
-# ---- (Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
+# (Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
 #
 # In each namespace that it covers, a term is filed under one label pair that its selector requires: the
 # pair with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms

@@ -69,10 +69,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 _NO_SHAPE = Shape({}, Constraints())
 
-# ---- Pods of ours. Those of one template differ in little: the rest is read once, and shared.
-#
-# `_common_part` leaves of a pod what others may have as well. Only that is read for all of them, so what is
-# missing from these lists counts for none.
+# Member pods. Those of one template differ little: `_common_part` is what they share, read once for all of
+# them. Fields that are missing from these lists count for no pod.
 
 _ANNOTATIONS = frozenset(
     {
@@ -264,7 +262,7 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
     return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
 
-# ---- Marks on a PodGroup survive a restart: that the group stood whole, or that its start was admitted.
+# Marks on a PodGroup survive a restart: that the group has fully run, or that its start was admitted.
 #
 # A mark names the UID of the object that it was written on, as the note of the queue does, so a copy that is
 # applied from a file carries no valid mark. A PodGroup has no status subresource, so users who may change it

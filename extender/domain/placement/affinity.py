@@ -21,12 +21,12 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 _NOWHERE: Mapping[str, int] = {}
 _FEW = 32  # rows that are looked at together cost as much as one that is looked at by name
-# What costs as much as so many looks: comparing a term with a pod's labels, and relating one to another set.
+# Costs in looks: comparing a term with a pod's labels, and relating one to another set.
 _MATCHING, _RELATING = 5, 3
 _READING = 24  # comparing, where more terms are in use than selectors are kept as read
 
 
-Spend = Callable[[float], None]  # notes looks at a node for a term; raises TooDear beyond what is allowed
+Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget beyond the limit
 
 
 def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
@@ -78,14 +78,14 @@ class TermSets:
         self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
     def set_of(self, terms: tuple[Term, ...]) -> TermSet:
-        """Return the set of terms of a pod. Raises TooDear."""
+        """Return the set of terms of a pod. Raises OverBudget."""
         return self._known(self._had, self._selecting, terms)
 
     def reserved_away(self, shape: Shape) -> TermSet:
         """Return the anti-affinity terms of a shape.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         if shape not in self._reserved_away:
             self._reserved_away[shape] = self.set_of(shape.constraints.anti_affinity)
@@ -95,7 +95,7 @@ class TermSets:
         """Return the terms in use that select a pod.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         key = pod.namespace, id(pod.labels)
         if key not in self._on:  # the labels are kept, so that no others get their identity
@@ -200,7 +200,7 @@ class PodsByTerms:
         """Return whether any pod on nodes has one of these terms.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.any_at != self._version:
@@ -221,7 +221,7 @@ class PodsByTerms:
         The mask must not be changed.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.mask is None or seen.mask_at != self._version:
@@ -297,7 +297,7 @@ class PodsByTerms:
         return mask
 
 
-# What costs as much as so many looks at a node: finding nodes for pods of one kind, and those near others.
+# Costs in looks at a node: finding nodes for pods of one kind, and those near others.
 _PLACING, _NEAR = 500, 80
 T = TypeVar("T")
 
@@ -337,7 +337,7 @@ class Effort:
         """Spend effort before the work is done.
 
         Raises:
-            TooDear: More would be spent than allowed; the work is not done, and the rest of the budget is
+            OverBudget: More would be spent than allowed; the work is not done, and the rest of the budget is
                 gone.
         """
         if looks > self._left:
@@ -398,7 +398,7 @@ class AffinityCounts:
         """Return whether each placed pod of this kind changes where the next one may go.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         return pod.shape.looks_at_others or (self._has_terms and self._carried.any(self.sets.selecting(pod)))
 
@@ -406,7 +406,7 @@ class AffinityCounts:
         """Return the pods that are particular once some of them are placed.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
         own = {self.sets.reserved_away(shape) for shape in shapes if shape.constraints.anti_affinity}
@@ -434,7 +434,7 @@ class AffinityCounts:
         """Return the rows where no pod on the node or in its domain excludes `pod`, and affinity is met.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         admitted = self._let_in(pod)
         for term in pod.shape.constraints.affinity:
@@ -447,7 +447,7 @@ class AffinityCounts:
         `rows` admit `pod`. A position is repeated as often as it admits one more, up to `counts`.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         is_alone = bool(pod.shape.constraints.ports)
         keys = self.sets.selecting(pod).common.get(self.sets.reserved_away(pod.shape), set())
@@ -465,7 +465,7 @@ class AffinityCounts:
         return np.array(found, dtype=np.int64)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """Add `pod` to a node; with `times` -1, remove it. Raises TooDear, but not to undo what was done."""
+        """Add `pod` to a node; with `times` -1, remove it. Only an addition raises OverBudget."""
         if self._has_terms:
             selecting, reserved_away = self.sets.selecting(pod), self.sets.reserved_away(pod.shape)
             self._selected.count(selecting, node, times)
@@ -498,7 +498,8 @@ class AffinityCounts:
         self.effort.spend(on_rows(self._nodes, _NEAR))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
-            # Rows of the domains with room for all pods that must share one; of all domains if none has room.
+            # Rows of the domains with capacity for all pods that must share one; of all domains without such
+            # a domain.
             codes = self._nodes.domains(term.topology_key)
             labelled = codes >= 0
             roomy = labelled.copy()

@@ -63,9 +63,9 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._counted: Mapping[Shape, Rows] = {}  # before room was taken or given back on these rows
+        self._counted: Mapping[Shape, Rows] = {}  # before capacity was taken or given back on these rows
         self._changed: set[int] = set()
-        # What has been counted is valid until room is taken.
+        # What has been counted is valid until capacity is taken.
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 

@@ -46,7 +46,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     pods: tuple[PodRecord, ...]
     cause: EvictionCause
-    queue: str  # the queue that loses the room; empty for a pod that is not ours
+    queue: str  # the queue that loses the capacity; empty for a pod of another scheduler
     tier: int  # lower ones go first: surplus before whole groups, other queues before the own
     rank: str  # among equal costs the highest goes first: the least important, then what ran shortest
     group: GroupKey = GroupKey("")
@@ -377,7 +377,7 @@ class Picks:
         return may_go
 
     def evict(self, picks: Iterable[Pick]) -> set[int]:
-        """Take units; returns the rows on which that makes room."""
+        """Take units; returns the rows on which that makes capacity."""
         rows: set[int] = set()
         for pick in picks:
             pods = pick.pods

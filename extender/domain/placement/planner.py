@@ -29,12 +29,12 @@ _MOST_TRIES, _MOST_LOOKS = 100, 5e4  # at nodes, in one search for any way to pl
 PlannedPod = tuple[PodRecord, str]
 
 
-# ---- What is taken of the budget of a round, so that it can be undone, and what is read.
+# What is taken of the budget of a cycle, so that it can be undone, and what is read.
 #
 # What was decided on a group that only waits stands until one of the answers read for it would be another.
 
 Kind = Hashable  # groups of one kind are decided on alike: what is read for one of them counts for all
-Topic = Hashable  # what is read: a shape, of which there is room; a part of the budget and a queue
+Topic = Hashable  # what is read: a shape, of which there is capacity; a part of the budget and a queue
 
 
 class Question(NamedTuple):
@@ -55,8 +55,8 @@ Read = Mapping[Topic, Sequence[Question]]  # by topic the questions asked; none:
 class Reads:
     def __init__(self) -> None:
         self.by_kind: dict[Kind, dict[Topic, list[Question]]] = {}
-        self.kind_of: dict[GroupKey, Kind] = {}  # by group: one that is like no other is a kind of its own
-        self.now: dict[Topic, list[Question]] | None = None  # of the group that is judged now; None: none is
+        self.kind_of: dict[GroupKey, Kind] = {}  # a group that equals no other has a kind of its own
+        self.now: dict[Topic, list[Question]] | None = None  # reads for the evaluated group; None: none
 
     def begin(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
@@ -286,7 +286,7 @@ class Planner:
             self._journal.apply(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
 
     def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
-        """Take room for pods on given nodes; returns those that fit there."""
+        """Take capacity for pods on given nodes; returns those that fit there."""
         are_free = not any(self.affinity.is_counted(pod) for pod, _ in planned)
         if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
@@ -302,7 +302,7 @@ class Planner:
         return taken
 
     def take_node(self, pod: PodRecord, node: str) -> bool:
-        """Take room for `pod` on a given node, if it fits there."""
+        """Take capacity for `pod` on a given node, if it fits there."""
         return bool(self._take_part([pod], {pod.uid: node}))
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
@@ -322,7 +322,7 @@ class Planner:
         return taken
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """Take room that is for no pod in particular; with `times` -1, give it back."""
+        """Take capacity that is for no pod in particular; with `times` -1, give it back."""
         self._journal.apply(partial(self.capacity.take_amounts, rows, amounts), times)
 
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:

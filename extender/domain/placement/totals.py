@@ -35,7 +35,7 @@ class Totals:
 
     def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.capacity = capacity
-        self.pods: dict[Shape, int] = {}  # how many pods of a shape there is room for
+        self.pods: dict[Shape, int] = {}  # how many pods of a shape there is capacity for
         self.left: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """What is left on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None

@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 
     tier: int
     loss: Loss
-    queue: str  # the one that loses room; of several, that with the smallest share
+    queue: str  # the one that loses capacity; of several, that with the smallest share
     last_first: tuple[int, ...]  # the rank of the units, inverted
     row: int
 
@@ -137,7 +137,7 @@ class Search:
                 continue
             changed = self._picks.evict(picks) | {known.row}
             node = self._planner.name_of(known.row)
-            while left and self._planner.take_node(left[-1], node):  # as many as it has room for by now
+            while left and self._planner.take_node(left[-1], node):  # as many as it has capacity for by now
                 plan[left.pop().uid] = node
             for row in sorted(changed):  # what was known of these rows may be too much
                 if suitable[row]:

@@ -21,7 +21,7 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""  # the queue that its groups go to
     stop_policy: str = ""  # as that of a queue, for its groups only
     uid: str = ""  # empty: there is no such LocalQueue
-    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    fault: str = ""  # fault of its spec, for users; empty if valid
 
     @property
     def key(self) -> str:
@@ -71,7 +71,7 @@ class QueueWays(NamedTuple):
     def local_queue(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         """Return the LocalQueue that a label names, whether it exists or not.
 
-        A label of Kueue's that names none of ours is Kueue's own where the cluster has Kueue: None. Where it
+        A label of Kueue's without a LocalQueue of Muster is Kueue's own if the cluster has Kueue: None. If it
         has not, the label is a mistake to report.
         """
         if label is None:
@@ -98,7 +98,7 @@ READY = "Ready"
 
 class Activity(NamedTuple):
     reason: str  # a code; READY: groups may start
-    message: str  # for people, without numbers
+    message: str  # for users, without numbers
 
     @property
     def is_active(self) -> bool:

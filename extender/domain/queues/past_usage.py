@@ -149,7 +149,7 @@ class UsageMeter:
         self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
         self._total: Resources | None = None  # of which parts are; None: not known yet
         self._held: dict[UsedBy, float] = {}
-        # By holder, of what changed since the moment before, how much times how long it was not held yet.
+        # By holder: amounts that changed since the last sample, times the seconds without them.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
 
     def follow(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:

@@ -25,7 +25,7 @@ from extender.domain.queues.quota_records import (
     queue_name,
 )
 
-# ---- quotas of one namespace: each becomes a queue below `root` with the name of the namespace
+# Quotas of one namespace: each becomes a queue below `root` with the name of the namespace.
 
 ELASTIC_VERSION, ELASTIC_KIND = "scheduling.x-k8s.io/v1alpha1", "ElasticQuota"
 RESOURCE_VERSION, RESOURCE_KIND = "v1", "ResourceQuota"
@@ -93,11 +93,11 @@ def _queue(
     )
 
 
-# ---- An ElasticQuotaTree, node by node: parents before their children.
+# An ElasticQuotaTree, node by node: parents before their children.
 #
 # Its root becomes a queue directly below Muster's own, so that its max holds for all of the tree. What its
-# min says beyond what its nodes are guaranteed is promised to nobody: it is the size of the tree, often that
-# of the cluster, and is not kept from queues beside it. A node that cannot be read costs all below it, too.
+# min declares beyond the guarantees of its nodes belongs to no queue: it is the size of the tree, often that
+# of the cluster, and is not kept from other queues. A node that cannot be read costs all below it, too.
 
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
@@ -201,7 +201,7 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
     add(place.left, amounts.promised, times=-1)
 
 
-# ---- All quotas together: of two that claim the same name or namespace, the first counts.
+# All quotas together: of two that claim the same name or namespace, the first counts.
 #
 # Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. That a namespace which a
 # tree covers has ResourceQuotas as well is no fault: they make no queue there.

@@ -43,16 +43,16 @@ class RunningLimits(msgspec.Struct, frozen=True, gc=False):
 
 
 class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
-    within_queue: bool = False  # its groups may take room from running ones of lower priority
-    borrows_up_to: float = -inf  # the highest priority of groups of others whose room its groups may borrow
-    unmanaged: bool = True  # its groups may take room from pods of lower priority that are not Muster's
-    min_runtime: float = 0.0  # seconds that its groups have run before others may take their room
-    after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
-    at_most: float = TAKE_AT_MOST  # seconds after which that is done whatever work is lost
-    patience: float = 1.0  # before, so many times the work may be lost that a group has gone without
-    honour: frozenset[str] | None = None  # what keeps room beyond its share; None: as the queue above says
-    max_grace: float | None = None  # seconds that pods get to end that make room; None: as above
-    consolidation: bool = False  # its groups move, and have others moved, where free room lies in pieces
+    within_queue: bool = False  # its groups may preempt running ones of lower priority
+    borrows_up_to: float = -inf  # highest priority of other queues' groups from which its groups borrow
+    unmanaged: bool = True  # its groups may preempt pods of other schedulers with lower priority
+    min_runtime: float = 0.0  # seconds that its groups run before they may be evicted
+    after: float = TAKE_AFTER  # seconds that complete groups wait before a reclaim
+    at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work
+    patience: float = 1.0  # factor: work that may be lost, relative to what the group lacked
+    honour: frozenset[str] | None = None  # protections of borrowing pods; None: those of the parent
+    max_grace: float | None = None  # most grace seconds of victims; None: those of the parent
+    consolidation: bool = False  # its groups may be moved, and others for them
 
 
 _OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
@@ -101,7 +101,7 @@ def running_limits(limits: QueueLimits | None) -> RunningLimits:
 
 
 def policy_fault(spec: QueueSpec) -> str:
-    """Return the fault of the first invalid field, for people; empty if all are valid."""
+    """Return the fault of the first invalid field, for users; empty if all are valid."""
     if fault := stop_policy_fault(spec.stop_policy):
         return fault
     numbers: dict[str, int | None] = {"spec.ageing": spec.ageing}
@@ -116,7 +116,7 @@ def policy_fault(spec: QueueSpec) -> str:
 
 
 def stop_policy_fault(written: str) -> str:
-    """Return the fault of a spec.stopPolicy, for people; empty if it is valid."""
+    """Return the fault of a spec.stopPolicy, for users; empty if it is valid."""
     if written in _STOP_POLICIES:
         return ""
     return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
@@ -222,7 +222,7 @@ class Reclaimed(msgspec.Struct, frozen=True, gc=False):
 
     group: GroupKey  # for which
     at: str  # a timestamp
-    in_vain: int = 0  # how often, each within an hour of the last time, the room was not kept or not used
+    in_vain: int = 0  # unused reclaims in a row, each within an hour of the last
     unused: tuple[QueueTaken, ...] = ()  # groups that have not run for long enough since, the last ones
 
 
@@ -245,13 +245,13 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     reclaimable: bool = True  # other queues may take back what it holds above what it deserves
     priority_threshold: int | None = None  # of the strategy `mixed`: groups from it on let none pass
     ageing: int = 0  # priority that a waiting group gains per hour
-    stop_policy: str = ""  # Hold: nothing new is admitted; HoldAndDrain: what runs gives its room back, too
+    stop_policy: str = ""  # Hold: no group is admitted; HoldAndDrain: running ones are evicted
     oversell: float | None = None  # so many times its capability may be admitted; None: as the cluster says
     limits: RunningLimits = RunningLimits()
     default_request: Resources = {}  # of a group without minResources, before its pods are there
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
-    reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
+    reserve_after: float = RESERVE_AFTER  # seconds a group waits before capacity is reserved for it
     start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
     max_run_time: float | None = None  # seconds that a job may run; None: no limit
     preemption: PreemptionRules = PreemptionRules()
@@ -264,8 +264,8 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False  # metadata.deletionTimestamp is set: finalizers keep it for a while
     flagged: bool = False  # it was open when its parent was closed, by its annotation
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
-    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room
-    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # the last reclaims of this queue
+    fault: str = ""  # fault of its spec, for users; empty if valid
 
 
 def queue_record(queue: Queue) -> QueueRecord:

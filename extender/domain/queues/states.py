@@ -115,7 +115,7 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     return Mark.KEEP
 
 
-# ---- Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
+# Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
 #
 # A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are written to
 # the queue in one step, and then only the Command is left to be removed. Those for one queue are executed in

@@ -37,7 +37,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about its mark
-    fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
+    fault: str = ""  # its own fault or that of its place in the tree, for users; empty if valid
     protection: Protection = Protection()  # of its pods: its own, or that of the nearest queue above
     flavors: tuple[Flavor, ...] = ()  # its own, or those of the nearest queue above it that has some
     by_pool: Mapping[str, Resources] = {}  # of what is allocated, the amounts on the nodes of each pool
@@ -57,13 +57,13 @@ class Ceiling(msgspec.Struct, frozen=True):
     most: Mapping[str, float]
 
 
-# ---- Faults of a queue or of its place in the tree: its groups wait, since nobody can say what is theirs.
+# Faults of a queue or of its place in the tree: its groups wait, since their share is unknown.
 
 MOST_LEVELS = 100  # below root; the flag --max-queue-depth allows no more
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """Return the first fault of an existing queue and those above it, for people; empty if none.
+    """Return the first fault of an existing queue and those above it, for users; empty if none.
 
     The limits of queues above apply, too.
     """

@@ -30,7 +30,7 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
-FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
+FAR = 6.0  # factor of the reserved period: groups with unknown run times may pass later starts
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
 """By whose room was given back: what was known of the room without it, and with it."""
 
@@ -39,7 +39,7 @@ class Forecast:
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self.times = RunTimes(cycle.snapshot)
-        self.has_searched = False  # whether this round has looked for nodes; it takes long, so once is enough
+        self.has_searched = False  # whether this cycle has looked for nodes; it takes long, so once is enough
         self._reserved: AmountRows | None = None  # by row, what becomes free and is reserved
         self.headroom = HeadroomForecast(cycle, self.times)
 
@@ -185,7 +185,7 @@ class ReservedCapacity(msgspec.Struct, eq=False):
     reservation: Reservation
     rows: Rows
     needs: AmountRows  # what the group will need on these rows
-    reserved: AmountRows  # what is taken out of the others' room there now
+    reserved: AmountRows  # amounts that others cannot use there now
     headroom: Need  # the same below ceilings
     binds: bool  # all queues; else those within their shares need not wait behind it
 
@@ -200,10 +200,10 @@ class Backfill:
         reserved: dict[GroupKey, ReservedCapacity],
     ) -> None:
         self._cycle, self._rank, self._reserved = cycle, rank, reserved
-        self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # of whom others were told, and what
+        self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and their text
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
-        self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
+        self._free: tuple[CapacityCounts, Planner] | None = None  # without reservations
 
     @cached_property
     def forecast(self) -> Forecast:
@@ -258,7 +258,7 @@ class Backfill:
         return passed
 
     def _ends_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
-        """Return whether a group that starts now ends before the one for which room is kept starts."""
+        """Return whether a group that starts now ends before the start of the reservation."""
         cycle, now, until = self._cycle, self._cycle.snapshot.now, held_capacity.reservation.passable_until
         seconds = self.forecast.times.run_time_of(group)
         end = now + (FAR * cycle.limits.capacity_reserved if seconds is None else seconds)
@@ -333,9 +333,9 @@ class Backfill:
         planner, known = self._cycle.budget.planner, self._fits_without
         is_particular = planner.affinity.any_particular(wanted.members, wanted.shapes)
         if not is_particular and known.get(wanted.signature) is False:
-            return False  # room only shrinks in a round: once not, never
+            return False  # capacity only shrinks in a cycle
         now = planner.capacity.known
-        if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
+        if self._free is None or not self._free[0].belongs_with(now):  # made again once capacity was taken
             self._fits_without = known = {it: fits for it, fits in known.items() if not fits}
             self._free = now, planner.clone()
             for reserved in self._reserved.values():

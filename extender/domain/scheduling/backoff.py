@@ -20,7 +20,7 @@ TOO_LATE = "the group did not stand whole within its deadline"
 
 
 def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
-    """End a start that did not stand whole: its claims are free at once, bound members are undone."""
+    """End a start that did not fully run: its claims are free at once, bound members are undone."""
     retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
     cycle.look_again_at(retry_at)
     rotation = None if group.start.rotation is None else group.start.rotation + 1
@@ -42,7 +42,7 @@ def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
 class Retry(NamedTuple):
     """Retry of members that join a running group."""
 
-    at: float = 0.0  # the moment; 0: none of them was refused
+    at: float = 0.0  # time of the retry; 0: none was refused
     waits: bool = False  # whether that is still to come
     failed: str = ""  # why they were refused, where that is news
 

@@ -71,13 +71,13 @@ class Budget:
         self.rules: QueueRules = (QueueRules() if before is None else before.rules).for_queues(
             snapshot.queues
         )
-        self.journal = Journal()  # of what is read, too; a group whose judging fails takes nothing
+        self.journal = Journal()  # with all reads; a failed evaluation is rolled back
         self.planner = Planner.from_snapshot(snapshot, self.journal)
         self.shares = QueueShares(snapshot, None if before is None else before.shares.at_first, self.journal)
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.rules.limits, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
-        self.allocations = 0  # how often room was taken; while the number is unchanged, so is everything else
+        self.allocations = 0  # count; while it is unchanged, so is the budget
 
     def place(
         self, group: GroupInfo, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
@@ -293,7 +293,7 @@ class Excess(NamedTuple):
     """Limit that a group would exceed."""
 
     scope: Scope
-    text: str  # the numbers, for people
+    text: str  # the numbers, for users
     always: bool  # whether it would even if nothing ran
 
 

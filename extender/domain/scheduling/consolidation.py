@@ -28,7 +28,7 @@ from extender.domain.scheduling.victims import live_pod
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing
 
-_SEARCHES = 4  # for one gang in one round, each without the units that found no place before
+_SEARCHES = 4  # for one gang in one cycle, each without the units that found no place before
 _MOST = 64  # pods that move for one gang
 _MOST_LOOKS = 1e5  # at a node for a term, to find a place for them
 

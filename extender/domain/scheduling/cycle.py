@@ -28,10 +28,10 @@ from extender.domain.snapshot.wholeness import Missing, running_since
 _NOTHING: Mapping[Uid, str] = {}
 _NONE: Mapping[GroupKey, GroupDecision] = {}
 NO_GROUP = GroupKey("")
-# What judging may cost in one round, in looks at a node for a term: about 4 million a second.
+# Effort of the evaluations of one cycle, in looks at a node for a term: about 4 million a second.
 _MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 5e5, 1e6, 1e6
 _MOST_IN_COMMON, _LEAST = 1e6, 2e4
-_SELDOM, _APART = 60.0, 32  # seconds between tries of a group that is too dear, and how far tries are spread
+_SELDOM, _APART = 60.0, 32  # seconds between tries of a group over budget, and their spread
 OVER_BUDGET = (
     "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
     "with more time"
@@ -91,17 +91,17 @@ class Cycle:
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
-        self.costly: set[GroupKey] = set()  # groups whose judging cost any of that
+        self.costly: set[GroupKey] = set()  # groups whose evaluation used common effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._inadmissible = inadmissible
         self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
-        self.has_begun_reclaim = False  # whether room is being taken back for one more group
+        self.has_begun_reclaim = False  # whether capacity is being reclaimed for one more group
         self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
         # By group, or `NO_GROUP`, when time alone could next change what is decided.
         self.instants: dict[GroupKey, float] = {}
-        self.evaluated = NO_GROUP  # the group that is judged now
+        self.evaluated = NO_GROUP  # the group that is evaluated now
         if snapshot.expires_at is not None:
             self.look_again_at(snapshot.expires_at)
 
@@ -268,9 +268,7 @@ class Guard:
         self._mark, self._outer = cycle.journal.mark(), cycle.evaluated
         cycle.evaluated, self._read = key, cycle.reads.now
         cycle.reads.begin(key)
-        is_over_budget = (
-            getattr(self._group.start, "failure", "") == OVER_BUDGET
-        )  # whatever is wrong with the group
+        is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # any error of the group
         self._allowed = cycle.efforts.remaining(key, is_over_budget)
         self._left = cycle.effort.allow(self._allowed)
 
@@ -290,7 +288,7 @@ class Guard:
         mark = journal.mark()
         try:
             cycle.budget.release(group, self._held)
-        except Exception:  # the round is poorer by what cannot be counted
+        except Exception:  # a group that cannot be counted is left out
             journal.roll_back(mark)
         return True
 

@@ -52,11 +52,11 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     reservations = Reservations(cycle, strategies)
     admission = gangs.Admission(cycle, lending, reservations, strategies, inadmissible.next_equal)
 
-    # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
+    # 1. Groups by their state. Groups at rest, and those that cannot be evaluated, are decided.
     groups = _by_state(cycle)
     in_line = evaluable_groups(cycle, strategies, groups[State.WAITING])
 
-    # 2. Whatever is on its way keeps what was planned for it.
+    # 2. Pods in flight keep their planned nodes.
     starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_all(cycle, replacing) if replacing else []
@@ -68,12 +68,12 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         reservations.keep_for_moved()
     waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
 
-    # 3. Starts under way, or left short by a crash, are completed; then replacements have the first claim.
+    # 3. Starts under way, or interrupted by a crash, are completed; then replacements come first.
     if starts:
         members.complete(cycle, starts)
     replaced = members.reserve(cycle, replacements) if replacements else []
 
-    # 4. On reserved nodes, room is kept for the groups that have waited too long.
+    # 4. On reserved nodes, capacity is reserved for the groups that have waited too long.
     reservations.begin(waiting)
     allocations = cycle.budget.allocations
     in_line += inadmissible.requeue_changed(cycle, reservations.in_force)
@@ -81,14 +81,14 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(in_line)
 
-    # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
+    # 6. Lending: those above it, with the capacity on which no group of step 5 has a claim.
     reservations.lends = True
     if above_share:
         lending.begin()
         admission.admit(above_share)
     advance_rotation(cycle, strategies, in_line)
 
-    # 7. Replacements start, as many as there are places in the window.
+    # 7. Replacements start, up to the free places in the window.
     if replaced:
         members.replace(cycle, replaced)
 
@@ -96,7 +96,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     if standing:
         members.grow(cycle, standing, lending, reservations)
 
-    # 9. Of those that wait, the next one gets a reservation, and room is taken back for those that starve.
+    # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
     does_any_wait = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
     may_any_starve = does_any_wait or inadmissible.then is not None

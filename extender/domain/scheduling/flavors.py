@@ -235,7 +235,7 @@ def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
 
 LacksCapacity = Callable[
     [Missing], Why | None
-]  # why members find no room next to each other; None if they do
+]  # why members find no capacity next to each other; None if they do
 
 
 def _always_fits(_: Missing) -> Why | None:
@@ -281,7 +281,7 @@ class Choice(msgspec.Struct, frozen=True):
     asked: Resources
     role: str = ""
     tried: tuple[Tried, ...] = ()
-    is_above_share: bool = False  # whether another choice may be there once room is lent
+    is_above_share: bool = False  # whether another choice may be there once capacity is lent
 
     @property
     def exceeds_queue(self) -> bool:

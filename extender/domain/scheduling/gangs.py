@@ -50,7 +50,7 @@ def behind(head: GroupKey, queue: str) -> str:
     return f"{head} goes first in queue {queue}"
 
 
-_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # room, of which others may have taken some since
+_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # capacity that others may use since
 
 
 class Admission:
@@ -74,9 +74,9 @@ class Admission:
         self._reservations = reservations
         self._strategies = strategies
         self._next_equal = next_equal
-        self.lines: Mapping[str, list[GroupInfo]] = {}  # by queue all groups to be judged, in their order
+        self.lines: Mapping[str, list[GroupInfo]] = {}  # by queue all groups to be evaluated, in their order
         self.heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
-        # In this pass: why members of a signature find no room, after how many takings, and what was read.
+        # In this pass, by signature: why members find no capacity, the allocations before, and the reads.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
         self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
 
@@ -117,7 +117,7 @@ class Admission:
             insort(self.lines[group.queue], following, key=self._strategies.rank)
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
-        if (known := self._cycle.decided.get(group.key)) is not None:  # room is being taken back for it
+        if (known := self._cycle.decided.get(group.key)) is not None:  # capacity is being reclaimed for it
             return self._in_line(group, known)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)

@@ -101,7 +101,7 @@ class HeadroomForecast:
         return {end.at for end, _ in self._ends_below(group.queue)}
 
     def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
-        """Take what the group will need and others could take before. `start`: when; None: nobody knows."""
+        """Reserve what the group will need and others could use before. `start`: its time; None: unknown."""
         budget = self._cycle.budget
         there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
         then: Amounts = {level: left for level, (_, left) in there.items()}

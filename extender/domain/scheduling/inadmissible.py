@@ -44,11 +44,11 @@ class InadmissibleGroups:
         self.snapshot = snapshot
         self.before = Decisions() if previous is None else previous
         self.carried = carried
-        self.then: Memory | None = None  # what is known of the sleepers; None where nobody sleeps
+        self.then: Memory | None = None  # the memory of inadmissible groups; None: all are active
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
-        self.requeued: dict[Kind, GroupKey] = {}  # by bucket, its group that is judged: the last one so far
+        self.requeued: dict[Kind, GroupKey] = {}  # by class, the group that is evaluated
         self._following: dict[GroupKey, tuple[Kind, Iterator[GroupKey]]] = {}  # the groups behind that one
-        self.is_alert = False  # whether one group of each bucket is judged
+        self.is_alert = False  # whether one group of each equivalence class is evaluated
         self.are_all_active = True  # but for those at rest, perhaps
         if carried is None:
             return
@@ -157,7 +157,7 @@ class InadmissibleGroups:
         before, requeued = self.active.keys(), set(self.active)
         for cause in causes:
             more = cause(*about)
-            if more is None:  # nobody else may have slept
+            if more is None:  # no other group may be inadmissible
                 self._requeue_all(self.then)
                 break
             requeued.update(more)
@@ -182,7 +182,7 @@ class InadmissibleGroups:
     def reported(
         self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
-        """Yield the decisions of sleepers that repeat the numbers, and the claim, of one of their bucket."""
+        """Yield decisions that repeat the numbers and the claim of the evaluated group of their class."""
         classes = self.then.classes.groups if self.then is not None else {}
         for kind, key in self.requeued.items():
             now, before = decided[key], self.before.groups[key]
@@ -207,11 +207,11 @@ def _is_read_similar(questions: Sequence[Question], budget: Budget) -> bool:
     parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
         return bool(questions) and all(asked.is_answered_similar(parts[asked.part]) for asked in questions)
-    except Exception:  # whatever is wrong with a group: it is judged again, inside a guard
+    except Exception:  # any error of a group: it is evaluated again, inside a guard
         return False
 
 
-# ---- What wakes groups before a round: None where everybody wakes.
+# Changes that requeue groups before a cycle; None: all are requeued.
 
 
 def cluster(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
@@ -257,7 +257,7 @@ def usage(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[G
     return inadmissible.those_in({name for name, queue in queues if orders_by_usage(queue.record)})
 
 
-# ---- What of the budget is not as it was: topics, by which buckets are found; None for all.
+# Changed parts of the budget, as topics that lead to equivalence classes; None: all.
 
 
 def capacity(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
@@ -302,7 +302,7 @@ def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
     return (key for key in {**one, **other} if one.get(key) != other.get(key))
 
 
-# ---- What wakes groups after a round, which is then repeated: None where everybody wakes.
+# Changes that requeue groups after a cycle, which is then repeated; None: all are.
 
 
 def decisions(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
@@ -363,7 +363,7 @@ def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
 
 
 def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
-    """Return the groups that new running groups may make room for."""
+    """Return the groups for which newly running groups may be victims."""
     cycle, idle, causes = evaluated.cycle, then.idly_starving.values(), ALL_CAUSES
     before, now = then.snapshot.groups, cycle.snapshot
     moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))

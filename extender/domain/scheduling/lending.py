@@ -33,13 +33,13 @@ class Lending:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and the members that lack room
+        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and the members that lack capacity
         self._claiming: set[Kind] = set()  # kinds of groups with a claim; capacity is kept for the first
-        self._reserved: list[tuple[GroupKey, Holding]] = []  # the room kept, and for whom
+        self._reserved: list[tuple[GroupKey, Holding]] = []  # the reserved capacity, and its group
         self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
         self.has_begun = False
-        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # and what was known of the room then
+        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # with the counts of its capacity then
 
     def has_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
         """Return whether a group reserves capacity now, and record it.
@@ -95,7 +95,7 @@ class Lending:
                     add(self._headroom.setdefault(node, {}), reserved)
 
     def reserve(self, group: GroupInfo, wanted: Missing) -> None:
-        """Take out the room that is there for a claimant already."""
+        """Reserve the free capacity that a claimant could use already."""
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
         if plan := planner.place(wanted.members, partly=True) if has_capacity else None:

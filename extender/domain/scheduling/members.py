@@ -155,7 +155,7 @@ def _above_ceiling(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) ->
 
 
 def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
-    """Take room for replacements that have none yet; they start once the gangs had their turn."""
+    """Allocate capacity for replacements without any; they start after the gangs."""
     reserved: list[tuple[ActivePlan, dict[Uid, str]]] = []
     budget = cycle.budget
     for active in replacing:
@@ -251,7 +251,7 @@ def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reserva
 
 
 def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservations, lends: bool) -> None:
-    """Start members of `groups`; within their queues' shares unless room is lent."""
+    """Start members of `groups`; within their queues' shares unless capacity is lent."""
     batches: list[_Batch] = []
     for active in groups:
         if not cycle.is_broken(active.group):
@@ -305,7 +305,7 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
     group, retry, left = active.group, retry_of(cycle, active), active.unplanned_members()
     if active.reason is Reason.NO_ROOM:
-        one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
+        one_of_each = {pod.shape: pod for pod in left}.values()  # equal shapes fit or not together
         in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)
         for role, pods in by_role(group, one_of_each).items():
             joining = on_nodes_of(in_use[role], pods) if role in in_use else pods

@@ -31,7 +31,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FEW_SHAPES = 4  # that the groups of a bucket miss
+_FEW_SHAPES = 4  # that the groups of an equivalence class miss
 
 
 class Evaluation(msgspec.Struct, frozen=True, eq=False):
@@ -41,7 +41,7 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
     strategies: Strategies
     reservations: Reservations
     starving: Starving
-    lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be judged, in their order
+    lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be evaluated, in their order
     heads: Mapping[Scope, GroupKey]  # groups that wait and let none pass, by whom they keep waiting
     takes: bool  # whether anything was allocated, or is kept for groups that wait
     concerns_all: bool  # whether decisions depend on other groups beyond the budget
@@ -84,13 +84,13 @@ class EquivalenceClasses:
         rank: Callable[[GroupKey], Rank],
         reordered: Collection[GroupKey],
     ) -> "EquivalenceClasses":
-        """Return the buckets after a cycle.
+        """Return the equivalence classes after a cycle.
 
         Args:
             lie_in: the groups that are inadmissible again.
             left: groups that were evaluated, or are gone.
             reads: what was read in the cycle.
-            rank: the order of groups in a bucket.
+            rank: the order of groups in an equivalence class.
             reordered: groups of which the rank may have changed.
         """
         now: dict[GroupKey, Kind | None] = {**dict.fromkeys(left, None), **lie_in}
@@ -137,9 +137,9 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
     snapshot: Snapshot
     totals: Totals | None
-    grounds: Grounds | None  # by which all were judged; None: not all by the same
-    concerns_all: bool  # whether no group may be left out of the next round
-    active: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
+    grounds: Grounds | None  # by which all were evaluated; None: not all by the same
+    concerns_all: bool  # whether no group may be left out of the next cycle
+    active: frozenset[GroupKey]  # groups of the next cycle in any case; all others are inadmissible
     not_at_rest: frozenset[GroupKey] | None  # the groups that do not rest; None: some of those that do may go
     classes: EquivalenceClasses
     first_due: Mapping[Kind, GroupInfo]  # by kind the first to be asked whether it gets a reservation
@@ -163,11 +163,11 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Facts that one cycle carries to the next. All are equal: no decision depends on them."""
 
     evaluated: Evaluation
-    then: Memory | None  # what was known of those who slept in it; None: nobody did
+    then: Memory | None  # what was known of the groups that were inadmissible in it; None: none
     groups: Mapping[GroupKey, GroupDecision]  # what is decided on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
     instants: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
-    keeping: Set[str]  # the queues with a reservation, or that took room back
+    keeping: Set[str]  # the queues with a reservation, or that reclaimed capacity
     requests: NodeRequests
 
     @property
@@ -203,7 +203,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         reads, base = cycle.reads, capacity.all_known()
         kinds = {key: reads.kind_of[key] for key in ours if key not in active and key in reads.kind_of}
         read = {kind: reads.by_kind[kind] for kind in {*kinds.values()}}
-        # After a round in which anything was taken, one of each kind is judged in any case.
+        # After a cycle with an allocation, one group of each kind is evaluated in any case.
         heard = set(read)
         if evaluated.is_calm:
             heard = {kind for kind, topics in read.items() if base is not None and base.cover(topics)}
@@ -255,7 +255,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def _knows_all(base: Totals, classes: EquivalenceClasses) -> bool:
-    """Return whether a change of what was read for any bucket would be noticed."""
+    """Return whether a change of what was read for any equivalence class would be noticed."""
     return all(base.cover(topics) for topics in classes.read.values())
 
 
@@ -282,7 +282,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (was_given or changes)
         and group.start.places_since is None
-        and not group.job.least  # it would be judged by several sizes
+        and not group.job.least  # it would be evaluated by several sizes
         and not group.computed(may_choose)
         and group.key not in evaluated.cycle.costly  # without it, others of its namespace could cost more
         # others of its kind may outrun it

@@ -107,7 +107,7 @@ def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
 
 
 def _with_others(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
-    """Add groups that are in no line: replacements in front, elastic members at the end."""
+    """Add groups that are in no line: replacements ahead, elastic members at the end."""
     front: dict[str, list[GroupInfo]] = {}
     back: dict[str, list[GroupInfo]] = {}
     for group in sorted(others, key=lambda group: (state_of(group) is State.STANDING, group.order)):

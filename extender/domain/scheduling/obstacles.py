@@ -199,7 +199,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         detail = group.start.failure or "the scheduler rejects the nodes that have room"
         return Reason.REFUSED_BY_SCHEDULER, detail
     if not planner.affinity.any_particular(members, shapes) and capacity.is_short_for(shapes):
-        # Too little room for some shape alone, and no member looks at others: nothing needs to be placed.
+        # Too little capacity for some shape alone, and no member looks at others: nothing needs to be placed.
         at_once = f"{_capacity_for(capacity, shapes)} at once"
     else:
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"

@@ -18,7 +18,7 @@ Priority includes what a group gained by ageing (`spec.ageing`): all groups of a
 hour, from their creation on, so two of them never change places by waiting. Any other strategy counts as
 traverse.
 
-In a rotation each waiting group has its turn once: it is over when its start fails, or when it lacks room, a
+In a rotation each waiting group has its turn once. It ends when its start fails, or when it lacks capacity, a
 share or the ceiling and groups behind it start, unless it has a reservation. A new group joins the newest
 rotation, so a stream of them never keeps back groups that had their turn. After a restart a new rotation
 begins.

@@ -33,9 +33,9 @@ class ActivePlan(msgspec.Struct):
     """Plan of a group that starts. Cycles add to it."""
 
     group: GroupInfo
-    plan: dict[Uid, str]  # nodes that hold, and those added in this round; their room is taken
+    plan: dict[Uid, str]  # nodes that hold, and those added in this cycle; their capacity is taken
     moved: dict[Uid, str]  # members whose node the scheduler would not use, with that node
-    unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the round began
+    unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the cycle began
     reason: Reason | None = None  # why the next one of them does not start
     detail: str = ""
 
@@ -61,7 +61,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     budget, left = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
     try:
         is_taken = budget.planner.take_holdings([holding for _, holding, _ in wishes])
-    except Exception:  # one of them, or all together are too dear: each is looked at alone
+    except Exception:  # one of them, or all together, are over budget: each is planned alone
         is_taken = False
     finally:
         cycle.effort.allow(left)
@@ -183,7 +183,7 @@ def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
 def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     """Return whether the scheduler had its time.
 
-    A refusal that it repeats counts, unless a pod has left a moment ago, of which it may not have heard.
+    A refusal that it repeats counts, unless a pod has left just now, which it may not know yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
     asked = attention.since(unused.since)  # from when on it asked for others meanwhile; None: it has not yet
@@ -201,7 +201,7 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     return unused.known and cycle.is_due(begun + _UNHEARD * grace)
 
 
-# ---- members that join: on the flavors of their roles, if their queue has any
+# Members that join: on the flavors of their roles, if their queue has any.
 
 
 def all_that_join(

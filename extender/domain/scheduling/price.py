@@ -25,7 +25,7 @@ from extender.domain.scheduling.cycle import Cycle
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_LEAST_USE, _MOST_USE = 60.0, 600.0  # seconds that a group has to run until nobody made way for it in vain
+_LEAST_USE, _MOST_USE = 60.0, 600.0  # seconds that a group has to run until its reclaim was not in vain
 _PERIOD = 10.0  # seconds from one look to the next
 
 
@@ -96,7 +96,7 @@ class Price:
         return self.part(wanted.requests) * max(waited, 0.0)
 
     def objection(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
-        """Return why these do not go for a group yet, for people; empty: they may.
+        """Return why these do not go for a group yet, for users; empty: they may.
 
         It is looked at again when that may have changed.
         """

@@ -48,7 +48,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _STARVES = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
-_SEARCHES = 8  # in vain, in one round
+_SEARCHES = 8  # in vain, in one cycle
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
 _MOST_UNUSED = 64  # groups of one namespace of which it is not known yet whether they use what they took
@@ -110,7 +110,7 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         return False
     if all(victim.cause in _BEYOND_A_SHARE for victim in reclaim.victims):
         return True
-    # Others lose room for it: its queue stays within its share, once all that is leaving it is gone.
+    # Other queues lose capacity for it: its queue stays within its share, without its terminating pods.
     shares, queue = cycle.budget.shares, group.queue
     going: list[PlannedPod] = []
     for other in cycle.snapshot.groups.values():
@@ -141,7 +141,7 @@ def _go_on(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     budget.let_go(group, reclaim.plan)
     reason = Reason.RECLAIMING
     if budget.window.has_places_for(group, len(wanted.members)):
-        # Once a group starts, nobody is evicted for it any more: so no gang may be in part.
+        # Once a group starts, no pod is evicted for it any more: so no gang may be in part.
         may_start = not is_any_in_part(cycle, reclaim) or cycle.is_due(reclaim.until)
         if may_start and (plan := _place(cycle, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
@@ -206,7 +206,7 @@ NONE_STARVES = Starving({}, {}, lambda *_: False)
 
 
 def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
-    """Find victims for groups that starve; a bounded number of searches.
+    """Find victims for groups that are starved; a bounded number of searches.
 
     The order is by priority of their queue, its share, and their order inside it.
     """
@@ -279,7 +279,7 @@ def _in_turn(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], i
         lanes.setdefault((group.queue, group.key.partition("/")[0]), []).append(group)
     turns: list[tuple[int, GroupInfo]] = []
     for number, lane in enumerate(lanes.values()):
-        begun = -((number - step) // len(lanes))  # the first round of all lanes in which its turn is to come
+        begun = -((number - step) // len(lanes))  # the first cycle of all lanes in which its turn is to come
         for place, group in enumerate(lane):
             turns.append(((begun + (place - begun) % len(lane)) * len(lanes) + number, group))
     turns.sort(key=itemgetter(0))

@@ -41,10 +41,10 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
-_AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
-_LATE = 60.0  # seconds after the promised moment in which those may still leave that are to have left
+_AGAIN = 1.0  # seconds until the next search, if a cycle has searched for other groups
+_LATE = 60.0  # seconds after the guaranteed time in which running groups may still end
 _MOST = 32  # reservations, however large the cluster: each group is compared with all of them
-_SEARCHES = 4  # in vain, in one round
+_SEARCHES = 4  # in vain, in one cycle
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 RESERVED_FROM_OTHERS = (
     *LACKS_CAPACITY,
@@ -63,8 +63,8 @@ class Reservations:
         self._cycle, self._rank = cycle, strategies.rank
         self._reserved: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
         self._retained: dict[GroupKey, ReservedCapacity] = {}
-        self.lends = False  # whether only groups above their share are judged by now
-        self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # room
+        self.lends = False  # whether only groups above their share are evaluated by now
+        self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # capacity
         self.first_due: Mapping[Kind, GroupInfo] = {}  # by kind the one that is asked for all of it
         self.due: list[GroupInfo] = []  # of these, those that might get one now, in their order
         self.first_in_turn: GroupInfo | None = None  # the one for which others have to end; it alone is due
@@ -88,7 +88,7 @@ class Reservations:
                 if not self._has_place_for(before.asks) or (found := self._renewed(group)) is None:
                     continue
                 reservation = self._promised(group, found)
-                # It is kept or lent now, where nobody knows when the group starts, or that moment has passed.
+                # It is reserved or lent now, if the start is unknown, or its time has passed.
                 promised = reservation.passable_until
                 since = reservation.since if promised is None else promised
                 turn = turn_at(cycle.snapshot.now, since, cycle.limits.capacity_reserved)
@@ -164,7 +164,7 @@ class Reservations:
     def capacity_besides(self, only_promised: bool = False) -> Planner:
         """Return the capacity for one more that reserves it or takes it from victims.
 
-        All that the others, or those with a promise, need is gone for good.
+        The capacity that other groups with a guaranteed start need is not available.
         """
         planner = self._cycle.budget.planner.clone()
         for reserved in self._retained.values():
@@ -217,7 +217,7 @@ class Reservations:
             key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
         }
 
-    # ---- backfill: who may use the kept room
+    # Backfill: groups that may use the reserved capacity.
 
     def has_one(self, group: GroupInfo) -> bool:
         return group.key in self._reserved
@@ -325,7 +325,7 @@ class Reservations:
         return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
 
     def _search(self, groups: Iterable[GroupInfo]) -> None:
-        """Make one for each that gets one, besides those before it; in this round they keep nothing."""
+        """Make one for each that gets one, besides those before it; they reserve nothing in this cycle."""
         mark, made_for = self._cycle.journal.mark(), dict[str, GroupKey]()  # by queue
         for group in groups:
             with Guard(self._cycle, group):

@@ -32,11 +32,8 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import Life, Phase, life_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- How the groups of a queue are counted in its status: each in one column, and for all queues above
-# as well.
-#
-# The counts are updated and not made again, since few of many groups change from one decision to the
-# next.
+# Counts of the groups of a queue in its status: each group in one column, and in all queues above as well.
+# The counts are updated, not computed again: few of many groups change from one decision to the next.
 
 _GOING_ON = {
     Phase.PENDING: "pending",
@@ -92,10 +89,9 @@ def in_local_queue(decision: GroupDecision) -> Place | None:
     return (life.local_queue, column) if life.local_queue and life.outcome is None else None
 
 
-# ---- The place of each waiting group in the line of its queue, as this round's order has it.
-#
-# Only groups that could start as things are stand in line: not those that lack members, are held back,
-# or are too large for the cluster, their queue or the window. Those that back off keep their place.
+# Position of each pending group in its queue, by the order of this cycle. Only groups that could start have
+# one: not those that lack members, are held, or are too large for the cluster, their queue or the window.
+# Groups that back off keep their position.
 
 _NOT_IN_LINE = (
     Reason.GROUP_NOT_FOUND,
@@ -237,7 +233,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     changed_groups += sorted(gone | (dirty - now.keys()))  # depends on nothing but the decisions
     more = moved(known, groups, changed_groups, in_queue)
     counts = recount(before.counts, more)
-    queues = _queues(inadmissible, cycle, counts, more, positions)  # which may look forward to a moment
+    queues = _queues(inadmissible, cycle, counts, more, positions)  # which may request a later cycle
     instants, requeue_at = _instants(cycle, inadmissible, gone)
     return Decisions(
         version=snapshot.version,
@@ -264,7 +260,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
 
 
 def _differs_in_numbers(before: GroupDecision | None, now: GroupDecision) -> bool:
-    """Return whether a decision has other numbers for people than before, and is the same apart from that."""
+    """Return whether a decision has other numbers for users than before, and is the same apart from that."""
     return before is not None and replace(before, detail=now.detail, position=now.position) == now
 
 
@@ -307,7 +303,7 @@ class _Earlier(NamedTuple):
     decisions: Mapping[str, QueueDecision] = {}
     views: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
-    keeping: Set[str] = frozenset()  # those with a reservation, or that took room back
+    keeping: Set[str] = frozenset()  # those with a reservation, or that reclaimed capacity
     unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
 
     @classmethod

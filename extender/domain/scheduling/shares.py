@@ -363,7 +363,7 @@ class QueueShares:
         """Return the ceiling of a node, in a resource. Guarantees of queues limit root, too."""
         if node == TOP and self._reserved_below(TOP, name):
             return self._division.total[name]
-        # All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
+        # The allocatable sum of nodes is no ceiling. A limit of a queue that is as high is a ceiling all the
         # same: pods may hold more than there is, on nodes that are gone or have become smaller.
         if node not in self._ceilings:
             given = self._division.share(node)

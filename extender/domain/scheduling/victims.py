@@ -58,7 +58,7 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
-    """Return the queue or LocalQueue that evicts it, for people."""
+    """Return the queue or LocalQueue that evicts it, for users."""
     local = group.local_queue
     if local is None or group.queue in cycle.budget.rules.drained:
         return f"queue {group.queue}"
@@ -190,10 +190,10 @@ class Candidates:
         self._lowest_of: dict[str, float] = {}
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._podgroups_of_others: dict[Uid, EvictionUnit] = {}
-        self.taken: set[Uid] = set()  # pods that were promised to a group in this round
-        # When room is taken back for a group whatever that costs.
+        self.taken: set[Uid] = set()  # pods that were promised to a group in this cycle
+        # Times from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
-        self.spared = ""  # who was left out of the last answer because it has given already, for people
+        self.spared = ""  # groups left out of the last answer as they were victims before, for users
 
     @cached_property
     def disruptions(self) -> Disruptions:
@@ -278,7 +278,7 @@ class Candidates:
             is_asked = protection.by_word or cause is not EvictionCause.RECLAIM
             if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
-                with suppress(Exception):  # whatever is wrong with it: it costs nobody else their turn
+                with suppress(Exception):  # an error of one unit affects no other
                     eviction_units = eviction_units_of(victim, cause, protection)
                 is_any_barred = self._busy or self._cycle.snapshot.disruption_budgets
                 yield from filter(self._is_free, eviction_units) if is_any_barred else eviction_units

@@ -40,7 +40,7 @@ class PlainPods(StrEnum):
     """
 
     ALWAYS = "always"
-    WAITING = "waiting"  # those that have waited for a moment
+    WAITING = "waiting"  # plain pods that have waited for a short time
     NEVER = "never"
 
     def need_one(self, decision: GroupDecision | None) -> bool:

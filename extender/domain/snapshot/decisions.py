@@ -31,19 +31,19 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     reduced_to: int | None = None  # with how many members it starts; None: with all, or not now
     flavors: Mapping[
         str, str
-    ] = {}  # by role, or "" for roles without a number: the flavor whose room it waits for
-    undo: tuple[Uid, ...] = ()  # bound members of a start that failed for good, to be evicted
+    ] = {}  # by role, or "" for roles without a number: the flavor whose capacity it waits for
+    undo: tuple[Uid, ...] = ()  # bound members of a start that failed finally, to be evicted
     failed: str = ""  # why a start, or the joining of further members, has just failed; empty if none has
     retry_at: float = 0.0  # when it is tried again after a failure; kept while members of it still wait
     moved: Mapping[Uid, str] = {}  # members whose planned node the scheduler would not use, with that node
     life: Life = NOT_WORKED_OUT  # its phase and numbers of members, filled in once all is decided
-    stood_whole: bool = False  # whether the round found that it has stood whole by now
+    stood_whole: bool = False  # whether the cycle found that it has fully run by now
     rotation: int | None = None  # the rotation of its queue with its next turn; None: as before
-    claims_capacity: bool = False  # whether room is kept for it, within its queue's share
+    claims_capacity: bool = False  # whether capacity is reserved for it, within its queue's share
     reservation: Reservation | None = None  # the nodes reserved for it
-    reclaim: Reclaim | None = None  # the room that is being taken back for it
-    spared: str = ""  # what would be its victim if it had not been already, for people; empty: none
-    price: str = ""  # until when the work of its victims keeps it waiting, for people; empty: it does not
+    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it
+    spared: str = ""  # the group that is spared since it was a victim before, for users; empty: none
+    price: str = ""  # until when the price of its victims delays it, for users; empty: not
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
     exceeds_cluster: bool = False  # it never fits, and each of its members does: more nodes would help
     asking: tuple[Uid, ...] | None = None  # members that may ask for nodes, where these help; None: all
@@ -88,10 +88,10 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False  # it is being deleted
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
     mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
-    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    fault: str = ""  # fault of its spec, for users; empty if valid
     missing_flavors: tuple[str, ...] = ()  # ResourceFlavors that it names and that do not exist
     reservation: Reservation | None = None  # that of one of its groups
-    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room, within an hour
+    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # the last reclaims of this queue, within an hour
     waiting: int = 0  # how many of its own groups are in line
 
 
@@ -99,17 +99,15 @@ class Decisions(msgspec.Struct, frozen=True):
     version: int = -1  # of the snapshot that they were made on
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}  # by name
-    requeue_at: float | None = (
-        None  # the next moment at which time alone could change a decision; None: never
-    )
+    requeue_at: float | None = None  # when time alone could next change a decision; None: never
     orphans: tuple[Orphan, ...] = ()  # groups to delete, because the queue that took them in is gone
-    evictions: Mapping[Uid, Eviction] = {}  # the pods that have to give their room back
+    evictions: Mapping[Uid, Eviction] = {}  # the pods that have to free their capacity
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
     serial: int = 0  # one more than that of the previous decisions
     changed: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
-    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for people changed: details, positions
-    memory: object = None  # what the next round may reuse to save work
+    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed: details, positions
+    memory: object = None  # what the next cycle may reuse to save work
 
     def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
         """Return the groups that a consumer of the `seen` decisions has to look at.
@@ -187,8 +185,8 @@ def place(decision: GroupDecision) -> str:
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
 
-# ---- Which changes of a group's decision are worth an Event: some at once, such as a failed start; others
-# lead to a state, such as waiting for room, which has to last. Changes of numbers are not reported.
+# Changes of a group's decision that lead to an Event: some at once, such as a failed start; others lead to a
+# state, such as waiting for capacity, which has to last. Changes of numbers are not reported.
 
 _NEEDS_ACTION = frozenset(
     {
@@ -211,7 +209,7 @@ class Transition(msgspec.Struct, frozen=True):
     """Transition that an Event reports."""
 
     reason: str  # a code of the closed list
-    message: str  # for people
+    message: str  # for users
     warning: bool = False  # whether a person has to act
     for_members: bool = False  # whether it is reported on waiting members as well
 
@@ -281,8 +279,8 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     message is constant for a reason, so a condition is written once for each turn.
     """
 
-    ungated: bool = False  # pods without gates are told, as the scheduler does not write that condition
-    shows_waiting_for_capacity: bool = True  # pods that lack room are Unschedulable
+    ungated: bool = False  # whether pods without gates get a condition: the scheduler writes none
+    shows_waiting_for_capacity: bool = True  # pods that lack capacity are Unschedulable
     shows_never_fits: bool = False  # pods that no node could hold are, since larger ones may come
 
     def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
@@ -333,7 +331,7 @@ class QueueCondition(msgspec.Struct, frozen=True):
     type: str
     holds: bool  # whether its status is True
     reason: str  # a code
-    message: str  # for people
+    message: str  # for users
 
 
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:

@@ -33,13 +33,13 @@ class Reservation(msgspec.Struct, frozen=True):
     nodes: Mapping[Uid, str]  # for each missing member the node that is kept for it
     asks: Resources = {}  # what these members ask for together
     starts_at: float | None = None  # when all of them are expected to be free; None: that is not known
-    passable_until: float | None = None  # groups that end by then may start in front of it; None: none may
+    passable_until: float | None = None  # groups that end by then may start ahead of it; None: none may
     stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
-    expected: str = ""  # `starts_at` as a timestamp, for people; empty if it is not known
+    expected: str = ""  # `starts_at` as a timestamp, for users; empty if it is not known
     below: tuple[str, ...] = ()  # whose ceilings and limits the members lacked headroom below as it was made
-    is_promised: bool = False  # whether nobody, of whatever queue, may put off `passable_until`
-    is_for_moved: bool = False  # room for what replaces members that have moved there
-    lent_until: str = ""  # until when others may use the nodes, for people; empty while they are kept
+    is_promised: bool = False  # whether no group of any queue may delay `passable_until`
+    is_for_moved: bool = False  # capacity for the replacements of moved members
+    lent_until: str = ""  # until when others may use the nodes, for users; empty while they are kept
 
     @property
     def node_names(self) -> list[str]:
@@ -52,7 +52,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return when and where the group is expected to start, for people."""
+        """Return when and where the group is expected to start, for users."""
         if self.is_for_moved:
             return f"nodes {listed(self.node_names, _MOST_NAMES)} have room for it, since it was moved there"
         is_reported = self.is_promised and not self.is_put_off
@@ -87,22 +87,22 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     admitted_at: float | None = None  # when the start under way was admitted; None: no start is under way
     failures: int = 0  # the number of starts that failed in a row
     undone: int = 0  # how many of these had members on nodes, which were undone
-    retry_at: float = 0.0  # the group is not tried again before this moment
-    failure: str = ""  # why the last start failed, for people
+    retry_at: float = 0.0  # the group is not tried again before this time
+    failure: str = ""  # why the last start failed, for users
     released_at: float | None = None  # when the scheduler could first begin with a member; None: not yet
     admitted: bool = False  # it was admitted and has not waited since; stays once all needed are on nodes
     rotation: int | None = None  # the rotation of its queue in which it has its turn; None: none is given
-    claims_since: float | None = None  # since when room is kept for it, within its share; None: none is kept
+    claims_since: float | None = None  # since when capacity is reserved for its claim; None: none
     places_since: float | None = None  # since when it lacks only places in the window; None: it lacks more
     reservation: Reservation | None = None  # the nodes reserved for it, once it has waited too long
-    reclaim: Reclaim | None = None  # the room that is being taken back for it; None: none is
+    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it; None: none is
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     """Spec of a group: that of its PodGroup, or the assumed one without a PodGroup."""
 
     recorded: bool  # whether it has a PodGroup
-    fault: str  # what is wrong with its specification, for people; empty if nothing is
+    fault: str  # fault of its specification, for users; empty if valid
     held: bool  # whether its owner keeps it back
     min_resources: Resources  # what its needed members ask for together, according to its PodGroup
     run_time: float | None  # how long it will run, in seconds, as its owner declared
@@ -120,10 +120,10 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
     managed: bool  # a managed job makes its pods: they go by suspending it, all together
     let_go: bool  # that job is not suspended any more: Muster has let it go
     outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
-    least: int  # with how few members its job may start, where not all find room; 0: only with all
+    least: int  # with how few members its job may start, where not all find capacity; 0: only with all
     crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one
-    start_timeouts: int  # how often in a row its job did not get going in time, or its start was undone
-    made: int | None  # how many pods its controller has created, if no more have come for a moment
+    start_timeouts: int  # how often in a row its job did not start in time, or its start was undone
+    made: int | None  # pods that its controller created, if no more came for a short time
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
@@ -131,11 +131,11 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
 
     entitled: bool  # whether it was created while its queue was open
     accepted_by: str  # the UID of the queue that takes it in; empty while none does
-    ran_with: Needs | None  # what it needed when it stood whole: lost ones are replaced; None: it never did
+    ran_with: Needs | None  # what it needed when it had fully run: lost ones are replaced; None: it never did
     resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
-    took_from: Mapping[GroupKey, float]  # by group: when room was last taken from it for this one
+    took_from: Mapping[GroupKey, float]  # by group: when capacity was last taken from it for this one
     gave_to: Mapping[str, float] = {}  # by queue: when it was last evicted for one of its groups
-    ready_at: str = ""  # a timestamp: since when it wants room again, after it could not start; empty: always
+    ready_at: str = ""  # timestamp since when the group may start again; empty: always
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
 
@@ -147,9 +147,9 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     queue: str  # the name of its queue, whether that queue exists or not
     local_queue: LocalQueueRecord | None  # its way into its queue, existing or not; None: it needs none
     namespace_allowed: bool  # whether its queue takes groups of its namespace
-    use_allowed: bool  # whether it is noted that its author may use its queue, where that is restricted
+    use_allowed: bool  # whether it is recorded that its author may use its queue, where that is restricted
     priority: int  # within a queue, groups with a higher one go first
-    preempts: bool  # whether it may take the room of others
+    preempts: bool  # whether it may preempt others
     created: str  # when its PodGroup, or its first pod, was created: RFC 3339
     min_member: int  # how many members it needs to start
     min_task_member: Mapping[str, int]  # how many members of each role it needs
@@ -175,7 +175,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     failed: int  # members whose phase is Failed
     running_since: str  # when the first member on a node began to run: RFC 3339; empty if not known
     stands: bool  # whether the placed members make it whole now
-    stands_as_before: bool  # it stood whole and as many are placed as then: further needs are growth
+    stands_as_before: bool  # it has fully run and as many are placed as then: further needs are growth
 
     # What they hold and ask for.
 
@@ -186,7 +186,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def called(self) -> str:
-        """Return the name that people use: `team/train`, or `team/job/train` where Muster made the group."""
+        """Return the name that users use: `team/train`, or `team/job/train` where Muster made the group."""
         owner = self.spec.stands_for
         return f"{self.key.partition('/')[0]}/{owner}" if owner else self.key
 

@@ -58,12 +58,12 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     return podgroup(metadata, spec)
 
 
-# ---- What is to be done about a job that is managed: its PodGroup is made, it is let go when its group
-# starts, and suspended again when it has to make room or does not get going in time.
+# Steps of a managed job: its PodGroup is created, the job is unsuspended when its group starts, and suspended
+# again when its capacity is reclaimed or its pods do not become ready in time.
 
 RETENTION = 3600.0  # seconds for which the PodGroup of a finished job stays
 _FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
-_LET_GO_WITHIN = 60.0  # seconds in which a job whose room is found has to be let go
+_LET_GO_WITHIN = 60.0  # seconds in which a job with capacity has to be admitted
 _LONGEST = 2048  # characters of what is said of pods
 
 
@@ -74,7 +74,7 @@ class JobStep(Enum):
     UNSUSPEND = auto()  # its pods may be made
     ASK = auto()  # no more of its pods come: the API server is asked whether they are refused
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
-    GIVE_WAY = auto()  # it is suspended, because others need the room
+    GIVE_WAY = auto()  # it is suspended, because others need the capacity
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
     FORGET_START = auto()  # a Command has stopped it: once resumed it waits again
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
@@ -123,16 +123,16 @@ class ManagedJob(msgspec.Struct, frozen=True):
     group: GroupRecord | None = None  # its PodGroup
     decision: GroupDecision | None = None  # on its group
     let_go: float | None = None  # since when it is not suspended, as far as was seen
-    has_capacity: bool = False  # it is as it was when room was claimed for all pods with which it starts
-    capacity_since: float | None = None  # since when room is claimed for it while it waits; None: none is
+    has_capacity: bool = False  # it is as it was when capacity was claimed for all pods with which it starts
+    capacity_since: float | None = None  # since when capacity is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
     coming: ComingPods = ComingPods()  # those that its controller has created
     lacks_pods: bool = False  # more are expected
     got_going: bool = False  # all needed pods have run at the same time since then
     runs: bool = False  # pods of it are on nodes
     timeout: float = 300.0  # seconds that this may take
-    is_victim: bool = False  # its pods have to give their room back
-    runs_since: float | None = None  # when it was let go, by its annotation; it outlives a restart
+    is_victim: bool = False  # its pods have to free their capacity
+    runs_since: float | None = None  # when it was admitted, by its annotation; it outlives a restart
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
     finished_at: float | None = None  # when it had finished, as far as was seen
 
@@ -208,7 +208,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.NOTHING
     if job.suspended:
         return _of_waiting(managed, decision, now)
-    if not job.started:  # nobody but Muster may let it go; what runs already is left alone
+    if not job.started:  # only Muster may admit it; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     return _step_of_admitted(managed, managed.group, now)
 
@@ -265,8 +265,8 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     return found | ({"minResources": asked} if job.suspended and "minMember" in found else {})
 
 
-# ---- what is written to a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend
-# it, a merge patch (RFC 7386) on a version of which no more is known
+# Patches of a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend a job of a
+# known version, a merge patch (RFC 7386).
 
 
 def unsuspend(

@@ -33,11 +33,11 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does
 
 
-# ---- The phases are Volcano's, but where these mislead: a group of minMember 0 without members is not
-# Completed; one whose failed members are being replaced has not ended; one that stood whole and lost members
-# is Unknown only while the lost ones have no node, and never Pending while others live. A group that lacks
-# nothing but members is Inqueue, because some operators create no pods for a Pending one (Kubeflow's
-# training operator, Volcano's job controller).
+# Phases are Volcano's, except where these mislead: a group of minMember 0 without members is not Completed;
+# one whose failed members are being replaced has not ended; one that has fully run and lost members is
+# Unknown only while the lost ones have no node, and never Pending while other members live. A group that
+# lacks only members is Inqueue, because some operators create no pods for a Pending one (Kubeflow's training
+# operator, Volcano's job controller).
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
 _VERDICTS: Mapping[str, Verdict] = {
@@ -106,7 +106,7 @@ def ended(group: GroupInfo) -> Outcome | None:
 
 
 def ending(life: Life) -> str:
-    """Return how a group ended, for people; empty if it has not."""
+    """Return how a group ended, for users; empty if it has not."""
     if life.outcome is None or not (life.succeeded or life.failed):
         return ""
     return f"{life.succeeded} members succeeded, {life.failed} failed"
@@ -152,13 +152,13 @@ class State(Enum):
 
     ENDED = auto()  # no member is left on a node or on the way to one
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
-    RESTING = auto()  # it stands whole, and no member waits to join it
+    RESTING = auto()  # it fully runs, and no member waits to join it
     SETTLING = auto()  # the same, but for too short a time to count as having stood whole
     EMPTY = auto()  # it needs no members and has none; other groups without members wait for theirs
     STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
-    REPLACING = auto()  # it stood whole and lost members
+    REPLACING = auto()  # it has fully run and lost members
     STARTING = auto()  # Muster admitted its start, and it is not whole yet
-    WAITING = auto()  # all members that it lacks still have to be judged
+    WAITING = auto()  # all members that it lacks still have to be evaluated
 
 
 _RUNS = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)

@@ -60,10 +60,10 @@ class Attention(msgspec.Struct, frozen=True):
         return max(begun, self.asked_since) if self.asked_at >= begun else None
 
 
-# ---- When room, a share or places in the window last became free, and whose they had been: a group that
+# Last times at which capacity, a share or places in the window became free, by previous user: a group that
 # backs off in a queue of strict priority is tried again once others free something, not by its own failure.
 
-OF_OTHERS = GroupKey("")  # pods that are not ours, nodes, queues
+OF_OTHERS = GroupKey("")  # pods of another scheduler, nodes, queues
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -93,19 +93,19 @@ class Limits(msgspec.Struct, frozen=True):
     arrival_grace: float = 15.0  # how long the scheduler may leave a planned node unused without refusing it
     arrival_grace_per_pod: float = 0.05  # more for each pod that it still has to schedule for Muster
     stall_grace: float = 10.0  # how long a start with held members may lack a plan for the others
-    whole_grace: float = 30.0  # how long members are on nodes without failing until their group stood whole
-    asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces count anew once it asks
+    whole_grace: float = 30.0  # how long members are on nodes without failing until their group has fully run
+    asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces count again once it asks
     capacity_reserved: float = (
-        600.0  # how long room is kept for a group within its share, then lent for as long
+        600.0  # how long capacity is reserved for a group within its share, then lent for as long
     )
     reclaim_deadline: float = 300.0  # how long victims may take to leave before a reclaim is given up
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
     spared: float = 60.0  # how long a pod whose eviction was refused is no victim
-    reclaims: int = 8  # for how many groups room may be taken back at the same time
+    reclaims: int = 8  # for how many groups capacity may be reclaimed at the same time
     reservations: float = 0.1  # the part of the cluster that is reserved at most, or one reservation; 0: none
     drain: int = 100  # how many pods of a queue that is drained may be on their way out at once
     expected_pods: int = 50_000  # for how many pods that are not made yet the jobs of one namespace may wait
-    start_timeouts: int = 3  # how often in a row it may fail to get going in time before it is held
+    start_timeouts: int = 3  # how often in a row it may fail to start in time before it is held
     usage_half_life: float = 1200.0  # of what queues and users have held; 0: that is not kept
     refusal_memory: float = 60.0  # how long a node's refusal of a shape is remembered
     backoff: float = 5.0  # the pause after the first failed start; it doubles with each further one
@@ -177,7 +177,8 @@ def clock_time_of(timestamp: str, epoch: float) -> float:
         return inf
 
 
-# ---- The pods on nodes that are not ours: perhaps a hundred times as many, of which some move every second.
+# Other schedulers' pods on nodes: perhaps a hundred times as many as members, of which some change every
+# second.
 
 _PARTS = 1024
 _NONE: Mapping[Uid, PodRecord] = {}
@@ -252,7 +253,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     groups: Mapping[GroupKey, GroupInfo]
     pools: Pools = Pools()  # the flavors of all queues
     expires_at: float | None = None  # when the next refusal or unused answer in the ledger expires
-    orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone for good
+    orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone finally
     dirty: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
     history: RunHistory = RunHistory()  # how long groups ran that have ended
     past: PastUsage = PastUsage()  # what queues and users have held lately
@@ -278,5 +279,5 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
         return min(clock_time_of(timestamp, self.epoch) if known is None else known, self.now)
 
     def timestamp(self, instant: float | None) -> str:
-        """Return a time for people; empty if it is unknown, or beyond all calendars."""
+        """Return a time for users; empty if it is unknown, or beyond all calendars."""
         return timestamp_at(self.epoch + (inf if instant is None else instant))

@@ -17,8 +17,8 @@ from extender.domain.snapshot.group_info import GroupInfo, computed_once
 if TYPE_CHECKING:  # `muster why` knows who is whole, and starts in less time without the nodes and numpy
     from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- A group is whole with minMember members and each role's minTaskMember. If the roles add up to more
-# than minMember, they do not bind, as in Volcano.
+# A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
+# minMember, they do not bind, as in Volcano.
 
 Signature = frozenset[tuple[Shape, int]]
 
@@ -27,7 +27,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
     """The members that must still start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""  # for people: what does not exist yet; empty if all needed members do
+    absent: str = ""  # for users: what does not exist yet; empty if all needed members do
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
@@ -113,10 +113,9 @@ def created(there: int, needed: int) -> str:
     return f"its controller has created {there} of {needed} pods"
 
 
-# ---- When a group has stood whole: from then on, losing members never undoes the rest.
-#
-# All needed members are on nodes, and none of them failed within a grace: a kubelet that refuses a pod
-# does so within seconds and before any container runs. Slow images and volumes are no failure.
+# A group has fully run once all needed members were on nodes and none of them failed within a grace period:
+# from then on, losing members never undoes the rest. A kubelet that refuses a pod does so within seconds and
+# before any container runs; slow images and volumes are no failure.
 
 
 def whole_at(group: GroupInfo, grace: float) -> float | None:
@@ -140,8 +139,8 @@ def _whole_since(group: GroupInfo) -> float | None:
     return None
 
 
-# ---- The clock of a start: it runs from the first opened gate, while this replica leads and the scheduler
-# asks. Gates that are not open yet, and time without either, do not count against the group.
+# The start timeout runs from the first removed gate, while this replica leads and the scheduler calls. Closed
+# gates, and time without a leader or calls, do not count against the group.
 
 
 def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
