@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from extender.domain.model.resources import Resources
 from extender.domain.queues.deserved import Division, Share
-from extender.domain.queues.share_tree import Portions, QueueDemand, exceeded
+from extender.domain.queues.share_tree import Portions, QueueDemand, exceeded_dimensions
 
 
 def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:
@@ -18,4 +18,4 @@ def within(
     asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
 ) -> bool:
     """Return whether `asked` in addition to `allocated` stays within `limit`."""
-    return not exceeded(asked, allocated, limit, but)
+    return not exceeded_dimensions(asked, allocated, limit, but)

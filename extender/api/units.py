@@ -49,7 +49,9 @@ def _parse(quantity: Quantity) -> Fraction:
     text = str(quantity)
     match = _GRAMMAR.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise BadQuantity(f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_meant(text)}")
+        raise BadQuantity(
+            f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_intended_quantity(text)}"
+        )
     value = Fraction(match["sign"] + match["number"])
     if match["binary"]:
         return value * _BINARY[match["binary"]]
@@ -58,7 +60,7 @@ def _parse(quantity: Quantity) -> Fraction:
     return value * Fraction(f"1e{int(match['exponent'] or 0)}")
 
 
-def _meant(text: str) -> str:
+def _intended_quantity(text: str) -> str:
     """Return the quantity that was meant by a unit as disks and shops have them."""
     match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
     if match is None:
@@ -75,7 +77,7 @@ _RESOURCES = {
 }
 
 
-def misnamed(resource: str) -> str:
+def intended_name(resource: str) -> str:
     """Return the name that was meant by a wrong resource name, as a sentence; empty for other names."""
     meant = _RESOURCES.get(resource.lower())
     return f"no node has a resource {resource}; did you mean {meant}?" if meant else ""

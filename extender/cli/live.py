@@ -95,7 +95,7 @@ class LiveCluster:
     def play(self, wanted: Set[GroupKey]) -> Played:
         """Put the clock forward until all `wanted` groups have started, or nothing changes by itself."""
         snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
-        future = Future(snapshot, RunTimes(snapshot).after)
+        future = Future(snapshot, RunTimes(snapshot).expected_end)
         for _ in range(_MOST_CYCLES):
             if wanted <= future.starts.keys() or not future.step():
                 return Played(future, is_cut=False)

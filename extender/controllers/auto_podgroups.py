@@ -44,7 +44,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._asked: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
         self._knows_all = False  # whether all groups have been due since this replica leads
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._knows_all = False
         self._awaiting.clear()
         self._asked.clear()
@@ -87,7 +87,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._unnamed.pop(uid, None)
         self._asked.discard(uid)
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Return groups whose queue was not open and whose decision has changed.
 
         Groups of plain pods that begin to wait are due after a short delay.

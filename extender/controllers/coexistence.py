@@ -54,7 +54,7 @@ class PolledFact(Poller):
         self._ledger = ledger
         self._cluster = cluster
         self.holds: bool | None = None  # None: no look has succeeded yet
-        super().__init__(self.name, PERIOD, self.look)
+        super().__init__(self.name, PERIOD, self.poll)
 
     def ask(self) -> bool:
         """Return whether the fact holds now.
@@ -64,21 +64,21 @@ class PolledFact(Poller):
         """
         raise NotImplementedError
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         """Apply `holds`, after each look that succeeded; it was `before` until then."""
         raise NotImplementedError
 
     def start(self, patience: float = _PATIENCE) -> None:
         super().start(patience)
 
-    def look(self) -> float | None:
+    def poll(self) -> float | None:
         """Poll the fact; return the seconds until the next poll if that is soon."""
         try:
             before, self.holds = self.holds, self.ask()
         except ApiError as fault:
             log.warning(self.unknown, error=str(fault))
         else:
-            self.learn(before)
+            self.on_polled(before)
         return _SOON if self.holds is None else None
 
 
@@ -95,7 +95,7 @@ class KueuePresence(PolledFact):
     def ask(self) -> bool:
         return any(self._cluster.serves(resource, timeout=PERIOD) for resource in KUEUE_LOCAL_QUEUES)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         served = bool(self.holds)
         if served is not bool(before):
             log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=served)
@@ -116,7 +116,7 @@ class MarkTrust(PolledFact):
     def ask(self) -> bool:
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         retained = bool(self.holds)
         if retained is not before:
             write = log.info if retained else log.warning
@@ -143,7 +143,7 @@ class UseTrust(PolledFact):
     def ask(self) -> bool:
         return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         if self.holds is not before:
             log.info("records of users of restricted queues", trusted=self.holds)
         self._ledger.intake.trust_uses(bool(self.holds))
@@ -161,7 +161,7 @@ class AuthorTrust(PolledFact):
     def ask(self) -> bool:
         return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         if self.holds is not before:
             log.info("records of authors of objects", trusted=self.holds)
         self._ledger.intake.trust_authors(bool(self.holds))
@@ -299,12 +299,12 @@ class VolcanoCoexistence(Controller[Uid]):
         if yields is self._yields:
             return
         self._yields = yields
-        self._ledger.pods.leave(frozenset({VOLCANO} if yields else ()))
+        self._ledger.pods.set_left(frozenset({VOLCANO} if yields else ()))
         if self.scheduler.known:
             text = "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
             log.info(text)
 
-    def due(self, _: Decisions) -> Iterator[Uid]:
+    def due_keys(self, _: Decisions) -> Iterator[Uid]:
         """Yield at intervals the pods that another scheduler places and that still have Muster's gate."""
         if not self._yields or self._clock() < self._gates_at:
             return

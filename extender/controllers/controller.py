@@ -65,7 +65,7 @@ class Controller(Generic[K]):
     def prepare(self) -> None:
         """Set up the controller's own state."""
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Reconcile what is due. An object that makes this raise costs only its own turn."""
         self._decisions = decisions
         if self._leads():
@@ -74,14 +74,14 @@ class Controller(Generic[K]):
         else:
             self._queue.clear()
             self._changed_groups = ChangedGroups()
-            self.rest()
+            self.on_stopped_leading()
         self._depth.set(len(self._queue))
 
     @property
     def waiting(self) -> int:
         return len(self._queue)
 
-    def due(self, decisions: Decisions) -> Iterable[K]:
+    def due_keys(self, decisions: Decisions) -> Iterable[K]:
         """Return the keys that `decisions` make due; all on the first call, and the first as leader."""
         raise NotImplementedError
 
@@ -90,10 +90,10 @@ class Controller(Generic[K]):
         raise NotImplementedError
 
     def _add_due(self) -> None:
-        for key in self.due(self._decisions):
+        for key in self.due_keys(self._decisions):
             self._queue.add(key)
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         """Forget all that was remembered about objects: another replica leads."""
 
     def _work(self, least_urgent: int | None = None) -> None:
@@ -180,7 +180,7 @@ class PacedController(Controller[K]):
         self._parked: dict[K, object] = {}  # keys that wait in a lane of numbers, with their course
         self._is_turn = False  # whether the key that is attended to comes from a lane of numbers
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._parked.clear()
 
     def _is_parked(self, key: K, course: object) -> bool:

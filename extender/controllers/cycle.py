@@ -18,7 +18,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Course, Decisions, GroupDecision, course
+from extender.domain.snapshot.decisions import Course, Decisions, GroupDecision, event_course
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -77,7 +77,7 @@ class ChangedGroups:
         before, self._seen = self._seen, decisions
         return decisions.changed_since(before)
 
-    def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
+    def decision_changes(self, decisions: Decisions) -> Iterator[GroupChange]:
         """Yield the groups whose decision changed since the last call."""
         before = self._seen.groups
         for key in self.since_last_call(decisions):
@@ -199,24 +199,24 @@ class DecisionLog:
         self._earlier: dict[GroupKey, Course] = {}  # since the last event
         self._flips: dict[GroupKey, int] = {}
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         if decisions is self._seen:
             return
         if not self._seen.version < decisions.version == self._published:  # an event, or the time of a cycle
             self._earlier.clear()
         self._seen, self._published = decisions, self._version()
-        for key, was, now in self._changed_groups.compared(decisions):
+        for key, was, now in self._changed_groups.decision_changes(decisions):
             if now is None:
                 self._flips.pop(key, None)
                 continue
             self._guard.run(key, partial(self._record, was, now))
 
     def _record_flip(self, before: Course, now: GroupDecision) -> None:
-        if self._earlier.get(now.key) == course(now):
+        if self._earlier.get(now.key) == event_course(now):
             metrics.decision_flips.inc()
             self._flips[now.key] = flips = self._flips.get(now.key, 0) + 1
             if flips == _MANY_FLIPS:
-                reasons = [reason or verdict for verdict, reason in (before, course(now))]
+                reasons = [reason or verdict for verdict, reason in (before, event_course(now))]
                 log.warning("decisions on a group do not settle", group=now.key, reasons=reasons)
         self._earlier[now.key] = before
 
@@ -228,8 +228,8 @@ class DecisionLog:
         if was is None:
             is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
-            before = course(was)
-            if is_turn := before != course(now):
+            before = event_course(was)
+            if is_turn := before != event_course(now):
                 self._record_flip(before, now)
             is_new = is_turn or bool(now.undo and not was.undo)
         if is_new:
@@ -252,7 +252,7 @@ class QueueWaits:
         self._guard = FaultGuard("queue-waits")
         self._since: dict[GroupKey, float] = {}
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         for key in self._changed_groups.since_last_call(decisions):
             self._guard.run(key, partial(self._record, key, decisions.groups.get(key)))
 

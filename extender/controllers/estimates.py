@@ -74,7 +74,7 @@ class Estimates(Poller):
         clock: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        super().__init__("estimates", _IDLE, self.work)
+        super().__init__("estimates", _IDLE, self.compute_slice)
         self._ledger, self._leads, self._clock, self._cpu = ledger, leads, clock, cpu
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
@@ -97,7 +97,7 @@ class Estimates(Poller):
         reported = self._reported.get(key)
         return None if reported is None else reported.text
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Forget groups that wait no longer, and compare those that start with their estimates."""
         for key in self._changed_groups.since_last_call(decisions):
             made = decisions.groups.get(key)
@@ -126,7 +126,7 @@ class Estimates(Poller):
             metrics.estimate_error.labels(interval_of(reported, now)).observe(waited / expected)
             self._calibration = self._calibration.after(key, reported, now)
 
-    def work(self) -> float:
+    def compute_slice(self) -> float:
         """Compute a slice; return the seconds of rest after it."""
         if not self._leads():
             self._work = self._made = None

@@ -206,8 +206,8 @@ class GroupEvents:
         self._lacking = set[GroupKey]()  # groups of which an Event says that they do not run yet
         self._led = False
 
-    def look(self, decisions: Decisions) -> None:
-        for group, was, now in self._changed_groups.compared(decisions):
+    def on_decisions(self, decisions: Decisions) -> None:
+        for group, was, now in self._changed_groups.decision_changes(decisions):
             self._guard.run(group, partial(self._notice, group, was, now))
         leads = self._leads()
         if leads and not self._led:
@@ -228,7 +228,7 @@ class GroupEvents:
             self._lacking.discard(key)
             return self._unreported.forget(key)
         happened = transitions.of_turn(was, now)
-        if was is None or transitions.course(was) != transitions.course(now):
+        if was is None or transitions.event_course(was) != transitions.event_course(now):
             self._unreported.forget(key)
             if happened is None:
                 self._unreported.add(key, _SLOW if now.verdict is Verdict.STARTING else _LASTING)

@@ -13,7 +13,7 @@ from extender.api.keys import DISRUPTION_TARGET
 from extender.api.objects.base import Condition, Reference
 from extender.controllers.controller import RecordingController
 from extender.controllers.events import WARNING
-from extender.controllers.objects import dated, of_group, of_pod
+from extender.controllers.objects import of_group, of_pod, with_transition_time
 from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS, EvictionCause
 from extender.domain.model.reasons import EventReason
@@ -55,11 +55,11 @@ class EvictionsController(RecordingController[Uid]):
         self._of_jobs: dict[Uid, float] = {}  # pods of jobs that have to go, and since when
         self._under_way: set[Uid] = set()  # pods of which an eviction waits for a writer, or its answer
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._of_jobs.clear()
         self._under_way.clear()
 
-    def due(self, decisions: Decisions) -> Iterable[Uid]:
+    def due_keys(self, decisions: Decisions) -> Iterable[Uid]:
         self._of_jobs = {uid: since for uid, since in self._of_jobs.items() if uid in decisions.evictions}
         yield from filter(self._is_new, decisions.evictions)
         for key in self._changed_groups.since_last_call(decisions):
@@ -122,9 +122,9 @@ class EvictionsController(RecordingController[Uid]):
                 "an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault)
             )
             if cause not in _PURPOSES and isinstance(fault, Refused) and not isinstance(fault, Conflict):
-                self._ledger.spare(pod.uid)
+                self._ledger.record_refused_eviction(pod.uid)
             message = f"{pod.name} has to be evicted {_PURPOSES.get(cause, _FOR_OTHERS)}, but: {fault}"
-            for about in self._concerned(pod):
+            for about in self._event_objects(pod):
                 self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
             raise
         self._queue.move(pod.uid, _AGAIN)  # before it counts as new
@@ -138,15 +138,17 @@ class EvictionsController(RecordingController[Uid]):
             self._record_event(pod, cause, why)
 
     def _record_event(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
-        for about in self._concerned(pod):
+        for about in self._event_objects(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
         # The API server has written a condition of its own, which says less.
         condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:
-            self._cluster.set_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
+            self._cluster.set_disrupted(
+                pod.namespace, pod.name, pod.uid, with_transition_time(condition, None)
+            )
         except ApiError as fault:  # it is gone, or going without these words
             log.debug("a condition of a victim could not be written", pod=pod.key, error=str(fault))
 
-    def _concerned(self, pod: PodRecord) -> list[Reference]:
+    def _event_objects(self, pod: PodRecord) -> list[Reference]:
         group = self._ledger.groups.record(pod.group) if pod.group else None
         return [of_pod(pod)] + ([of_group(group)] if group else [])

@@ -84,7 +84,7 @@ class History:
             return "kept in memory: --history is not set"
         return self._file.fault or f"written to {self._file.path}"
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         with self._lock:
             if not self._leads():
                 if self._recorder is not None:
@@ -148,7 +148,7 @@ class History:
         self.write()
         if self._file is not None and not self._file.fault:
             try:
-                return reported(self._file.path, period, _gently)
+                return reported(self._file.path, period, _with_pauses)
             except HistoryFault as fault:
                 note = f"the file cannot be read: {fault}"
         elif self._file is not None:
@@ -163,7 +163,7 @@ class History:
         return report((*records, *self._open()), period, note)
 
 
-def _gently(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
+def _with_pauses(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
     """Yield records with pauses, so that the thread that decides need not wait for the interpreter lock."""
     for number, record in enumerate(records):
         if number % _AT_ONCE == 0:

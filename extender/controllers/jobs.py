@@ -136,10 +136,10 @@ class JobsController(RecordingController[GroupKey]):
         self._had_podgroup: set[GroupKey] = set()  # jobs whose PodGroup has been there
         self._asks = TokenBucket(_ASKED_A_SECOND, _ASKED_AT_ONCE, self._clock())
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._asked.clear()
 
-    def see(self, kind: JobKind, job: AnyJob) -> None:
+    def on_job(self, kind: JobKind, job: AnyJob) -> None:
         """Process a new or changed job after the ledger has stored it."""
         key = podgroup_of(kind, job.metadata)
         self._versions.record(key, kind, job)
@@ -151,7 +151,7 @@ class JobsController(RecordingController[GroupKey]):
         self._had_podgroup.discard(key)
         self._queue.add(key)
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         victims = {eviction.victim.group for eviction in decisions.evictions.values()}
         return filter(
             self._ledger.registry.has_job, {*self._changed_groups.since_last_call(decisions), *victims}
@@ -228,7 +228,7 @@ class JobsController(RecordingController[GroupKey]):
         The watch may be behind: made again, the PodGroup might stay, since nothing collects the
         dependents of a kind that is gone.
         """
-        if managed.job.group in self._had_podgroup and self._newest(managed.job) is None:
+        if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return
         job = managed.job
         made = job_podgroup(job, managed.queue, managed.members)
@@ -250,7 +250,7 @@ class JobsController(RecordingController[GroupKey]):
             patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.podgroup, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         else:
-            obj, row = self._newest(job), self._table[job.kind]
+            obj, row = self._read_job(job), self._table[job.kind]
             if obj is None or not is_suspended(row, obj):
                 return
             if row.runtime is not None:
@@ -258,7 +258,7 @@ class JobsController(RecordingController[GroupKey]):
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_suspension.with_fields(obj, fields))
-                    obj = self._newest(job)
+                    obj = self._read_job(job)
                     if obj is None or not is_suspended(row, obj):
                         return
             paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
@@ -273,7 +273,7 @@ class JobsController(RecordingController[GroupKey]):
         row, events = self._table[job.kind], list[Event]()
         with suppress(ApiError, *MALFORMED):  # it is asked again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
-            if any(part.made != POD for part in row.offspring) and (obj := self._newest(job)) is not None:
+            if any(part.made != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 first = islice(
                     controllers(whole), _MOST_CONTROLLERS
@@ -316,7 +316,7 @@ class JobsController(RecordingController[GroupKey]):
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _forget_start(self, job: JobRecord) -> None:
-        if (obj := self._newest(job)) is not None:
+        if (obj := self._read_job(job)) is not None:
             self._change(job, job_suspension.suspend(obj, self._table[job.kind]))
 
     def _record_timeouts(self, group: GroupRecord, count: str | None) -> None:
@@ -326,7 +326,7 @@ class JobsController(RecordingController[GroupKey]):
     def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> bool:
         """Suspend a job; return False if it is gone, or a user has suspended it already."""
         job, row = managed.job, self._table[managed.job.kind]
-        obj = self._newest(job)
+        obj = self._read_job(job)
         if obj is None or is_suspended(row, obj):
             return False
         if for_good and row.commanded is not None:
@@ -344,7 +344,7 @@ class JobsController(RecordingController[GroupKey]):
         for about in (of_job(managed.job), *([of_group(managed.group)] if managed.group else [])):
             self._recorder.record(about, WARNING, reason, text)
 
-    def _newest(self, job: JobRecord) -> dict[str, object] | None:
+    def _read_job(self, job: JobRecord) -> dict[str, object] | None:
         """Return the job as the API server has it now; None if it is gone, or another one has its name."""
         try:
             obj = self._cluster.job(resource_of(self._table[job.kind]), job.namespace, job.name)
@@ -361,7 +361,7 @@ class JobsController(RecordingController[GroupKey]):
         try:
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
-            newest = self._newest(job)
+            newest = self._read_job(job)
             if newest is not None and operations[:2] == job_suspension.version_tests(newest):
                 raise
             raise Conflict(409, "Conflict", fault.message) from fault

@@ -101,7 +101,7 @@ def timestamp(instant: datetime) -> str:
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def dated(now: Condition, before: Condition | None) -> Condition:
+def with_transition_time(now: Condition, before: Condition | None) -> Condition:
     """Return a condition with its lastTransitionTime: that of `before` if the status is the same."""
     same = before is not None and before.status == now.status
     since = before.last_transition_time if before is not None and same else None

@@ -53,13 +53,13 @@ class PodConditionsController(PacedController[GroupKey]):
         self._lock = threading.Lock()
         self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._turns.clear()
         with self._lock:
             self._written.clear()
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Return nothing: a new reason has to last first. Writes that are due keep their place."""
         for key in (*self._changed_groups.since_last_call(decisions), *self._queue_turns.groups(decisions)):
             decision = decisions.groups.get(key)
@@ -103,7 +103,7 @@ class PodConditionsController(PacedController[GroupKey]):
         wanted = [
             (pod, condition)
             for pod in self._ledger.groups.members(key)
-            if (condition := self._wanted(decision, pod)) is not None
+            if (condition := self._desired_condition(decision, pod)) is not None
         ]
         with self._lock:
             before = self._written.pop(key, {})
@@ -119,17 +119,19 @@ class PodConditionsController(PacedController[GroupKey]):
         for pod, condition in missing[:allowed]:
             with self._lock:
                 self._written.setdefault(key, {})[pod.uid] = condition
-            write, undone = (partial(act, key, pod.uid, condition) for act in (self._write, self._undone))
+            write, undone = (
+                partial(act, key, pod.uid, condition) for act in (self._write, self._forget_write)
+            )
             self.write(key, write, of=pod.uid, undone=undone)
         return allowed == len(missing)
 
-    def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
+    def _desired_condition(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """Return the condition of a pod; None as well for a pod with a planned node, or on its way to one."""
         if self._ledger.claims.get(pod.uid):
             return None
         return self._policy.wanted(decision, pod, self._is_by_request(decision))
 
-    def _undone(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
+    def _forget_write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         with self._lock:
             written = self._written.get(key, {})
             if written.get(uid) == condition:
@@ -141,8 +143,8 @@ class PodConditionsController(PacedController[GroupKey]):
         Its resourceVersion keeps a late write from a bound pod.
         """
         decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pods.get(uid)
-        if decision is None or pod is None or self._wanted(decision, pod) != condition:
-            return self._undone(key, uid, condition)
+        if decision is None or pod is None or self._desired_condition(decision, pod) != condition:
+            return self._forget_write(key, uid, condition)
         body = {"status": "False", "reason": condition.reason, "message": condition.message}
         if pod.unscheduled is None:  # else the time of its transition stays
             body["lastTransitionTime"] = timestamp(self._now())

@@ -28,7 +28,7 @@ from extender.api.objects.queues import Estimate, GroupHolder, PodGroup, Raise, 
 from extender.controllers.controller import AT_ONCE, ControllerContext, PacedController
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
-from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timestamp
+from extender.controllers.objects import GROUP_KINDS, ObjectStore, timestamp, with_transition_time
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.explain.explain import WhyGroup
 from extender.domain.model import wire_records as markers
@@ -174,7 +174,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     if report.ran_with is not None:
         ours.append(markers.whole_condition(uid, report.ran_with))
     before = {condition.type: condition for condition in group.status.conditions or ()}
-    dated_ours = [dated(condition, before.pop(condition.type, None)) for condition in ours]
+    dated_ours = [with_transition_time(condition, before.pop(condition.type, None)) for condition in ours]
     before.pop(STOOD_WHOLE, None)
     notes: dict[str, str | None] = {}  # annotations; None removes one
     if report.queue_uid:
@@ -321,15 +321,15 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._filling.pop(key, None)
         self._left.discard(key)
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._numbers_at.clear()
         self._filling.clear()
         self._left.clear()
         self._renumbered.clear()
         self._backoff = WriteBackoff(self._clock)
 
-    def due(self, decisions: Decisions) -> Iterator[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._course(key, decision)):
@@ -370,7 +370,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if self._ledger.groups.may_be_left(key):
             return self._left.add(key)
         written = reported(group)
-        wanted = self._wanted(key, decision, written)
+        wanted = self._desired_status(key, decision, written)
         if wanted != written or self._changes.is_due(self._decisions, decision):
             self._write_in_turn(key, decision, wanted, written)
 
@@ -399,7 +399,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self.write(key, partial(self._patch, key))
         elif now >= due and self._budget.take(now):
             self._changes.work_out(self._decisions, decision)
-            if self._wanted(key, decision, written) != written:
+            if self._desired_status(key, decision, written) != written:
                 self._numbers_at[key] = now + _PACE[lane]
                 self.write(key, partial(self._patch, key))
         else:
@@ -451,7 +451,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
             write = partial(tell, record.namespace, record.name, record.uid, published)
             self.write(key, write, of=INITIALLY_SCHEDULED)
 
-    def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
+    def _desired_status(
+        self, key: GroupKey, decision: GroupDecision, written: ReportedStatus
+    ) -> ReportedStatus:
         why, history = self._changes.known(decision), self._ledger.groups.history(key)
         report = report_of(decision, why, *history, written, self._estimates.get(key))
         if self._drops_waiting:
@@ -465,7 +467,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if group is None or decision is None:
             return
         written = reported(group)
-        wanted = self._wanted(key, decision, written)
+        wanted = self._desired_status(key, decision, written)
         if wanted != written:
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))

@@ -179,8 +179,8 @@ class ProvisioningController(PacedController[GroupKey]):
         self._turns: dict[GroupKey, tuple[str, float]] = {}  # the request needed, since when: in seconds
         self._made: dict[GroupKey, str] = {}  # the request that is being made, or was, by this process
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._turns.clear()
         self._made.clear()
 
@@ -189,7 +189,7 @@ class ProvisioningController(PacedController[GroupKey]):
             self._made.pop(key, None)
         self._queue.add(key)
 
-    def due(self, decisions: Decisions) -> Iterator[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if (
@@ -204,7 +204,7 @@ class ProvisioningController(PacedController[GroupKey]):
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
         if not (self._asking.served() and is_reviewed):  # until then, what is there may be needed
             return self._queue.move(key, _AGAIN)
-        wanted = self._wanted(key)
+        wanted = self._desired_request(key)
         # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
         # allows. One that is being deleted needs no token.
         name = wanted and wanted.name
@@ -228,7 +228,7 @@ class ProvisioningController(PacedController[GroupKey]):
         elif self._made.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
 
-    def _wanted(self, key: GroupKey) -> NodesWanted | None:
+    def _desired_request(self, key: GroupKey) -> NodesWanted | None:
         decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None

@@ -38,7 +38,7 @@ class DefaultQueuesController(Controller[str]):
 
     name = "default-queues"
 
-    def due(self, decisions: Decisions) -> Iterable[str]:
+    def due_keys(self, decisions: Decisions) -> Iterable[str]:
         """Return the missing queues; none before the first decision, when the existing ones are unknown."""
         missing = _SPECS.keys() - self._ledger.queues.names() if decisions.version >= 0 else ()
         return (name for name in missing if name not in self._queue)
@@ -78,10 +78,10 @@ class BusCommandsController(RecordingController[str]):
             self._waiting.pop((gone.namespace, gone.name), None)
             self._tried.pop(gone.uid, None)
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._tried.clear()
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield queues whose first Command needs another step than the last one."""
         for command in self._heads():
             step = states.review(command, self._ledger.queues.get(command.queue))
@@ -141,10 +141,10 @@ class OrphanedPodGroupsController(Controller[str]):
         self._orphans: dict[str, Orphan] = {}
         self._gone: frozenset[str] = frozenset()  # UIDs of their queues that the API server does not have
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._orphans = {}
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         if not decisions.orphans and not self._orphans:
             return
         before, self._orphans = self._orphans, {orphan.uid: orphan for orphan in decisions.orphans}

@@ -24,7 +24,7 @@ from extender.api.objects.base import Condition, condition
 from extender.api.objects.queues import LocalQueue, Queue, QueueFlavorStatus, QueueReclaimed, QueueReservation
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
-from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
+from extender.controllers.objects import ObjectStore, QueueCopy, of_queue, with_transition_time
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import Resources, quantities
@@ -63,20 +63,22 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     """Return the changes of the status, as a merge patch; without `numbers`, only those about its state."""
     before, reserved = queue.status, decision.reservation
     flavors = [
-        QueueFlavorStatus(name, *({**written(it)} for it in (each.allocated, each.deserved, each.borrowed)))
+        QueueFlavorStatus(
+            name, *({**as_quantities(it)} for it in (each.allocated, each.deserved, each.borrowed))
+        )
         for name, each in decision.flavors.items()
     ]
     status = {
         "state": decision.state,
-        "allocated": written(decision.allocated),
-        "deserved": written(decision.deserved),
+        "allocated": as_quantities(decision.allocated),
+        "deserved": as_quantities(decision.deserved),
         "flavors": flavors or None,
-        "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
+        "borrowed": as_quantities(decision.borrowed) or ({} if before.borrowed else None),
         "usage": decision.usage,
         "share": round(decision.share, 3),
         **decision.counts,
         "reclaimed": reclaims(decision) or None,
-        "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
+        "reservation": reserved and QueueReservation(reserved.node_names, as_quantities(reserved.asks)),
     }
     known = {condition.type for condition in before.conditions or ()}
     conditions = (
@@ -122,23 +124,23 @@ def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: 
     """Return the fields of a status that differ. Conditions of other controllers stay as they are."""
     conditions = {condition.type: condition for condition in before.conditions or ()}
     for now in ours:
-        conditions[now.type] = dated(now, conditions.get(now.type))
+        conditions[now.type] = with_transition_time(now, conditions.get(now.type))
     return {
-        name: patched(getattr(before, name), value)
+        name: amounts_patch(getattr(before, name), value)
         for name, value in (wanted | {"conditions": list(conditions.values())}).items()
         if getattr(before, name) != value and (numbers or name in _OF_STATE)
     }
 
 
-def patched(before: Any, value: Any) -> Any:
+def amounts_patch(before: Any, value: Any) -> Any:
     """Return a merge patch of amounts, in which nulls remove the resources that are gone."""
     if isinstance(value, QueueReservation):
-        return {"nodes": value.nodes, "resource": patched(before and before.resource, value.resource)}
+        return {"nodes": value.nodes, "resource": amounts_patch(before and before.resource, value.resource)}
     gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
     return gone | value if gone else msgspec.to_builtins(value)
 
 
-def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
+def as_quantities(amounts: Mapping[str, float]) -> dict[str, str | int]:
     """Return amounts as quantities, without zeros."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 
@@ -157,8 +159,8 @@ class QueueController(PacedController[str], Generic[T]):
         super().prepare()
         self._next: dict[str, float] = {}  # when an object may be written next
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._next.clear()
 
     def _see(self, key: str) -> None:
@@ -200,11 +202,11 @@ class QueueStatusController(QueueController[QueueCopy]):
         self._published: Mapping[str, QueueDecision] = {}
         self._shared = False  # whether Volcano's scheduler writes the numbers
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._published = {}
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         before, self._published = self._published, decisions.queues
         if self._shared is not (shared := bool(self._ledger.pods.left)):
             self._shared, before = shared, {}
@@ -306,7 +308,7 @@ def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool
 
     Numbers are left out without `numbers`.
     """
-    activity, reserved = report.activity, written(report.reserved)
+    activity, reserved = report.activity, as_quantities(report.reserved)
     wanted: Json = {"waiting": report.waiting, "admitted": report.admitted, "reserved": reserved}
     now = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
     return changes_from(local.status, wanted, [now], numbers)
@@ -322,13 +324,13 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         self._knows_all = False  # whether all have been due since this replica leads
         self._seen = Decisions()
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._knows_all = False
         self._seen = Decisions()
         self._ledger.queues.take_changed_local_queues()
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         before, self._seen = self._seen, decisions
         changed = set(self._ledger.queues.take_changed_local_queues())
         if not self._knows_all:

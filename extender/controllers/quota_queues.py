@@ -97,7 +97,7 @@ class QuotaObjects:
     def _record_change(self) -> None:
         self._stale = True
 
-    def look(self, _: Decisions) -> None:
+    def on_decisions(self, _: Decisions) -> None:
         """Refresh the plan on every replica: webhooks need the queues of namespaces."""
         self.refresh()
 
@@ -141,9 +141,9 @@ class QuotaQueuesController(RecordingController[str]):
         self._dirty: set[str] = set()
         self._refused: dict[str, QuotaFault] = {}  # by queue
         self._changed_at: dict[str, float] = {}  # by queue: when it was changed back last
-        self.rest()
+        self.on_stopped_leading()
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._planned: QuotaPlan | None = None
         self._reported_for: tuple[QuotaPlan | None, tuple[QuotaFault, ...]] = (None, ())
         self._reported: dict[QuotaSource, str] = {}
@@ -165,7 +165,7 @@ class QuotaQueuesController(RecordingController[str]):
             self._made.discard(name)
         self._dirty.add(name)
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield all queues when the plan is new; then those that differ, and that end.
 
         None before the first decision, when the existing queues are unknown.

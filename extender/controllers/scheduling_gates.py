@@ -26,10 +26,10 @@ class SchedulingGatesController(Controller[GroupKey]):
         self._lock = threading.Lock()
         self._done: dict[GroupKey, dict[Uid, _Act]] = {}
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         return self._changed_groups.since_last_call(decisions)
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         with self._lock:
             self._done.clear()
 
@@ -59,9 +59,9 @@ class SchedulingGatesController(Controller[GroupKey]):
             if done.get(pod.uid) == act:
                 return
             done[pod.uid] = act
-        self.write(pod.group, job, of=pod.uid, undone=partial(self._undone, pod, act))
+        self.write(pod.group, job, of=pod.uid, undone=partial(self._forget_act, pod, act))
 
-    def _undone(self, pod: PodRecord, act: _Act) -> None:
+    def _forget_act(self, pod: PodRecord, act: _Act) -> None:
         with self._lock:
             done = self._done.get(pod.group, {})
             if done.get(pod.uid) == act:
@@ -85,10 +85,10 @@ class Releaser:
         self._leads = leads
         self._guard = FaultGuard("releases")
 
-    def look(self, _: Decisions) -> None:
+    def on_decisions(self, _: Decisions) -> None:
         if not self._leads():
             self._shown.take_all_back()
             return
-        for key in self._shown.due():
+        for key in self._shown.due_groups():
             if not self._guard.run(key, partial(self._shown.release, key)):
                 self._shown.postpone(key)

@@ -88,7 +88,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self._waiting.pop(gone.uid, None)
             self._oldest = None
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield the oldest Command of each job, one after the other."""
         if self._is_left():
             return

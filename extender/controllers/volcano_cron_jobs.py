@@ -57,7 +57,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._said: dict[Uid, str] = {}  # the fault of each
         self._knows_all = False  # whether all have been due since this replica runs them
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._knows_all = False
         self._writing.clear()
 
@@ -73,7 +73,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             self._said.pop(Uid(gone.uid), None)
         self._queue.forget(Uid(gone.uid))
 
-    def see(self, job: VolcanoJob) -> None:
+    def on_job(self, job: VolcanoJob) -> None:
         owner, uid = controller_of(job.metadata.owner_references), Uid(job.metadata.uid)
         if owner is None or (owner.api_version, owner.kind) != (JOB_VERSION, "CronJob"):
             return
@@ -92,9 +92,9 @@ class VolcanoCronJobsController(RecordingController[Uid]):
                 del self._jobs[owner]
         self._queue.add(owner)
 
-    def due(self, decisions: Decisions) -> Iterator[Uid]:
+    def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
         if self._is_left():
-            self.rest()
+            self.on_stopped_leading()
         elif not self._knows_all:
             self._knows_all = True
             with self._lock:

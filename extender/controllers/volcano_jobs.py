@@ -101,12 +101,12 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._knows_all = False  # whether all are due, or have been, since this replica runs the jobs
         self._unseen: list[Uid] = []  # those that are not due yet
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._knows_all, self._unseen = False, []
         self._records.clear()
         self.copies.forget_writes()
 
-    def see(self, job: VolcanoJob) -> None:
+    def on_job(self, job: VolcanoJob) -> None:
         """Process a new or changed job after the ledger has stored it."""
         self.copies.put(job)
         self._queue.add(Uid(job.metadata.uid))
@@ -121,13 +121,13 @@ class VolcanoJobsController(RecordingController[Uid]):
         """Return whether jobs are run here, by this replica or the one that leads."""
         return not self._is_left()
 
-    def due(self, decisions: Decisions) -> Iterator[Uid]:
+    def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
         runs = decisions.version >= 0 and self.runs_jobs
         if runs is not self._runs_them:
             self._runs_them = runs
             self._ledger.intake.leave_jobs(() if runs else (VOLCANO_JOB.key,))
             log.info("Volcano Jobs are run by Muster" if runs else "Volcano Jobs are left alone")
-            self.rest()
+            self.on_stopped_leading()
         if runs and not self._knows_all:
             self._knows_all, self._unseen = True, self.copies.uids()
         due, self._unseen = self._unseen[:_AT_ONCE], self._unseen[_AT_ONCE:]

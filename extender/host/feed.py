@@ -307,9 +307,9 @@ class Feed:
         }
         return {**read, "credentials": self._refused, "writes": self._connection.write_fault}
 
-    def stuck(self) -> str | None:
+    def stuck_watch(self) -> str | None:
         """Return the fault for /livez."""
-        return next(filter(None, (reflector.stuck() for reflector in self.reflectors)), None)
+        return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
     def _refused(self) -> str | None:
         seconds = self._connection.endpoint.refused_for

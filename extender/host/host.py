@@ -112,7 +112,7 @@ class Host:
             configuration.history_retention,
         )
         followers = (self._barrier.follow, self._unconfirmed.read_due)
-        last = (self._gauges.look, self._history.look)
+        last = (self._gauges.on_decisions, self._history.on_decisions)
         listeners = (*followers, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)
         self._cycle = DecisionLoop(self.ledger, listeners, ready, leads=self._leadership.leads)
@@ -223,7 +223,7 @@ class Host:
             "ping": lambda: None,
             "verbs": self.pulse.missing,
             "deciding": self._is_deciding,
-            "reading": self._feed.stuck,
+            "reading": self._feed.stuck_watch,
         }
         notes: dict[str, ReadyLine] = {
             "leadership": lambda: self._leadership.status().text(),

@@ -175,7 +175,7 @@ class Sinks:
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
         known = self._intake.set_job(kind, job)
-        self._jobs.see(kind, job)
+        self._jobs.on_job(kind, job)
         if kind == VOLCANO_JOB:
             self._set_volcano_job(job)
         elif self._auto_podgroups:  # Volcano's pods name their group
@@ -194,7 +194,7 @@ class Sinks:
             whole = as_json(job.metadata, job.spec, job.status)
             found = msgspec.convert(whole, VolcanoJob)
             for controller in self._volcano_jobs:
-                controller.see(found)
+                controller.on_job(found)
 
     def _drop_volcano_job(self, gone: Removed) -> None:
         for controller in self._volcano_jobs:

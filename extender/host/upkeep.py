@@ -56,7 +56,7 @@ class Gauges:
         self._next = clock()
         self._expected_since: float | None = None
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Update all metrics, once a second."""
         if self._clock() >= self._next:
             self._next = self._clock() + _PACE

@@ -205,7 +205,7 @@ class Reflector(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=f"reflect-{self.resource.plural}", daemon=True)
         self._thread.start()
 
-    def stuck(self) -> str | None:
+    def why_stuck(self) -> str | None:
         """Return why it cannot continue by itself, for /livez: every wait of its thread ends long before.
 
         A thread that it starts may die of a lack of memory, and `start` would wait for it forever.

@@ -305,10 +305,10 @@ def as_json(fault: HTTPException) -> tuple[bytes, int, dict[str, str]]:
 def as_bytes(fault: HTTPException) -> bytes:
     """Return the error as a whole answer, the last of its connection."""
     body, status, headers = as_json(fault)
-    return written(status, fault.name, {**headers, "Connection": "close"}.items(), body)
+    return encode_answer(status, fault.name, {**headers, "Connection": "close"}.items(), body)
 
 
-def written(status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+def encode_answer(status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
     """Return a whole answer."""
     fields = (*headers, ("Content-Length", str(len(body))))
     lines = (f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "")

@@ -60,7 +60,7 @@ class Pulse:
         self._patience = patience
         self._last: float | None = None  # before the loop has started
 
-    def beat(self) -> None:
+    def record(self) -> None:
         """Record a sign of life; called often by the event loop."""
         self._last = time.monotonic()
 
@@ -176,7 +176,7 @@ class ServedPort:
         made.opening.add_done_callback(opened)
 
     def _check(self) -> None:
-        self._pulse.beat()
+        self._pulse.record()
         more = self.connections.drop_late(self._loop.time())
         if not self._stopping:
             self._loop.call_later(_SOON if more else self._period, self._check)

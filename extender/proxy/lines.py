@@ -21,7 +21,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpResponseParser
 
 from extender.kube.endpoint import ApiEndpoint
-from extender.ports.connection import written
+from extender.ports.connection import encode_answer
 from extender.proxy.target import for_client
 from extender.telemetry import metrics
 
@@ -84,7 +84,7 @@ def _parsed(came: bytes, ended: bool) -> Reply | None:
     message, body = final[0]
     headers = for_client(message.headers)
     headers.popall(hdrs.CONTENT_LENGTH, None)
-    answer = written(message.code, message.reason, headers.items(), body.read_nowait())
+    answer = encode_answer(message.code, message.reason, headers.items(), body.read_nowait())
     return Reply(message.code, answer, message.should_close or len(final) > 1)
 
 

@@ -111,7 +111,7 @@ class PodLists:
                         met[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault
-        waiting.met(met, page.version)
+        waiting.store_all(met, page.version)
 
     async def _pages(
         self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
@@ -239,7 +239,7 @@ class Sending:
                         if event.unreadable:
                             metrics.view_unreadable_pods.inc()
                         self.last_event = time.monotonic()
-                        self.put(self.stream.take(event))
+                        self.put(self.stream.process(event))
                 except BrokenPods as fault:
                     raise CutOff(str(fault)) from fault
                 await self._capacity.wait()  # until the client has read enough to be sent more

@@ -103,7 +103,7 @@ class Relay:
             response, outcome = await self._answer(request, connection)
             return response
         except Exception as fault:
-            outcome, reported = _fault(request.method, fault)
+            outcome, reported = _failure(request.method, fault)
             return reported if reported and not request.writer.output_size else _hang_up(request)
         finally:
             _requests_of(outcome).inc()
@@ -125,7 +125,7 @@ class Relay:
             outcome = "passed"
             return answer
         except Exception as fault:
-            outcome, reported = _fault(request.method, fault)
+            outcome, reported = _failure(request.method, fault)
             return in_bytes(reported) if reported else b""
         finally:
             _requests_of(outcome).inc()
@@ -134,7 +134,7 @@ class Relay:
         self, request: web.BaseRequest, connection: CallerConnection
     ) -> tuple[web.StreamResponse, str]:
         if request.method == "CONNECT":
-            return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
+            return _closing(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
         target = read_target(request.method, request.raw_path, self._secret)
         if target is None:
             return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
@@ -146,7 +146,7 @@ class Relay:
                 log.warning("refused a request to the view", method=target.method, path=target.path)
             asked = f"the scheduler's view refuses {target.method} {target.path}"
             answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
-            return (_last(answer) if "Upgrade" in request.headers else answer), "refused"
+            return (_closing(answer) if "Upgrade" in request.headers else answer), "refused"
         body = await _whole_body(request, connection)
         if not target.watches:
             return await self._pass(request, target, body), "passed"
@@ -180,13 +180,13 @@ async def _whole_body(request: web.BaseRequest, connection: CallerConnection) ->
     return body
 
 
-def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
+def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
     """Return the outcome of a failed request, and its answer. None: its connection ends."""
     match fault:
         case MalformedTarget():
             return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
         case HTTPException():  # of the body
-            return "refused", _last(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
+            return "refused", _closing(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
         case UpstreamGone():
             return "gone", targets.unreachable_response(str(fault))
         case TooManyEvents():
@@ -202,7 +202,7 @@ def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
             return "failed", refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reported)
 
 
-def _last(response: web.Response) -> web.Response:
+def _closing(response: web.Response) -> web.Response:
     """Mark the response as the last of its connection: the rest of the request is not read."""
     response.force_close()
     return response

@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from extender.ports.connection import written
+from extender.ports.connection import encode_answer
 
 # No percent signs, empty segments or dots: what is evaluated here has to be what the API server reads.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
@@ -192,7 +192,7 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
 def in_bytes(answer: web.Response) -> bytes:
     """Return a refusal as it is written."""
     assert isinstance(answer.body, bytes)
-    return written(answer.status, answer.reason, answer.headers.items(), answer.body)
+    return encode_answer(answer.status, answer.reason, answer.headers.items(), answer.body)
 
 
 def unreachable_response(why: str) -> web.Response:

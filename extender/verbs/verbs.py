@@ -61,7 +61,7 @@ class SchedulerVerbs:
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
         self._ledger.record_asked()
         offered = _given(args.node_names)
-        if self._ledger.pods.leaves(args.pod.spec.scheduler_name):
+        if self._ledger.pods.is_left(args.pod.spec.scheduler_name):
             metrics.refused()
             if offered is None:
                 return protocol.FilterResult(error=held.LEFT)
@@ -99,7 +99,7 @@ class SchedulerVerbs:
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
         """Return the allowed preemption: member pods never preempt, others break no gang or start."""
-        if self._ledger.pods.owns(args.pod) or self._ledger.pods.leaves(args.pod.spec.scheduler_name):
+        if self._ledger.pods.owns(args.pod) or self._ledger.pods.is_left(args.pod.spec.scheduler_name):
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler sent whole pods
@@ -124,13 +124,13 @@ class SchedulerVerbs:
             return held.ANOTHER_UID
         if pod.node:
             return held.ALREADY_BOUND
-        if self._ledger.pods.leaves(pod.scheduler):
+        if self._ledger.pods.is_left(pod.scheduler):
             return held.LEFT
         if not pod.group:
             return held.NOT_OURS
         if not self._ledger.claims.capacity.knows(args.node):
             return held.UNKNOWN_NODE
-        if not self._ledger.suits(pod, args.node):
+        if not self._ledger.is_suitable(pod, args.node):
             return held.UNSUITABLE_NODE
         return await self._barrier.pass_through(pod, args.node, caller)
 

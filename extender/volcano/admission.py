@@ -42,7 +42,7 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
     tasks: dict[str, TaskSpec] = {}
     for number, task in enumerate(job.spec.tasks):
         name = task.name or f"default{number}"
-        tasks.setdefault(name, _whole(task, name))
+        tasks.setdefault(name, _with_task_defaults(task, name))
     needed = job.spec.min_available or sum(task.min_available or 0 for task in tasks.values())
     spec = replace(
         job.spec,
@@ -54,7 +54,7 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
     return replace(job, spec=spec)
 
 
-def _whole(task: TaskSpec, name: str) -> TaskSpec:
+def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
     replicas, least, policy = max(task.replicas, 0), task.min_available, task.partition_policy
     if least is None:
         in_parts = policy.min_partitions * policy.partition_size if policy is not None else 0
@@ -86,7 +86,7 @@ def review_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "required value: at least one task")]
     too_much = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
-    return too_much[:_MOST] or list(islice(_faults(_named(job)), _MOST))
+    return too_much[:_MOST] or list(islice(_faults(_with_names(job)), _MOST))
 
 
 def is_too_large(job: VolcanoJob) -> bool:
@@ -111,7 +111,7 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     """
     if before.spec == job.spec:
         return []
-    was, now = _fixed(_named(before).spec), _fixed(_named(job).spec)
+    was, now = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
     if (had := _names(was.tasks)) != (names := _names(now.tasks)):
         text = f"invalid value {_shown(', '.join(names))}: must stay {_shown(', '.join(had))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
@@ -125,7 +125,7 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
 def job_warnings(job: VolcanoJob) -> list[str]:
     """Return warnings about what the known plugins will not do for the job."""
     given = {name: flags for name, flags in (job.spec.plugins or {}).items() if name in PLUGINS}
-    named = _named(job)
+    named = _with_names(job)
     found = plugins_of(replace(named, spec=replace(named.spec, plugins=given)))
     return [f"spec.plugins: {fault}" for fault in found.faults[:_MOST]]
 
@@ -288,7 +288,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             yield Fault(Code.JOB_NOT_VALID, f"{field}.volumeClaimName", text)
 
 
-def _fixed(spec: VolcanoJobSpec) -> VolcanoJobSpec:
+def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
     """Return the immutable part. The names of claims that are made are written when they are."""
     tasks = [replace(task, replicas=0, min_available=None) for task in spec.tasks]
     volumes = [
@@ -302,7 +302,7 @@ def _names(tasks: Iterable[TaskSpec]) -> list[str]:
     return [task.name or f"default{at}" for at, task in enumerate(tasks)]
 
 
-def _named(job: VolcanoJob) -> VolcanoJob:
+def _with_names(job: VolcanoJob) -> VolcanoJob:
     tasks = [
         replace(task, name=name) for name, task in zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
     ]

@@ -26,11 +26,11 @@ from extender.volcano.states import (
     Action,
     JobPhase,
     Kill,
-    counted,
+    in_phase,
     initial_status,
     led_to,
-    moved,
     phase_of,
+    with_counts,
 )
 
 MOST_NAMED = 3
@@ -52,7 +52,7 @@ class Creations(NamedTuple):
     faults: tuple[tuple[EventReason, str], ...] = ()  # of what it lacks all the same
 
 
-def lacking(
+def missing_creations(
     job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
 ) -> Creations:
     """Return at `most` so many missing pods; none before all `claims` exist.
@@ -170,12 +170,12 @@ def plan(view: JobView) -> Plan:
     view, start = view._replace(job=job), initial_status(job, view.pods, view.now)
     request, due_at = _request(view, start)
     asked = _answered(view, start, request)
-    doomed = _doomed(view, asked, request)
-    status = counted(asked, job, view.pods, doomed)
+    doomed = _pods_to_delete(view, asked, request)
+    status = with_counts(asked, job, view.pods, doomed)
     if phase_of(asked.state.phase) is phase_of(start.state.phase):
-        status = _led(view, status, bool(doomed))
+        status = _implied_status(view, status, bool(doomed))
     ends_at = _expiry(job, status)
-    lacks = _lacking(view, status)
+    lacks = _missing(view, status)
     instants = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != given.status.state.phase:
         instants.append(view.now)
@@ -198,12 +198,14 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
     found = [given] if given is not None else []
     if phase in ACTIVE and view.let_go:
         events = asked_for(view.job, view.pods, view.group_phase)
-        found += [_paced(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE]
+        found += [
+            _with_pace(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE
+        ]
     now = next((each for each in found if each.at <= view.now), _SYNC)
     return now, min((each.at for each in found if each.at > view.now), default=None)
 
 
-def _paced(request: JobRequest, status: JobStatus) -> JobRequest:
+def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
     """Return the request at its pace.
 
     A job may have any number of retries, and each makes its pods again: those beyond the default number
@@ -224,14 +226,14 @@ def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatu
     if to is not None or kill is Kill.ALL:
         version = status.version if kill is Kill.TARGET else status.version + 1
         status = replace(status, version=version, retry_count=status.retry_count + is_retry)
-        return moved(status, to or phase, view.now, request.action, message)
+        return in_phase(status, to or phase, view.now, request.action, message)
     if phase in ACTIVE and phase is not JobPhase.PENDING and not view.let_go:
         status = replace(status, version=status.version + 1)
-        return moved(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
+        return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
     return status
 
 
-def _doomed(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
+def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
     """Return the pods that must go in this phase, as long as they exist."""
     there, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
     unfinished = [pod for pod in there if not pod.is_finished]
@@ -267,7 +269,7 @@ def _to_be_restarted(
     return list({pod.uid: pod for pod in chosen}.values())
 
 
-def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
+def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
     """Return the status in the phase that its pods imply."""
     phase = phase_of(status.state.phase)
     to, state = led_to(phase, status, view.job.spec), status.state
@@ -276,24 +278,24 @@ def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
         return status  # also until each pod that is to be restarted is seen to go
     if to is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         text = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
-        return moved(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))
+        return in_phase(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))
     if to in ENDED and phase is JobPhase.RUNNING:
         ended = (
             f"{status.succeeded} of its {view.job.spec.members} pods have succeeded, {status.failed} failed"
         )
-        return moved(status, to, view.now, "PodsEnded", ended)
+        return in_phase(status, to, view.now, "PodsEnded", ended)
     if to is JobPhase.RUNNING and state.reason == _WAITS:
-        return moved(status, to, view.now)
-    return moved(status, to, view.now, state.reason, state.message)
+        return in_phase(status, to, view.now)
+    return in_phase(status, to, view.now, state.reason, state.message)
 
 
-def _lacking(view: JobView, status: JobStatus) -> Creations:
+def _missing(view: JobView, status: JobStatus) -> Creations:
     """Return the missing pods; none during a restart, while old pods are still to go."""
     if not view.let_go or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
     if is_too_large(view.job):
         return Creations()
-    return lacking(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
+    return missing_creations(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
 
 
 def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:

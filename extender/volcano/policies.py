@@ -174,7 +174,7 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
     return rules
 
 
-def _fitting(rules: _Rules, what: _Happening) -> _Rule | None:
+def _matching_rule(rules: _Rules, what: _Happening) -> _Rule | None:
     if what.event == PENDING:
         return rules.get(PENDING)
     code = what.pod.exit_code if what.event == FAILED and what.pod is not None else None
@@ -183,7 +183,7 @@ def _fitting(rules: _Rules, what: _Happening) -> _Rule | None:
 
 def _request(rules: Iterable[_Rules], what: _Happening) -> JobRequest | None:
     """Return the request of the first policy that fits, also if it asks for nothing."""
-    rule = next((rule for each in rules if (rule := _fitting(each, what)) is not None), None)
+    rule = next((rule for each in rules if (rule := _matching_rule(each, what)) is not None), None)
     if rule is None or rule.action not in _ASKING:
         return None
     pod = what.pod

@@ -179,10 +179,12 @@ def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobSt
         retry_count=max(job.status.retry_count, *(pod.retry for pod in wanted), 0),
     )
     phase = phase_of(status.state.phase)
-    return status if phase == status.state.phase else moved(status, phase, now)
+    return status if phase == status.state.phase else in_phase(status, phase, now)
 
 
-def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = "") -> JobStatus:
+def in_phase(
+    status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = ""
+) -> JobStatus:
     """Return the status in another phase, or in the same with another reason.
 
     Its conditions are the last time that it entered each phase, the newest at the end.
@@ -203,7 +205,7 @@ def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", mess
     )
 
 
-def counted(
+def with_counts(
     status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], doomed: Collection[JobPod]
 ) -> JobStatus:
     """Return the status with pod counts; `doomed` pods count as terminating, surplus pods do not count.

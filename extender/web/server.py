@@ -38,7 +38,7 @@ from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api import protocol
 from extender.api.setting_kinds import Address
-from extender.ports.connection import FAILED, Caller, CallerConnection, written
+from extender.ports.connection import FAILED, Caller, CallerConnection, encode_answer
 from extender.ports.connections import PATIENCE, ConnectionLimits, Patience
 from extender.ports.newcomer import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
@@ -198,7 +198,7 @@ class LoopWorker(Worker):
 
         async def answer_short(request: ShortRequest, caller: Caller) -> bytes:
             body = await app(request.method, request.target, request.body, caller)
-            return written(200, "OK", _JSON.items(), body)
+            return encode_answer(200, "OK", _JSON.items(), body)
 
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's

@@ -22,11 +22,11 @@ from extender.webhooks.certificates import (
     Pair,
     Unreadable,
     Validity,
+    has_signed,
     make_pair,
     names,
     split,
     validity,
-    vouches,
 )
 
 log = logger(__name__)
@@ -135,7 +135,7 @@ def read_stored(data: Data) -> Stored | None:
 def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
     certificate, key = data[f"{name}.crt"], data[f"{name}.key"]
     for authority in trusted:
-        if vouches(authority, certificate, key):
+        if has_signed(authority, certificate, key):
             return Pair(certificate, key, authority)
     raise Unreadable(f"{name}.crt: its key or its CA is missing")
 

@@ -92,16 +92,16 @@ class _Authority:
         return Pair(certificate, key.private_bytes(*form), self._certificate)
 
 
-def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
+def has_signed(authority: bytes, certificate: bytes, key: bytes) -> bool:
     """Return whether the key is the certificate's, and the CA signed it.
 
     Raises:
         Unreadable: One of them cannot be read.
     """
-    return _issued(_read(authority), _read(certificate)) and fits(certificate, key)
+    return _issued(_read(authority), _read(certificate)) and is_key_of(certificate, key)
 
 
-def fits(certificate: bytes, key: bytes) -> bool:
+def is_key_of(certificate: bytes, key: bytes) -> bool:
     """Return whether the key is the certificate's.
 
     Raises:

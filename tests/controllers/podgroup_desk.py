@@ -56,7 +56,7 @@ class Desk(Bench):
     def look(self) -> list[dict[str, Any]]:
         """Return the patches that one look sent. The watch delivers the patched objects."""
         before, self.api.calls = dict(self.copies), []
-        self.reporter.look(self.decisions)
+        self.reporter.on_decisions(self.decisions)
         self.flush()
         for name, copy in self.copies.items():
             if copy is not before[name]:

@@ -23,7 +23,7 @@ def test_a_group_that_is_gone_has_turned() -> None:
     turns, world = ChangedGroups(), World(pod("p")).settle()
     turns.since_last_call(world.decisions)
     world.delete("p").ledger.publish(world.decide())
-    [(group, was, now)] = turns.compared(world.decisions)
+    [(group, was, now)] = turns.decision_changes(world.decisions)
     assert (group, was is not None, now) == (key(single("p")), True, None)
 
 

@@ -18,7 +18,7 @@ from tests.rows import each_of
 
 def written(chronicle: DecisionLog, world: World) -> list[Any]:
     with capture_logs() as logs:
-        chronicle.look(world.decisions)
+        chronicle.on_decisions(world.decisions)
     return logs
 
 
@@ -110,6 +110,6 @@ def test_a_decision_that_goes_back_and_forth_without_an_event_is_counted_and_log
     with capture_logs() as logs:
         for serial, reason in enumerate([Reason.NO_ROOM, Reason.NEVER_FITS] * 3):
             at = next(version)
-            chronicle.look(decided(serial, at, reason))
+            chronicle.on_decisions(decided(serial, at, reason))
     assert chronicle.flips(key("g")) == flips == metrics.decision_flips._value.get() - before
     assert [line["event"] for line in logs].count("decisions on a group do not settle") == bool(flips)

@@ -29,7 +29,7 @@ class Reclaiming(Bench):
         self.evictor = EvictionsController(self.means(), self.recorder)
 
     def look(self) -> list[tuple[object, ...]]:
-        self.evictor.look(self.decisions)
+        self.evictor.on_decisions(self.decisions)
         self.flush()
         calls, self.api.calls = self.api.calls, []
         return calls
@@ -116,11 +116,11 @@ def test_the_rest_of_a_gang_that_is_going_is_asked_for_again_and_again() -> None
         bench.delete("low-0").settle()
         for _ in range(3):
             bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
-            evictor.look(bench.decisions)
+            evictor.on_decisions(bench.decisions)
             bench.flush()
             assert bench.settle().reason("high") is Reason.RECLAIMING
             bench.now += 40.0
-        evictor.look(bench.decisions)
+        evictor.on_decisions(bench.decisions)
         bench.flush()
     assert [call[1] for call in bench.api.calls if call[0] == "evict"] == ["low-1"] * 4
 
@@ -155,7 +155,7 @@ def test_an_eviction_that_is_under_way_is_not_sent_again(monkeypatch: pytest.Mon
     evict = bench.api.evict
 
     def slow(*asked: Any) -> None:
-        bench.evictor.look(bench.decisions)
+        bench.evictor.on_decisions(bench.decisions)
         evict(*asked)
 
     monkeypatch.setattr(bench.api, "evict", slow)

@@ -51,7 +51,7 @@ class Conditions(Bench):
     def look(self) -> list[Call]:
         """Return the writes of one look: the pod's name and its condition."""
         before = len(self.api.calls)
-        self.controller.look(self.decisions)
+        self.controller.on_decisions(self.decisions)
         self.flush()
         calls = [call[1:] for call in self.api.calls[before:] if call[0] == "unscheduled"]
         for name, condition, _ in calls if self.echoes else ():
@@ -213,9 +213,9 @@ def test_nobody_is_told_for_whom_the_window_is_full() -> None:
 def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
     bench = Conditions(full(gang("g", 1, gated=False)))
     with capture_logs():
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         bench.advance(LASTING)
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         assert bench.writers.depth == 1
         bench.delete("s").settle()
         assert bench.claim("g-0")
@@ -251,9 +251,9 @@ def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
     bench = Conditions(elastic())
     with capture_logs():
         bench.start("g").add(node("a", cpu="1")).settle()
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         bench.advance(LASTING)
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         assert bench.writers.depth == 3
         bench.add(node("a", cpu="2")).settle()
         hold(bench, "g-1")

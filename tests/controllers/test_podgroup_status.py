@@ -366,10 +366,10 @@ def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom()
 def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
     """The PodGroup of a waiting Volcano Job, which creates no pods for it while it is Pending."""
     with desk(node("a"), builders.group("g", 2)) as bench:
-        bench.ledger.pods.leave(frozenset({"volcano"}))
+        bench.ledger.pods.set_left(frozenset({"volcano"}))
         bench.settle()
         assert bench.look() == []
-        bench.ledger.pods.leave(frozenset())
+        bench.ledger.pods.set_left(frozenset())
         bench.settle()
         (patch,) = bench.look()
         assert status_of(patch)[0] == "Inqueue"
@@ -378,7 +378,7 @@ def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
 def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
     with desk(*waiting_for_room()) as bench:
         for _ in range(2):
-            bench.reporter.look(bench.decisions)
+            bench.reporter.on_decisions(bench.decisions)
             bench.flush()
             bench.add(node("b")).settle()
         reasons = [patch["status"]["conditions"][0]["reason"] for _, patch in bench.api.done("patch")]
@@ -396,7 +396,7 @@ def test_what_the_watch_has_shown_meanwhile_stays_the_newest_copy() -> None:
             return answer
 
         bench.api.patched = overtaken
-        bench.reporter.look(bench.decisions)
+        bench.reporter.on_decisions(bench.decisions)
         bench.flush()
         bench.api.patched = taking_in
         (patch,) = bench.look()
@@ -606,7 +606,7 @@ def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
 
 def test_the_newest_decision_is_written_however_old_the_request() -> None:
     bench = Desk(node("a"), gang("g", 2))
-    bench.reporter.look(bench.decisions)
+    bench.reporter.on_decisions(bench.decisions)
     bench.start("g")
     with bench.writing():
         bench.flush()
@@ -616,7 +616,7 @@ def test_the_newest_decision_is_written_however_old_the_request() -> None:
 
 def test_what_the_api_has_by_then_is_not_written_again() -> None:
     bench = Desk(node("a"), gang("g", 5))
-    bench.reporter.look(bench.decisions)
+    bench.reporter.on_decisions(bench.decisions)
     condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
     waiting = WaitingStatus(position=bench.decision("g").position)
     status = PodGroupStatus("Pending", [condition], waiting=waiting)
@@ -629,7 +629,7 @@ def test_what_the_api_has_by_then_is_not_written_again() -> None:
 
 def test_a_group_gone_before_its_write_is_not_written() -> None:
     bench = Desk(node("a"), gang("g", 5))
-    bench.reporter.look(bench.decisions)
+    bench.reporter.on_decisions(bench.decisions)
     bench.store.drop(key("g"))
     with bench.writing():
         bench.flush()

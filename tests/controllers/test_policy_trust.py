@@ -27,7 +27,7 @@ class Trusting(Bench):
         else:
             self.api.enforced = {MARKERS_POLICY} if reserved else {USES_POLICY}
         with capture_logs():
-            self.trust.look()
+            self.trust.poll()
         return self.stood_whole("g")
 
 
@@ -61,12 +61,12 @@ def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
     bench.ledger.intake.review_users()
     trust = UseTrust(bench.ledger, bench.api)
     bench.api.enforced = {MARKERS_POLICY}
-    trust.look()
+    trust.poll()
     assert bench.settle().reason("g") is Reason.QUEUE_NOT_ALLOWED
     bench.api.enforced = {USES_POLICY}
-    trust.look()
+    trust.poll()
     bench.api.fail("policy", Unreachable("away"))
-    trust.look()
+    trust.poll()
     assert bench.settle().verdict("g") is Verdict.STARTING
 
 
@@ -76,7 +76,7 @@ def test_authors_are_believed_while_all_policies_for_them_are_there() -> None:
     first, second = AUTHORS_POLICIES
     for enforced, user in (([first], ""), ([second], ""), ([first, second], "ann")):
         bench.api.enforced = {MARKERS_POLICY, *enforced}
-        trust.look()
+        trust.poll()
         view = bench.settle().ledger.registry.groups[key("g")].info
         assert view is not None
         assert view.spec.submitter == user

@@ -62,7 +62,7 @@ class Desk(Bench):
         """Return the requests of one look: verbs and names."""
         self.api.calls = []
         self.advance(after).settle()
-        self.controller.look(self.decisions)
+        self.controller.on_decisions(self.decisions)
         self.flush()
         calls = [call[:2] for call in self.api.calls if call[0] != "whole pod"]
         for verb, name, *more in list(self.api.calls):

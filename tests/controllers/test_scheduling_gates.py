@@ -26,7 +26,7 @@ class Gates(Bench):
     def look(self) -> list[Call]:
         """Return the writes of one look."""
         before = len(self.api.calls)
-        self.releaser.look(self.decisions)
+        self.releaser.on_decisions(self.decisions)
         self.flush()
         return self.api.calls[before:]
 

@@ -497,7 +497,9 @@ class Moving(RuleBasedStateMachine):
     @rule(which=dice)
     def eviction_is_refused(self, which: int) -> None:
         if going := evicted(self.world):
-            self.world.ledger.spare(Uid(self.world.pods[going[which % len(going)]].metadata.uid))
+            self.world.ledger.record_refused_eviction(
+                Uid(self.world.pods[going[which % len(going)]].metadata.uid)
+            )
             self.world.settle()
 
     @rule(which=dice)

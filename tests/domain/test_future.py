@@ -26,7 +26,7 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 def future_of(world: World) -> Future:
     snapshot = world.ledger.snapshot()
-    return Future(snapshot, RunTimes(snapshot).after)
+    return Future(snapshot, RunTimes(snapshot).expected_end)
 
 
 def played(world: World) -> dict[GroupKey, float]:

@@ -284,7 +284,7 @@ def test_replacements_wait_until_all_of_their_gang_is_gone() -> None:
 def test_a_refused_eviction_leads_to_another_victim() -> None:
     world = borrowed().add(gang("x", 1, queue="a")).settle()
     (refused,) = evicted(world)
-    world.ledger.spare(Uid(world.pods[refused].metadata.uid))
+    world.ledger.record_refused_eviction(Uid(world.pods[refused].metadata.uid))
     world.settle()
     assert len(evicted(world)) == 1
     assert evicted(world) != [refused]
@@ -295,7 +295,7 @@ def test_refused_evictions_are_no_room_taken_in_vain() -> None:
     world = borrowed().add(gang("x", 1, queue="a")).settle()
     while going := evicted(world):
         for name in going:
-            world.ledger.spare(Uid(world.pods[name].metadata.uid))
+            world.ledger.record_refused_eviction(Uid(world.pods[name].metadata.uid))
         world.settle()
     assert not world.decision("x").spared
     world.pass_time(61.0)
@@ -397,7 +397,7 @@ def half_gone() -> World:
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 1, queue="q")).settle()
     assert evicted(world) == [*names("low", 4)]
-    world.delete("low-0").ledger.spare(Uid(world.pods["low-1"].metadata.uid))
+    world.delete("low-0").ledger.record_refused_eviction(Uid(world.pods["low-1"].metadata.uid))
     return world.settle()
 
 

@@ -14,7 +14,7 @@ from extender.domain.ledger.restore import restore
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Course, Decisions, course
+from extender.domain.snapshot.decisions import Course, Decisions, event_course
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.test_jobs_properties import Jobs
@@ -70,7 +70,7 @@ class RestoredEvents(Restored, Events):
 
 
 def courses(snapshot: Snapshot) -> dict[GroupKey, Course]:
-    return {key: course(it) for key, it in decide(snapshot).groups.items()}
+    return {key: event_course(it) for key, it in decide(snapshot).groups.items()}
 
 
 class RestoredJobs(Jobs):

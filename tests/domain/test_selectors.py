@@ -4,7 +4,7 @@ from typing import Any
 
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement, Toleration
-from extender.domain.model.selectors import allows, selects, tolerated
+from extender.domain.model.selectors import allows, is_tolerated, selects
 from extender.domain.model.shapes import HostPort, Shapes, clashing, node_taints
 from tests.domain.builders import node, on_nodes, pod
 from tests.domain.world import World, single
@@ -81,14 +81,14 @@ DEDICATED = Taint("dedicated", "NoSchedule", "ml")
     (DEDICATED, Toleration("dedicated", "Unheard", "ml"), False),
 )
 def test_taints(taint: Taint, toleration: Toleration | None, in_: bool) -> None:
-    assert tolerated(taint, (toleration,) if toleration else ()) is in_
+    assert is_tolerated(taint, (toleration,) if toleration else ()) is in_
 
 
 def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
     tolerant = Toleration("node.kubernetes.io/unschedulable", "Exists")
     (cordon,) = node_taints(None, unschedulable=True)
-    assert not tolerated(cordon, ())
-    assert tolerated(cordon, (tolerant,))
+    assert not is_tolerated(cordon, ())
+    assert is_tolerated(cordon, (tolerant,))
     assert node_taints([DEDICATED], unschedulable=False) == (DEDICATED,)
 
 

@@ -194,7 +194,9 @@ class Sharing(DecidedTwice):
     @rule(which=dice)
     def eviction_is_refused(self, which: int) -> None:
         if going := self.going():
-            self.world.ledger.spare(Uid(self.world.pods[going[which % len(going)]].metadata.uid))
+            self.world.ledger.record_refused_eviction(
+                Uid(self.world.pods[going[which % len(going)]].metadata.uid)
+            )
 
     def going(self) -> list[str]:
         """Pods that are to be evicted, and those whose start is undone."""

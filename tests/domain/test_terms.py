@@ -98,12 +98,14 @@ def test_terms_come_and_go_with_pods_that_stay(
 
 def _assert_recounted(terms: Terms, standing: list[PodRecord]) -> None:
     used = {term for pod in standing for term in pod.shape.terms}
-    assert terms.selected().keys() == terms.carried().keys() == used
+    assert terms.selected().keys() == terms.anti_affinity_nodes().keys() == used
     assert len(terms.index()) == len(used)
     for term in used:
         there = sum(term.matches(pod.namespace, pod.labels) for pod in standing)
         assert terms.selected()[term] == ({NODES[0]: there} if there else {})
-        assert terms.carried()[term] == {NODES[0]: sum(term in pod.shape.terms for pod in standing)}
+        assert terms.anti_affinity_nodes()[term] == {
+            NODES[0]: sum(term in pod.shape.terms for pod in standing)
+        }
 
 
 @given(
@@ -117,12 +119,14 @@ def test_terms_of_pods_that_are_not_ours_are_followed_where_they_select_one_of_o
     def check() -> None:
         terms_there = {term for pod in others for term in pod.shape.terms}
         selecting = {term for term in terms_there for pod in ours if term.matches(pod.namespace, pod.labels)}
-        assert selecting <= terms.carried().keys() <= terms_there
+        assert selecting <= terms.anti_affinity_nodes().keys() <= terms_there
         for pod in ours:
             found = terms.index().selecting(pod.namespace, pod.labels)
             assert set(found) == {term for term in selecting if term.matches(pod.namespace, pod.labels)}
-        for term in terms.carried():
-            assert terms.carried()[term] == {NODES[0]: sum(term in pod.shape.terms for pod in others)}
+        for term in terms.anti_affinity_nodes():
+            assert terms.anti_affinity_nodes()[term] == {
+                NODES[0]: sum(term in pod.shape.terms for pod in others)
+            }
 
     for number, (namespace, labels, term, is_ours) in enumerate(given_):
         pod = record(number, namespace, labels, () if is_ours else (term,))

@@ -62,4 +62,4 @@ def test_a_wait_that_needs_somebody_to_act_is_a_warning(reason: Reason, warning:
 
 def test_numbers_that_move_are_no_turn() -> None:
     moved = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 2 left")
-    assert decisions.course(moved) == decisions.course(NO_ROOM)
+    assert decisions.event_course(moved) == decisions.event_course(NO_ROOM)

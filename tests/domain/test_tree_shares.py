@@ -411,7 +411,7 @@ def test_one_change_at_a_time_gives_the_same_division_and_holdings(
             assert division.share(each) == fresh.share(each)
             new = Holdings(fresh, own)
             assert positive(holdings.held(each)) == positive(new.held(each))
-            assert positive(holdings.filled(each)) == positive(new.filled(each))
+            assert positive(holdings.held_or_reserved(each)) == positive(new.held_or_reserved(each))
 
 
 def positive(amounts: Mapping[str, int]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import QueueFlavor
-from extender.domain.explain.what_if import BadTerm, WhatIf, supposing, suppositions, what_if
+from extender.domain.explain.what_if import BadTerm, WhatIf, suppositions, what_if, with_terms
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from tests.domain.builders import group, node, pod, preemption, queue, stranger
@@ -93,7 +93,7 @@ def test_decisions_are_those_of_the_real_change(gangs: list[tuple[int, int, str,
         "nodes": "nodes=+1:n",
         "queue.weight": "queue.weight=r:7",
     }
-    supposed = decide(supposing(made.ledger.snapshot(), suppositions([terms[change]])))
+    supposed = decide(with_terms(made.ledger.snapshot(), suppositions([terms[change]])))
     match change:
         case "delete":
             made.delete(*[each.name for each in made.ledger.groups.members(key("g0"))])
@@ -245,7 +245,7 @@ def test_a_term_that_makes_no_sense_is_named(term: str, says: str) -> None:
 @each_of("nodes=+1", "minMember=2", "delete=podgroup/runs")
 def test_without_a_group_all_is_named_in_full(term: str) -> None:
     with pytest.raises(BadTerm, match=r"LIKE-NODE|namespace"):
-        supposing(world().ledger.snapshot(), suppositions([term]))
+        with_terms(world().ledger.snapshot(), suppositions([term]))
 
 
 def test_so_many_terms_are_a_mistake() -> None:

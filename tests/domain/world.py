@@ -259,7 +259,7 @@ class World:
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
 
     def _release(self) -> None:
-        for group in self.ledger.shown.due():
+        for group in self.ledger.shown.due_groups():
             self.ledger.shown.release(group)
 
     def _give_up_calls(self) -> None:

@@ -137,7 +137,7 @@ def test_commands_arrive(station: Station) -> None:
     deadline = time.monotonic() + PATIENCE
     while not commands.inventory and time.monotonic() < deadline:
         time.sleep(0.01)
-    station.bus_commands.look(station.ledger.decisions)
+    station.bus_commands.on_decisions(station.ledger.decisions)
     assert station.writes == 1
 
 
@@ -205,7 +205,7 @@ def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) 
 def test_authors_come_and_go_with_the_owners_of_owners(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ApiClient, "may", lambda *_: True)
+    monkeypatch.setattr(ApiClient, "has_right", lambda *_: True)
     station.api.served["apps/v1"] = ["deployments", "replicasets"]
     web, above = owner("web"), owner("site", annotations={AUTHOR: "Deployment/ann"})
     controller = [OwnerReference("apps/v1", "Deployment", "site", "uid-site", True)]
@@ -263,7 +263,7 @@ def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_ar
     granted: list[str] = []
 
     class Cluster(ApiClient):
-        def may(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
+        def has_right(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
             return verb in granted
 
     station.api.served = {"apps/v1": ["replicasets"]}

@@ -54,7 +54,7 @@ class Screen:
     def __init__(self, station: Station, *objects: Any) -> None:
         self.stage = Stage(*objects)
         self.decision_log = DecisionLog()
-        self.decision_log.look(self.stage.decisions)
+        self.decision_log.on_decisions(self.stage.decisions)
         estimates = Estimates(self.stage.ledger, lambda: True)
         views = Views(
             self.stage.ledger,
@@ -231,7 +231,7 @@ def test_held_calls_are_shown_with_their_pod_and_node(screen: Callable[..., Scre
 def test_the_latest_decisions_come_first(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 5))
     shown.stage.add(node("b")).settle()
-    shown.decision_log.look(shown.stage.decisions)
+    shown.decision_log.on_decisions(shown.stage.decisions)
     assert [each["verdict"] for each in shown.show("decisions", 100)] == ["Starting", "Waiting"]
     assert [each["verdict"] for each in shown.show("decisions", 1)] == ["Starting"]
 

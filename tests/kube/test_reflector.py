@@ -488,7 +488,7 @@ def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Conne
             assert goes_on.wait(60)
 
     cycles = Rounds(connection, sink=Slow())
-    assert cycles.reflector.stuck() is None, "it has not been started"
+    assert cycles.reflector.why_stuck() is None, "it has not been started"
     server.script.append(status(500))
     cycles.run()
     cycles.now = 8
@@ -497,14 +497,14 @@ def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Conne
     thread.start()
     assert taken.wait(60)
     cycles.now = 18
-    assert cycles.reflector.stuck() is None, "twice its patience"
+    assert cycles.reflector.why_stuck() is None, "twice its patience"
     cycles.now = 19
-    assert cycles.reflector.stuck() == "pods: reading them has been stuck for 11 s"
+    assert cycles.reflector.why_stuck() == "pods: reading them has been stuck for 11 s"
     goes_on.set()
     thread.join()
     server.script.append(status(500))
     cycles.run()
-    assert cycles.reflector.stuck() is None
+    assert cycles.reflector.why_stuck() is None
 
 
 def test_a_list_that_comes_slowly_is_not_stuck(server: Server, connection: Connection) -> None:
@@ -516,7 +516,7 @@ def test_a_list_that_comes_slowly_is_not_stuck(server: Server, connection: Conne
             cycles.now += 9
             yield piece
             wait_for(lambda: cycles.reflector._last_step == cycles.now, what="the piece is read")
-            reported.append(cycles.reflector.stuck())
+            reported.append(cycles.reflector.why_stuck())
 
     server.script.extend([Lines(slowly()), END])
     assert cycles.run() == ["a@1"]

@@ -27,12 +27,12 @@ from extender.webhooks.certificates import (
     Pair,
     Unreadable,
     expiry,
+    has_signed,
     leads_to,
     make_pair,
     names,
     split,
     validity,
-    vouches,
 )
 from tests.rows import each_of
 
@@ -54,7 +54,7 @@ def pair() -> Pair:
 def test_a_pair_is_for_its_names_and_its_time(pair: Pair) -> None:
     assert names(pair.certificate) == WHOM
     assert expiry(pair.certificate) == NOW + LIFE
-    assert vouches(pair.authority, pair.certificate, pair.key)
+    assert has_signed(pair.authority, pair.certificate, pair.key)
 
 
 def test_the_ca_signs_and_the_certificate_does_not(pair: Pair) -> None:
@@ -67,8 +67,8 @@ def test_the_ca_signs_and_the_certificate_does_not(pair: Pair) -> None:
 
 def test_another_ca_or_key_does_not_vouch(pair: Pair) -> None:
     other = make_pair(["x"], LIFE, NOW)
-    assert not vouches(other.authority, pair.certificate, pair.key)
-    assert not vouches(pair.authority, pair.certificate, other.key)
+    assert not has_signed(other.authority, pair.certificate, pair.key)
+    assert not has_signed(pair.authority, pair.certificate, other.key)
 
 
 def test_a_bundle_is_trusted_for_what_it_issued_and_for_what_is_in_it(pair: Pair) -> None:

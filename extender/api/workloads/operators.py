@@ -95,13 +95,13 @@ def volcano_tasks(job: Json) -> Json:
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
     all_say = any(map(_MIN_PARTITIONS.read_from, in_parts))
     said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
-    least = {task["name"]: _least(task) for task in said if not task.get("dependsOn")}
-    needed = spec.get("minAvailable") or sum(map(_least, tasks))
+    least = {task["name"]: _min_available(task) for task in said if not task.get("dependsOn")}
+    needed = spec.get("minAvailable") or sum(map(_min_available, tasks))
     gang = {"minAvailable": needed, "minTaskMember": least or None}
     return shape.with_spec(job, tasks=tasks, **gang, subGroupPolicy=[*map(_sub_group, in_parts)] or None)
 
 
-def _least(task: Json) -> int:
+def _min_available(task: Json) -> int:
     if task.get("minAvailable") is not None:
         return _MIN_AVAILABLE.read_from(task)
     return _MIN_PARTITIONS.read_from(task) * _PARTITION_SIZE.read_from(task) or _REPLICAS.read_from(task)

@@ -9,10 +9,10 @@ import msgspec
 from extender.api.keys import CLOSED_BY_PARENT, DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
 from extender.api.objects.base import Operation, Quantities, added
 from extender.api.objects.queues import Queue, ResourceFlavor
-from extender.api.units import BadQuantity, Quantity, at_most, listed, misnamed
+from extender.api.units import BadQuantity, Quantity, at_most, intended_name, listed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
-from extender.domain.queues.flavors import resolved
+from extender.domain.queues.flavors import resolve
 from extender.domain.queues.records import MOST_OVERSELL, QueueRecord, queue_record
 from extender.domain.queues.tree import QueueTree
 
@@ -71,10 +71,10 @@ def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Ite
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
         return
     name, parent, own = queue.metadata.name, _parent_of(queue), _amounts(queue)
-    yield from islice(_misfits(own, name, parent, tree), 1)
+    yield from islice(_hierarchy_faults(own, name, parent, tree), 1)
 
 
-def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
+def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
     """Yield the faults with the queues above, then with those below."""
     if parent:
         for resource, amount in own.capability.items():
@@ -152,7 +152,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
     """
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return
-    flavors = resolved(queue_record(queue).flavors, tree.shared_flavors)
+    flavors = resolve(queue_record(queue).flavors, tree.shared_flavors)
     theirs = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
     for number, own in enumerate(flavors):
         at, labels = f"spec.flavors[{number}].nodeLabels", set(own.nodes.labels)
@@ -272,7 +272,7 @@ def _lists(queue: Queue) -> dict[str, Quantities]:
 def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
     for name, quantity in amounts.items():
         at = f"{field}[{name}]"
-        if what := misnamed(name):
+        if what := intended_name(name):
             yield Fault(Code.NOT_A_RESOURCE, at, what)
         try:
             if _exact(quantity) < 0:

@@ -119,7 +119,7 @@ def members(case: WaitingCase) -> StartChange | None:
 
 def requests(case: WaitingCase) -> StartChange | None:
     """Return smaller requests of members that no node can hold."""
-    smaller = {shape: _largest(case, shape) for shape in missing(case.group).shapes}
+    smaller = {shape: _largest_request(case, shape) for shape in missing(case.group).shapes}
     changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
     if not changed or any(amounts is None for amounts in changed.values()):
         return None
@@ -139,7 +139,7 @@ def requests(case: WaitingCase) -> StartChange | None:
     return None if found.then == Reason.NEVER_FITS else found
 
 
-def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
+def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
     """Return the requests that the best suitable node could hold; None without such a node."""
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
@@ -165,7 +165,7 @@ def run_time(case: WaitingCase) -> StartChange | None:
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
 
-def resumed(case: WaitingCase) -> StartChange:
+def resume_queue(case: WaitingCase) -> StartChange:
     resumed = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
     return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
@@ -282,14 +282,16 @@ def limit(case: WaitingCase) -> StartChange | None:
         for kind, now, more in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
             if now is None:
                 continue
-            raised = _raised(case, record, field, kind, now, more)
+            raised = _raise_needed(case, record, field, kind, now, more)
             if raised is not None:
                 text = f"with a limit of {now + raised} {kind}{whose} instead of {now} in queue {record.name}"
                 return StartChange(text)
     return None
 
 
-def _raised(case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, more: int) -> int | None:
+def _raise_needed(
+    case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, more: int
+) -> int | None:
     def after(n: int) -> Snapshot:
         limit = replace(getattr(record.limits, field), **{kind: now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
@@ -373,7 +375,7 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
     leaving |= case.snapshot.others.leaving.keys()
     holders = list(case.victims())
-    whose = f"evicted for it are gone: {_named(holders)}" if holders else "that leave are gone"
+    whose = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"
     return case.start_change(f"once the pods {whose}", without_pods(case.snapshot, victims | leaving))
 
 
@@ -392,11 +394,11 @@ def _end_of(
     chosen = case.trial.fewest(candidates, ended, needs_capacity)
     if not chosen:
         return None
-    text = f"once {_named(chosen)} {one_does if len(chosen) == 1 else several_do}"
+    text = f"once {_names_of(chosen)} {one_does if len(chosen) == 1 else several_do}"
     return StartChange(text, ends=tuple(holder.name for holder in chosen))
 
 
-def _named(holders: Sequence[Holder]) -> str:
+def _names_of(holders: Sequence[Holder]) -> str:
     named: list[str] = []
     for holder in holders:
         pods = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
@@ -428,7 +430,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.NEVER_FITS: (limit, capability, flavor_capability, requests, nodes_to_stand_alone),
     Reason.BACKING_OFF: (time,),
     Reason.NOT_ENOUGH_MEMBERS: (members,),
-    Reason.HELD: (resumed,),
+    Reason.HELD: (resume_queue,),
     Reason.START_TIMED_OUT: (tried_again,),
     Reason.QUEUE_STOPPED: (queue_resumed, local_queue_resumed),
     Reason.NAMESPACE_NOT_ALLOWED: (namespace_allowed,),

@@ -25,7 +25,7 @@ from extender.domain.model.selectors import LabelPairs, NodePart
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import carried_of
-from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, event_course
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import OtherPods, Snapshot
@@ -61,13 +61,13 @@ class Forms:
         self._sorts = sorts
         self._shapes: list[Shape] = []
         self._numbers: dict[Shape, int] = {}
-        self._forms: dict[Any, Form] = {kind: _plain(kind) for kind in (bool, NoneType)}
-        self._forms[str] = Form(renamed, _plain(str).read)
-        self._forms[int] = Form(int, _plain(int).read)  # those of numpy, too
+        self._forms: dict[Any, Form] = {kind: _plain_form(kind) for kind in (bool, NoneType)}
+        self._forms[str] = Form(renamed, _plain_form(str).read)
+        self._forms[int] = Form(int, _plain_form(int).read)  # those of numpy, too
         self._forms[float] = Form(_write_number, _read_number)
         self._forms[object] = self._forms[NoneType]  # what means something to one process alone
         self._forms[AmountRows] = Form(lambda rows: [rows.shape[1], rows.tolist()], _read_rows)
-        self._forms[Shape] = Form(self._number, lambda number: self._shapes[_exactly(int, number)])
+        self._forms[Shape] = Form(self._number, lambda number: self._shapes[_read_exactly(int, number)])
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
         pairs = tuple[LabelPairs, tuple[LabelPairs, ...]]
         self._forms[NodePart] = self._as_other_type(
@@ -75,7 +75,7 @@ class Forms:
         )
         rows = tuple[NodeRecord | None, ...]
         self._forms[NodeTable] = self._as_other_type(rows, lambda table: table.nodes, NodeTable)
-        self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _others)
+        self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
 
     def write(self, kind: Any, value: object) -> Any:
@@ -109,7 +109,7 @@ class Forms:
 
     def _form_of(self, kind: Any) -> Form:
         if kind not in self._forms:
-            made = self._made(kind)
+            made = self._make_form(kind)
             self._forms[kind] = Form(_packed(made.write), made.read) if kind in _MANY else made
         return self._forms[kind]
 
@@ -118,7 +118,7 @@ class Forms:
         form = self._form_of(other)
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
 
-    def _made(self, kind: Any) -> Form:
+    def _make_form(self, kind: Any) -> Form:
         if isinstance(kind, NewType):
             return self._form_of(kind.__supertype__)
         origin, of = get_origin(kind) or kind, get_args(kind)
@@ -135,18 +135,18 @@ class Forms:
                 self._form_of(of[0]), self._form_of(of[1]), getattr(of[0], "__supertype__", of[0]) is str
             )
         if origin is tuple and of[-1] is not ...:
-            return _fixed([*map(self._form_of, of)])
+            return _tuple_form([*map(self._form_of, of)])
         if of and issubclass(origin, Set):
             form = self._form_of(of[0])
             return Form(
                 lambda values: sorted(map(form.write, values), key=repr),
-                lambda written: frozenset(map(form.read, _exactly(list, written))),
+                lambda written: frozenset(map(form.read, _read_exactly(list, written))),
             )
         if of and issubclass(origin, Collection):
             form, made = self._form_of(of[0]), list if origin is list else tuple
             return Form(
                 lambda values: [*map(form.write, values)],
-                lambda written: made(map(form.read, _exactly(list, written))),
+                lambda written: made(map(form.read, _read_exactly(list, written))),
             )
         return self._record(kind)
 
@@ -155,7 +155,7 @@ class Forms:
             return Form(
                 lambda value: {keys.write(key): values.write(it) for key, it in value.items()},
                 lambda written: {
-                    keys.read(key): values.read(it) for key, it in _exactly(dict, written).items()
+                    keys.read(key): values.read(it) for key, it in _read_exactly(dict, written).items()
                 },
             )
 
@@ -177,7 +177,7 @@ class Forms:
         def read(written: Any) -> Any:
             given, at = {}, ""
             try:
-                for name, part in _exactly(dict, written).items():
+                for name, part in _read_exactly(dict, written).items():
                     at = f".{name}"
                     given[name] = readers[name](part)
                 at = ""
@@ -214,11 +214,11 @@ def _equal(one: object, other: object) -> bool:
     return one is other or ((type(one) is type(other) or isinstance(one, Mapping)) and one == other)
 
 
-def _plain(kind: type) -> Form:
-    return Form(lambda value: value, lambda written: _exactly(kind, written))
+def _plain_form(kind: type) -> Form:
+    return Form(lambda value: value, lambda written: _read_exactly(kind, written))
 
 
-def _exactly(kind: type, written: Any) -> Any:
+def _read_exactly(kind: type, written: Any) -> Any:
     if type(written) is not kind:
         raise Misread(f"invalid value {str(written)[:40]!r}, which is no {kind.__name__}")
     return written
@@ -241,14 +241,14 @@ def _read_rows(written: Any) -> AmountRows:
     return np.array(rows, np.int64).reshape(len(rows), columns)
 
 
-def _fixed(forms: Sequence[Form]) -> Form:
+def _tuple_form(forms: Sequence[Form]) -> Form:
     return Form(
         lambda value: [form.write(part) for form, part in zip(forms, value, strict=True)],
         lambda written: tuple(form.read(part) for form, part in zip(forms, written, strict=True)),
     )
 
 
-def _others(pods: Sequence[PodRecord]) -> OtherPods:
+def _as_other_pods(pods: Sequence[PodRecord]) -> OtherPods:
     return OtherPods().with_changes({pod.uid: pod for pod in pods})
 
 
@@ -303,7 +303,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
         taken=timestamp_at(snapshot.epoch + snapshot.now),
         slept=len(snapshot.groups) - len(carried.evaluated.cycle.decided),
         configuration=configuration,
-        decisions=forms.write(Decisions, _said(decisions)),
+        decisions=forms.write(Decisions, _without_history(decisions)),
         snapshot=forms.write(Snapshot, snapshot),
         shapes=forms.write_shapes(),
     )
@@ -366,10 +366,12 @@ def differences(before: Decisions, now: Decisions) -> tuple[ChangedDecision, ...
 
 def as_bytes(decisions: Decisions) -> bytes:
     """Return decisions as bytes, equal for equal decisions."""
-    return msgspec.json.encode(Forms(sorts=True).write(Decisions, _said(decisions)), order="sorted")
+    return msgspec.json.encode(
+        Forms(sorts=True).write(Decisions, _without_history(decisions)), order="sorted"
+    )
 
 
-def _said(decisions: Decisions) -> Decisions:
+def _without_history(decisions: Decisions) -> Decisions:
     """Return decisions without their serial, changes and memory, which depend on the previous cycle."""
     return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
 
@@ -430,9 +432,9 @@ def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
         replace(
             found.file,
             renamed=True,
-            otherwise=sum(now is None or course(was) != course(now) for was, now in pairs),
+            otherwise=sum(now is None or event_course(was) != event_course(now) for was, now in pairs),
             configuration={},
-            decisions=again.write(Decisions, _said(decisions)),
+            decisions=again.write(Decisions, _without_history(decisions)),
             snapshot=msgspec.Raw(snapshot),
             shapes=shapes,
         )

@@ -82,8 +82,8 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
         return {}
-    unknown = dict.fromkeys(_beyond(memory), _TOO_FAR)
-    snapshot = _without(memory.snapshot, unknown)
+    unknown = dict.fromkeys(_groups_further_back(memory), _TOO_FAR)
+    snapshot = _snapshot_without(memory.snapshot, unknown)
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
     reclaiming = Counter[GroupKey]()  # by group the futures in which other groups give up capacity for it
@@ -92,7 +92,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
         yield
         future.step()  # decides for the first time
         yield
-        is_cut = yield from _played(future, set(waiting).difference(unknown), cycles)
+        is_cut = yield from _run_until_started(future, set(waiting).difference(unknown), cycles)
         causes = _Causes(future, is_cut)
         for key in waiting:
             if key not in future.starts and key not in unknown:
@@ -118,7 +118,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     return found
 
 
-def _beyond(memory: CarriedFacts) -> Iterator[GroupKey]:
+def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
     """Yield the groups without holdings that are further back in line than the forecast."""
     for line in memory.lines.values():
         kinds = set[Signature]()
@@ -128,7 +128,7 @@ def _beyond(memory: CarriedFacts) -> Iterator[GroupKey]:
                 yield group.key
 
 
-def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
+def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     """Return the snapshot without groups, but with their requests.
 
     In each queue one group that is never complete asks for as much as all of them, so that others of them
@@ -150,7 +150,7 @@ def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     return replace(snapshot, groups=groups)
 
 
-def _played(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
+def _run_until_started(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
     """Run cycles until all groups have started; return whether the limit of cycles was reached."""
     for _ in range(cycles):
         if not left or not future.step():
@@ -255,7 +255,7 @@ class RunLaws:
             law = self.law_of(group)
             if law is None:
                 return RunEnd(inf, is_known=False)
-            end = law.end(_chance(group.key, number), min(since, now), now)
+            end = law.end(_quantile_of(group.key, number), min(since, now), now)
             if law.is_learnt:
                 self.learnt_from[number] = min(self.learnt_from[number], end.at)
             return end
@@ -293,7 +293,7 @@ def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
     return RunLaw(exp(middle), varies, limit, is_learnt=True)
 
 
-def _chance(key: GroupKey, number: int) -> float:
+def _quantile_of(key: GroupKey, number: int) -> float:
     mixed = crc32(key.encode())
     return ((number * _STEPS[mixed % len(_STEPS)] + mixed // len(_STEPS)) % FUTURES + 0.5) / FUTURES
 
@@ -307,7 +307,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
     factors: Mapping[tuple[Method, str], _Factors] = {}
 
     @cached_property
-    def _usual(self) -> Mapping[Method, _Factors]:
+    def _default_factors(self) -> Mapping[Method, _Factors]:
         """Return the factors of a namespace without starts: the middle of all, and of two exact ones.
 
         So declarations in one namespace move others little.
@@ -320,7 +320,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         return usual
 
     def _factors_of(self, key: GroupKey, method: Method) -> _Factors:
-        return self.factors.get((method, _namespace(key))) or self._usual[method]
+        return self.factors.get((method, _namespace(key))) or self._default_factors[method]
 
     def applied(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
         if not forecast.is_known:

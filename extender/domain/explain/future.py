@@ -203,7 +203,7 @@ class VirtualCluster:
             return None if pod.to_be else pod
         if not pod.reserved_for:
             self._unsuspend(pod.group)
-        return replace(pod, uid=_new(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
+        return replace(pod, uid=_new_uid(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
         job, made = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
@@ -233,10 +233,10 @@ class VirtualCluster:
     def again(self, pod: PodRecord) -> PodRecord:
         """Return the pod that a controller makes in the place of another one."""
         waits = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
-        return replace(pod, uid=_new(pod), created=self.timestamp, **waits)
+        return replace(pod, uid=_new_uid(pod), created=self.timestamp, **waits)
 
 
-def _new(pod: PodRecord) -> Uid:
+def _new_uid(pod: PodRecord) -> Uid:
     return Uid(f"{pod.uid}+")
 
 

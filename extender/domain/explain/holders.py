@@ -162,7 +162,7 @@ class WaitingCase:
         holder = Holder(
             name,
             len(pods),
-            self._held(pods),
+            self._amounts_of(pods),
             uid=pods[0].uid if group is None else Uid(""),
             deleting=len(ends),
             overdue=min((at for at in ends if clock_time_of(at, epoch) < now), default=""),
@@ -171,7 +171,7 @@ class WaitingCase:
             return holder
         return replace(holder, queue=group.queue, group=group.key, called=group.called)
 
-    def _held(self, pods: Iterable[PodRecord]) -> Resources:
+    def _amounts_of(self, pods: Iterable[PodRecord]) -> Resources:
         sums = total(pod.shape.requests for pod in pods)
         return {name: sums[name] for name in self._asked if name in sums and name != PODS}
 

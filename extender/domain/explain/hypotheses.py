@@ -118,7 +118,7 @@ def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
             others = _minus(queue.requested, [groups[group.key].missing_request])
             queues[group.queue] = replace(
-                queue, requested=_offered(snapshot, [others, group.missing_request])
+                queue, requested=_offered_sum(snapshot, [others, group.missing_request])
             )
         groups[group.key] = group
     return replace(snapshot, groups=groups, queues=queues)
@@ -130,7 +130,7 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:
         asks = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
-        queue = replace(queue, requested=_offered(snapshot, [queue.allocated, *asks]))
+        queue = replace(queue, requested=_offered_sum(snapshot, [queue.allocated, *asks]))
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
 
@@ -180,7 +180,7 @@ def _minus(amounts: Resources, those: Iterable[Resources]) -> Resources:
     return {name: amount for name, amount in left.items() if amount > 0}
 
 
-def _offered(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
+def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
     """Return the sum of amounts, limited to the resources that nodes offer."""
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 

@@ -25,7 +25,7 @@ from extender.domain.model.ownership import group_name, stands_for
 from extender.domain.model.reasons import NOT_WAITING, Verdict, sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.domain.queues.flavors import Pools
-from extender.domain.queues.quota_records import entering
+from extender.domain.queues.quota_records import entering_namespaces
 from extender.domain.queues.tree import in_tree_order
 from extender.domain.snapshot.phases import reported_verdict
 
@@ -53,7 +53,7 @@ class ObservedQueue(Queue, frozen=True):
     @property
     def entering(self) -> list[str]:
         """Return the namespaces that a quota leads into the queue."""
-        return entering(self.metadata.annotations)
+        return entering_namespaces(self.metadata.annotations)
 
     @property
     def share(self) -> float:

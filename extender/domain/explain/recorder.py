@@ -58,7 +58,7 @@ class _Seen(NamedTuple):
         return instant(self.info.created)
 
     @property
-    def whose(self) -> dict[str, Any]:
+    def group_fields(self) -> dict[str, Any]:
         """Return the fields that name the group of a record."""
         key, user = self.info.key, self.info.spec.submitter[:_LONGEST_NAME]
         return {
@@ -118,8 +118,8 @@ class Recorder:
         made: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
-            was = _seen(before, self._infos, key)
-            group = _seen(decisions, snapshot.groups, key)
+            was = _seen_group(before, self._infos, key)
+            group = _seen_group(decisions, snapshot.groups, key)
             if group is not None and was is not None and was.is_like(group) and not self._is_first:
                 continue
             self._guard(key, partial(self._follow, key, group, step, was is not None, made))
@@ -141,7 +141,7 @@ class Recorder:
         return [*self._runs.open.values(), *self._waits.open.values()]
 
 
-def _seen(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
+def _seen_group(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
     decision, info = decisions.groups.get(key), infos.get(key)
     return _Seen(decision, info) if decision is not None and info is not None else None
 
@@ -181,7 +181,7 @@ class _Runs:
                         spent[name] = spent.get(name, 0.0) + amount * (step.now - starts[-1])
         start, held = min(starts), group.info.allocated
         until = step.now if spent else start
-        run = GroupRun(**group.whose, start=start, until=until, spent=spent, held=held)
+        run = GroupRun(**group.group_fields, start=start, until=until, spent=spent, held=held)
         self.open[run.group] = run
         return run
 
@@ -204,7 +204,7 @@ class _Waits:
         reason = group.decision.reason or ""
         if wait is None:
             begun = step.now if was_there else min(group.created or step.now, step.now)
-            wait = Wait(**group.whose, start=begun, until=begun)
+            wait = Wait(**group.group_fields, start=begun, until=begun)
         elif wait.reason == reason:
             return
         self.open[key] = replace(wait.up_to(step.now), reason=reason)
@@ -215,20 +215,20 @@ class _Waits:
         decision = group.decision if group is not None else None
         runs, at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
         if runs and group is not None and step.is_first:
-            at = max(self._begun(group, step), wait.start)
+            at = max(self._waiting_since(group, step), wait.start)
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
         return replace(wait.ended(at), has_started=runs or has_run)
 
     def _by_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group that was not seen to wait; none if it may have waited twice."""
-        start, end = group.created, self._begun(group, step)
+        start, end = group.created, self._waiting_since(group, step)
         if start and not group.info.history.lost_work:
             waited = {"": max(end - start, 0.0)}
-            wait = Wait(**group.whose, start=start, until=end, waited=waited, has_started=True)
+            wait = Wait(**group.group_fields, start=start, until=end, waited=waited, has_started=True)
             yield replace(wait, end=max(end, start), from_objects=True)
 
     @staticmethod
-    def _begun(group: _Seen, step: _Step) -> float:
+    def _waiting_since(group: _Seen, step: _Step) -> float:
         on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
         return min((step.running_since(group.info, pod) for pod in on_nodes), default=step.now)
 

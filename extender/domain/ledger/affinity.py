@@ -26,7 +26,7 @@ class HostPorts:
             if not taken:
                 del by_node[node]
 
-    def clash(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
+    def conflicts(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
         """Return whether any of `wanted` is taken by another claim than the one that has `own`."""
         if not wanted:
             return False
@@ -154,7 +154,7 @@ class Terms:
     def watch(self, pod: PodRecord) -> None:
         """Follow the terms of a member pod, and no longer its previous ones."""
         for term in self._others.record_ours(pod):
-            self._use(term)
+            self._add_user(term)
         written, before = pod.shape.terms, self._of.get(pod.uid, ())
         if not (written or before) or (terms := tuple(dict.fromkeys(written))) == before:
             return
@@ -162,9 +162,9 @@ class Terms:
             if term not in self._users:
                 self._brought[term] = pod.namespace
                 self._weight[pod.namespace] += _weight(term, pod.namespace)
-            self._use(term)
+            self._add_user(term)
         for term in before:
-            self._disuse(term)
+            self._remove_user(term)
         self._of[pod.uid] = terms
         if not terms:
             del self._of[pod.uid]
@@ -172,12 +172,12 @@ class Terms:
     def watch_other(self, pod: PodRecord) -> None:
         """Record that a pod of another scheduler is on a node."""
         for term in self._others.add(pod):
-            self._use(term)
+            self._add_user(term)
 
     def unwatch(self, uid: Uid) -> None:
         """Record that any pod is gone."""
         for term in (*self._of.pop(uid, ()), *self._others.remove(uid)):
-            self._disuse(term)
+            self._remove_user(term)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         self._pods.count(pod, node, times)
@@ -190,7 +190,7 @@ class Terms:
         """Return a copy of the nodes of the pods that each term selects."""
         return self._selected.counts_by_node(self._users)
 
-    def carried(self) -> ByNode:
+    def anti_affinity_nodes(self) -> ByNode:
         """Return a copy of the nodes of the pods that have each term as an anti-affinity term."""
         return self._carried.counts_by_node(self._users)
 
@@ -205,14 +205,14 @@ class Terms:
             self._frozen = self._index.copy()
         return self._frozen
 
-    def _use(self, term: Term) -> None:
+    def _add_user(self, term: Term) -> None:
         self._users[term] = self._users.get(term, 0) + 1
         if self._users[term] == 1:
             self._index.add(term)
             self._frozen = None
             self._selected.set(term, self._pods.selected_by(term))
 
-    def _disuse(self, term: Term) -> None:
+    def _remove_user(self, term: Term) -> None:
         self._users[term] -= 1
         if not self._users[term]:
             del self._users[term]

@@ -191,7 +191,9 @@ class AssumedPods:
             held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
             lost, capacity = [], self._claims.capacity
             for claim in held:  # another pod may use its capacity, or its node be deleted
-                if capacity.overcommitted(claim.node, claim.pod) or not capacity.suits(claim.pod, claim.node):
+                if capacity.overcommitted(claim.node, claim.pod) or not capacity.is_suitable(
+                    claim.pod, claim.node
+                ):
                     self.release(claim.pod.uid, claim.token)
                     lost.append(claim)
             posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()

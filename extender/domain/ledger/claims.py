@@ -67,7 +67,7 @@ def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
     return stage in TRANSITIONS[event]
 
 
-def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
+def next_stage(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
     """Return the stage that follows; None: no claim.
 
     Raises:

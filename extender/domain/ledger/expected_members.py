@@ -204,7 +204,7 @@ class ExpectedMembers:
         self, group: Group, index: int, there: list[PodRecord], wanted: int, newcomers: list[PodRecord]
     ) -> None:
         there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
-        newcomers.sort(key=attrgetter("place"), reverse=True)  # the last one is the next to get a claim
+        newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last one is the next to get a claim
         superfluous = max(len(there) - wanted, 0)
         taken_over = min(superfluous, len(newcomers))
         for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):
@@ -329,7 +329,7 @@ class LostMembers:
         reserved = set(self._needed(group, there, candidates))
         newcomers = [pod for pod in there if pod.waiting and self._parts.claims.get(pod.uid) is None]
         for uid in [uid for uid in group.lost if uid not in reserved]:
-            self._dismiss(group, group.pods[uid], newcomers)
+            self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
         until = now + min(_FIRST * 2 ** min(max(failures - 1, 0), 10), _MOST)
         for pod in vacated:
@@ -385,7 +385,7 @@ class LostMembers:
         self._parts.registry.touch(group.key)
         self._parts.changes.mark()
 
-    def _dismiss(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
+    def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
         newcomers.sort(key=lambda pod: pod.role == member.role)
         pass_on(self._parts, group, member, newcomers)
         self._parts.registry.touch(group.key)

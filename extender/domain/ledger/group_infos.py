@@ -279,7 +279,7 @@ class GroupInfos:
         record, markers_count = group.record, self._registry.markers_count
         return GroupHistory(
             entitled=group.entitled_in == queue,
-            accepted_by=self._registry.accepts(group, queue),
+            accepted_by=self._registry.admitting_queue(group, queue),
             ran_with=ran_with,
             resumes=record is not None and record.admitted and markers_count and not group.waited,
             took_from=dict(group.took_from),

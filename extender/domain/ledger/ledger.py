@@ -198,7 +198,7 @@ class Ledger:
             self._changes.mark()
 
     def _expiries(self) -> Iterator[float]:
-        if (until := self._refusals.until()) is not None:
+        if (until := self._refusals.next_expiry()) is not None:
             yield until
         yield from self._spared.values()
         yield from self._reclaimed.expiries(self._clock())
@@ -215,7 +215,7 @@ class Ledger:
         with self._lock:
             return self._meter.is_to_be_shown(self._wall_clock())
 
-    def recall(self, snapshot: Snapshot) -> None:
+    def restore_state(self, snapshot: Snapshot) -> None:
         """Take in what a snapshot of another ledger says besides objects, after `restore`.
 
         Each refusal counts for as long as a new one.
@@ -381,7 +381,7 @@ class Ledger:
                 group.record_shown(pod.uid, node, self._clock())
             self._changes.mark()
 
-    def spare(self, uid: Uid) -> None:
+    def record_refused_eviction(self, uid: Uid) -> None:
         """Record that the eviction of a pod was refused: for a while it is no victim."""
         with self._lock:
             self._spared[uid] = self._clock() + self.limits.spared
@@ -478,9 +478,9 @@ class Ledger:
             job = self.registry.jobs.get(key)
             return job is not None and self._expected.manages(job)
 
-    def suits(self, pod: PodRecord, node: str) -> bool:
+    def is_suitable(self, pod: PodRecord, node: str) -> bool:
         with self._lock:
-            return self.claims.capacity.suits(pod, node)
+            return self.claims.capacity.is_suitable(pod, node)
 
     def offered(self) -> Resources:
         """Return what all nodes offer together."""

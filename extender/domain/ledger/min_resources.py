@@ -73,7 +73,7 @@ class MinResources:
             if is_needed and (has_place or all(n <= left.get(name, n) for name, n in requests.items())):
                 left = {name: n - requests.get(name, 0) for name, n in left.items()}
             else:
-                self._dismiss(group, pod)
+                self._remove_expected(group, pod)
         if not any(_reserved(group)):
             self._keeping.discard(group.key)
         if lives and any(n > 0 for n in left.values()) and group.job is None:
@@ -97,7 +97,7 @@ class MinResources:
         Once one is on its way, these are the members that the start needs.
         """
         members = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
-        members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.place))
+        members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.sort_key))
         have = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
         return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
 
@@ -145,7 +145,7 @@ class MinResources:
             return None
         for node, free in sorted(on_nodes.items(), key=itemgetter(0)):
             free.update(capacity.idle(node))
-            if pod.shape.asks_at_most(free) and capacity.suits(pod, node):
+            if pod.shape.asks_at_most(free) and capacity.is_suitable(pod, node):
                 return node
         return None
 
@@ -159,7 +159,7 @@ class MinResources:
         asked = {name: n for name, n in pod.shape.requests.items() if name in names}
         while left and not (freed >= Counter(asked) and self._parts.claims.fits(pod, node)):
             freed.update(left[0].pod.shape.requests)
-            self._dismiss(self._parts.registry.group(pod.group), left.popleft().pod)
+            self._remove_expected(self._parts.registry.group(pod.group), left.popleft().pod)
         if self._parts.claims.fits(pod, node):
             self._parts.moves.put(pod, ClaimEvent.PLAN, node)
         return list(left)
@@ -196,7 +196,7 @@ class MinResources:
         self._parts.registry.touch(group.key)
         self._parts.changes.mark()
 
-    def _dismiss(self, group: Group, member: PodRecord) -> None:
+    def _remove_expected(self, group: Group, member: PodRecord) -> None:
         if self._parts.claims.get(member.uid) is not None:
             self._parts.moves.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)

@@ -159,7 +159,7 @@ class NodeCapacity:
         self._nodes[row] = node
         self._offer(before, node)
         self._stale.add(row)
-        self._changed(row, node.name)
+        self._record_change(row, node.name)
         return True
 
     def drop_node(self, name: str) -> None:
@@ -171,7 +171,7 @@ class NodeCapacity:
         self._stale.discard(row)
         self._columns.clear(row)
         self._offer(before, None)
-        self._changed(row, name)
+        self._record_change(row, name)
         self.epochs.pop(name, None)
 
     @property
@@ -205,7 +205,7 @@ class NodeCapacity:
     def count(self, claim: CountedClaim, times: int) -> None:
         """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
         shape, node, is_pinned = claim.pod.shape, claim.node, claim.pinned
-        self._tally(node, "pinned" if is_pinned else "planned", shape.requests, times)
+        self._add_to_sums(node, "pinned" if is_pinned else "planned", shape.requests, times)
         if shape.constraints.ports:
             self._ports.count(node, shape.constraints.ports, is_pinned, times)
         if is_pinned:
@@ -213,7 +213,7 @@ class NodeCapacity:
 
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Reserve capacity that is being reclaimed on a node; with `times` -1, free it."""
-        self._tally(node, "reserved", amounts, times)
+        self._add_to_sums(node, "reserved", amounts, times)
 
     def touch(self, node: str) -> None:
         """Forget the scheduler's refusals on a node: pods may fit there now."""
@@ -235,7 +235,7 @@ class NodeCapacity:
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
         own_ports = own_shape.constraints.ports if own_shape is not None else ()
-        return not self._ports.clash(node, pod.shape.constraints.ports, own_ports)
+        return not self._ports.conflicts(node, pod.shape.constraints.ports, own_ports)
 
     def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
         """Return the mask of rows where `pod` fits by amounts, net of all other claims."""
@@ -274,14 +274,14 @@ class NodeCapacity:
         offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
         return any(sums.pinned.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
-    def suits(self, pod: PodRecord, node: str) -> bool:
+    def is_suitable(self, pod: PodRecord, node: str) -> bool:
         row = self._row.get(node)
         return row is not None and bool(self.table().suitable(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
         """Return a copy: of the few nodes with host ports, and of the few terms in use."""
         terms = self.terms
-        selected, carried = terms.selected(), terms.carried()
+        selected, carried = terms.selected(), terms.anti_affinity_nodes()
         return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
@@ -297,7 +297,7 @@ class NodeCapacity:
         if pod.holds_capacity:
             self.terms.watch_other(pod)
 
-    def _tally(self, node: str, part: str, amounts: Resources, times: int) -> None:
+    def _add_to_sums(self, node: str, part: str, amounts: Resources, times: int) -> None:
         sums = self._sums.get(node)
         if sums is None:
             sums = self._sums[node] = NodeSums()
@@ -323,7 +323,7 @@ class NodeCapacity:
             planned = sums.planned.get(name, 0) + sums.reserved.get(name, 0)
             self._columns.write(row, name, offers, pinned, planned)
 
-    def _changed(self, row: int, name: str) -> None:
+    def _record_change(self, row: int, name: str) -> None:
         self._changed_rows.add(row)
         self.touch(name)
 

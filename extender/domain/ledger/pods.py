@@ -172,11 +172,11 @@ class Pods:
             return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def owns(self, pod: Pod) -> bool:
-        if self.leaves(pod.spec.scheduler_name):
+        if self.is_left(pod.spec.scheduler_name):
             return False
         return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
 
-    def leaves(self, scheduler: str) -> bool:
+    def is_left(self, scheduler: str) -> bool:
         """Return whether pods of this scheduler name are left to another scheduler.
 
         Muster could place them.
@@ -187,7 +187,7 @@ class Pods:
         """Return pods of other schedulers that still have Muster's gate and thus stay unscheduled."""
         with self._lock:
             pods = self.by_uid.values() if self.left else ()
-            return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
+            return [pod for pod in pods if pod.gated and pod.waiting and self.is_left(pod.scheduler)]
 
     def others(self) -> OtherPods:
         """Return the pods of other schedulers on nodes; the same object until that changes."""
@@ -202,7 +202,7 @@ class Pods:
             BadQuantity: A request cannot be read.
         """
         with self._lock:
-            before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.leaves(pod.spec.scheduler_name)
+            before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.is_left(pod.spec.scheduler_name)
             had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
@@ -236,7 +236,7 @@ class Pods:
                 for waiting in list(islice(self._crowded.values(), _FEW_CROWDED)):
                     self._set(self._within_bounds(waiting))
 
-    def leave(self, schedulers: frozenset[str]) -> None:
+    def set_left(self, schedulers: frozenset[str]) -> None:
         """Leave pods of these scheduler names to another scheduler; Muster takes back all others.
 
         A pod that is left keeps its holdings on a node, but a plan for it is void.
@@ -245,7 +245,7 @@ class Pods:
             changed = (self.left ^ schedulers) & self.ownership.schedulers
             self.left = schedulers
             for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed]:
-                if self.leaves(pod.scheduler):
+                if self.is_left(pod.scheduler):
                     self.drop(pod.uid)
                     self._set(replace(pod, group=GroupKey("")))
                 else:
@@ -317,7 +317,7 @@ class Pods:
             self._moves.count_running(group, record)
             self._registry.touch(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
-            self._releases.record_stranger(record.uid, is_left=self.leaves(record.scheduler))
+            self._releases.record_stranger(record.uid, is_left=self.is_left(record.scheduler))
         if record.group or _has_moved(record, before):  # of others, only capacity taken or freed matters
             self._changes.mark()
 

@@ -374,7 +374,7 @@ class Registry:
         of_namespace = self.routes.min_member_of(group.namespace)
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
-    def accepts(self, group: Group, name: str) -> str:
+    def admitting_queue(self, group: Group, name: str) -> str:
         """Return the UID of its queue, of that name, if it takes a group in, or empty.
 
         A queue created again under the name of a deleted one does not take in the groups of the

@@ -46,7 +46,7 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
     for group in snapshot.groups.values():
         _restore_group(ledger, group, snapshot)
     ledger.snapshot()  # expected members are there now
-    ledger.recall(snapshot)
+    ledger.restore_state(snapshot)
 
 
 def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:

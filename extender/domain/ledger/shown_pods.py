@@ -43,7 +43,7 @@ class ShownPods(Appearances):
 
     def appearance_of(self, uid: Uid) -> Appearance | None:
         pod = self._pods.get(uid)
-        if pod is None or self._pods.leaves(pod.scheduler):
+        if pod is None or self._pods.is_left(pod.scheduler):
             return None
         return self._releases.shown.get(uid) if pod.group else AS_IT_IS
 
@@ -90,7 +90,7 @@ class ShownPods(Appearances):
             self._changes.mark()
             return pod.uid
 
-    def due(self) -> set[GroupKey]:
+    def due_groups(self) -> set[GroupKey]:
         """Return the groups of which some members may have to be released now."""
         with self._lock:
             due = self._releases.take_planned()

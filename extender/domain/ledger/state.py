@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from math import inf
 from typing import NamedTuple
 
-from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, after
+from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, next_stage
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
@@ -101,7 +101,7 @@ class Refusals:
         """Forget the refusals on a node; return whether there were any."""
         return self._known.pop(node, None) is not None
 
-    def until(self) -> float | None:
+    def next_expiry(self) -> float | None:
         """Return when the next refusal expires; None: there is none."""
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
@@ -190,14 +190,14 @@ class ClaimMoves:
     ) -> None:
         """Put the claim of a member pod on `node`, or advance it. Raises KeyError for a wrong event."""
         before = self._claims.get(pod.uid)
-        stage = after(event, self._stage(pod.uid))
+        stage = next_stage(event, self._stage(pod.uid))
         assert stage is not None, event
         self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
         self._record(pod, before)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
         """End the claim of a member pod without a binding. Raises KeyError as `put` does."""
-        stage = after(event, self._stage(pod.uid))
+        stage = next_stage(event, self._stage(pod.uid))
         assert stage is None, event
         before = self._claims.drop(pod.uid)
         self._changes.record_freed(pod.group)

@@ -288,7 +288,7 @@ class WaitingPods:
         else:
             pods.pop(facts.uid, None)
 
-    def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
+    def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         """Record that a pod was shown, or removed."""
         if uid in self.pods:
             before = self.traces.get(uid)
@@ -303,9 +303,9 @@ class WaitingPods:
         self._replace(listing.pods, version)
         for uid in self.pods:
             if uid in self.traces or uid in listing.shown:
-                self.wrote(uid, listing.shown.get(uid))
+                self.record_write(uid, listing.shown.get(uid))
 
-    def met(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
+    def store_all(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
         """Store all pods at this version, read for a client that comes from another process."""
         self.began = max(self.began, version + 1)
         self._replace(pods, version)
@@ -345,7 +345,7 @@ class Listing:
         if event.facts is not None:
             self._waiting.record(event, event.facts, self.pods)
 
-    def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
+    def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         if appearance is None:
             self.shown.pop(uid, None)
         else:
@@ -368,7 +368,7 @@ class PodList:
             return AS_IT_IS
         appearance = self._listing.appearance(facts.uid)
         self._listing.pods[facts.uid] = WaitingPod(facts, item.pod)
-        self._listing.wrote(facts.uid, appearance)
+        self._listing.record_write(facts.uid, appearance)
         return appearance
 
     def end(self, version: int) -> None:
@@ -404,7 +404,7 @@ class PodWatch:
         self._shown = {uid: trace.way for uid, trace in traces.items() if trace.shown or uid in doubtful}
         return self._settle_all(doubtful)
 
-    def take(self, event: PodEvent) -> Writes:
+    def process(self, event: PodEvent) -> Writes:
         if self.is_superseded:
             return []
         self._highest = max(self._highest, event.version)
@@ -428,7 +428,7 @@ class PodWatch:
         if appearance is None:
             return [] if held else self._take_away(facts, event.version)
         if held or self._has(facts.uid, appearance):
-            self._memory.wrote(facts.uid, appearance)
+            self._memory.record_write(facts.uid, appearance)
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
 
@@ -478,7 +478,7 @@ class PodWatch:
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
         otherwise = facts.uid in self._shown and not self._has(facts.uid, appearance)
         self._shown[facts.uid] = appearance
-        self._memory.wrote(facts.uid, appearance)
+        self._memory.record_write(facts.uid, appearance)
         shown = Show("ADDED", pod, version, appearance)
         return [TakeAway(facts, version), shown] if otherwise else [shown]
 
@@ -486,5 +486,5 @@ class PodWatch:
         if facts.uid not in self._shown:
             return []
         del self._shown[facts.uid]
-        self._memory.wrote(facts.uid, None)
+        self._memory.record_write(facts.uid, None)
         return [TakeAway(facts, version)]

@@ -136,14 +136,14 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return not self.is_vital and (self.preemptable or not by_word)
 
     @property
-    def place(self) -> tuple[int, str]:
+    def sort_key(self) -> tuple[int, str]:
         """Sort key by name, in which 10 comes after 9: parts of a task start in this order."""
         return len(self.name), self.name
 
     @property
     def order(self) -> tuple[int, int, str]:
         """Sort key within a group: priority, highest first, then name."""
-        return -self.priority, *self.place
+        return -self.priority, *self.sort_key
 
 
 class Origin(IntEnum):

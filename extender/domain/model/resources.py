@@ -38,7 +38,7 @@ def asked(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
+    amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)}
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
@@ -48,7 +48,7 @@ def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
+    return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)}
 
 
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
@@ -62,7 +62,7 @@ def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]
     return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
 
 
-def counts(name: str) -> bool:
+def is_counted(name: str) -> bool:
     """Return whether the scheduler counts a resource of this name; marker resources do not count."""
     if name in _NATIVE or name.startswith(("hugepages-", "attachable-volumes-")):
         return True

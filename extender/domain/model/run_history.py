@@ -35,7 +35,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
     runs: Mapping[RunKind, tuple[float, ...]] = {}
     stretches: Mapping[str, tuple[float, ...]] = {}
 
-    def usual(self, kind: RunKind) -> float | None:
+    def usual_run_time(self, kind: RunKind) -> float | None:
         """Return the usual run time of such groups; None if none has ended yet."""
         runs = self.runs.get(kind)
         return median(runs) if runs else None

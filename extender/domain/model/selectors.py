@@ -60,7 +60,7 @@ def as_number(text: str) -> int | None:
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
-def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+def is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     """Return whether a taint lets the pod onto the node; PreferNoSchedule always does."""
     return taint.effect not in _REPELLING or any(_tolerates(toleration, taint) for toleration in tolerations)
 

@@ -15,7 +15,7 @@ from extender.api.objects import pods
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Affinity, LabelSelector, NodeSelectorTerm, PodSpec, Toleration
 from extender.domain.model.resources import Resources, pod_requests
-from extender.domain.model.selectors import Labels, NodePart, allows, selects, tolerated
+from extender.domain.model.selectors import Labels, NodePart, allows, is_tolerated, selects
 
 
 class PodLabels(dict[str, str]):
@@ -179,7 +179,7 @@ class NodeTest:
         return _node_terms(self._terms) if self.is_large else self._read
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
-        return not taints or all(tolerated(taint, self._tolerations) for taint in taints)
+        return not taints or all(is_tolerated(taint, self._tolerations) for taint in taints)
 
     def __call__(self, name: str, labels: Labels, taints: tuple[Taint, ...]) -> bool:
         return (

@@ -106,7 +106,7 @@ class Capacity:
     def known(self) -> CapacityCounts:
         return CapacityCounts(self._counts, self._totals, self._sums)
 
-    def recall(self, known: CapacityCounts) -> None:
+    def restore(self, known: CapacityCounts) -> None:
         """Restore the capacity to what it was when this was counted."""
         self._counts, self._totals, self._sums = known
         self._counted = {}
@@ -319,7 +319,7 @@ class Capacity:
 
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
         """Take all of it, or nothing if not all of it fits. Whether it was taken."""
-        if not all(self.suits(shape, of_shape) for shape, of_shape in rows.items()):
+        if not all(self.are_suitable(shape, of_shape) for shape, of_shape in rows.items()):
             return False
         self.take_rows(rows)
         for shape, of_shape in rows.items():
@@ -360,7 +360,7 @@ class Capacity:
         mask[list(refused)] = False
         return mask
 
-    def suits(self, shape: Shape, rows: Rows) -> bool:
+    def are_suitable(self, shape: Shape, rows: Rows) -> bool:
         """Return whether labels, taints and refusals allow pods of `shape` on all of `rows`.
 
         -1 is no node.

@@ -54,7 +54,7 @@ class RunTimes:
         """
         history, limit, spec = self._snapshot.history, group.run_limit, group.spec
         if spec.run_time is None:
-            return history.usual(kind_of(group)) if limit is None else limit
+            return history.usual_run_time(kind_of(group)) if limit is None else limit
         declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
         return declared if limit is None else min(declared, limit)
 
@@ -77,11 +77,11 @@ class RunTimes:
         """
         if group.key not in self._ends:
             since, now = self._since(group), self._snapshot.now
-            end = self.after(group, since, now)
+            end = self.expected_end(group, since, now)
             self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
         return self._ends[group.key]
 
-    def after(self, group: GroupInfo, since: float, now: float) -> RunEnd:
+    def expected_end(self, group: GroupInfo, since: float, now: float) -> RunEnd:
         """Return when a group that has run `since` then is expected to end, as of `now`."""
         return expected_end(self.run_time_of(group), since, now)
 
@@ -96,7 +96,7 @@ class RunTimes:
         for group in self._snapshot.groups.values():
             if group.spec.run_time is not None and group.is_on_nodes:
                 declared = max(group.spec.run_time, _SHORTEST)
-                stretch = _outrun(self._snapshot.now - self._since(group), declared) / declared
+                stretch = _total_run_time(self._snapshot.now - self._since(group), declared) / declared
                 stretches[group.spec.series] = max(stretch, stretches.get(group.spec.series, 1.0))
         return stretches
 
@@ -105,10 +105,10 @@ def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
     """Return the expected end of a run since then of so many seconds; None: no run time is known."""
     if seconds is None:
         return RunEnd(inf, is_known=False)
-    return RunEnd(since + _outrun(now - since, max(seconds, _SHORTEST)), is_known=True)
+    return RunEnd(since + _total_run_time(now - since, max(seconds, _SHORTEST)), is_known=True)
 
 
-def _outrun(ran: float, expected: float) -> float:
+def _total_run_time(ran: float, expected: float) -> float:
     """Return the expected total run time of a group.
 
     A group that has run for the expected time is expected to run twice as long, then four times, and so

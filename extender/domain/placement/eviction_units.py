@@ -167,7 +167,7 @@ def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     needed = binding_roles(group.min_member, group.min_task_member)
     pods = list(group.computed(standing))
     # Lowest priority first, then the newest, then the last name.
-    pods.sort(key=attrgetter("place"), reverse=True)
+    pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, inverted(pod.created)))
     for pod in pods:
         if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
@@ -214,7 +214,7 @@ class EvictionUnitsOfRow:
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
-    def below(self, loss: Loss) -> list[EvictionUnit]:
+    def cheaper_than(self, loss: Loss) -> list[EvictionUnit]:
         """Return the units with a smaller loss, the smallest first."""
         if self.least >= loss:
             return []
@@ -260,7 +260,7 @@ class Disruptions:
         other._taken, other._known, other._there = self._taken.copy(), self._known, self._there
         return other
 
-    def allow(self, pods: Iterable[PodRecord]) -> bool:
+    def may_evict(self, pods: Iterable[PodRecord]) -> bool:
         """Return whether all of these may go, with all that was taken.
 
         A pod that two budgets cover may not: the Eviction API refuses it.
@@ -361,7 +361,7 @@ class Picks:
     def may_take(self, pick: Pick) -> bool:
         queue = pick.eviction_unit.queue
         keeps_enough = not queue or self._shares.may_lose(queue, self._shares.loss(pick))
-        return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.allow(pick.pods))
+        return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.may_evict(pick.pods))
 
     def count(self, pick: Pick, times: int = 1) -> None:
         """Count it as lost, without what it frees; `times` -1: as not lost."""

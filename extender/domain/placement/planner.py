@@ -62,7 +62,7 @@ class Reads:
         """Attribute all reads from now on to this group."""
         self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
 
-    def similar(self, group: GroupKey, kind: Kind) -> None:
+    def set_kind(self, group: GroupKey, kind: Kind) -> None:
         """Record that the group under evaluation turns out to be of a kind."""
         own, self.kind_of[group] = self.now or {}, kind
         self.now = self.by_kind.setdefault(kind, {})

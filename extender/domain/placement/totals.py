@@ -77,7 +77,7 @@ class Totals:
                     if three_digits(name, amount) != three_digits(name, then[name]):
                         yield Left(key, name)
 
-    def only(self, topics: Set[Hashable]) -> "Totals":
+    def with_topics(self, topics: Set[Hashable]) -> "Totals":
         """Return the totals without other topics."""
         later, suited = Totals(self.capacity, self._table.dimensions, self._table.nodes), _suited_by(topics)
         later.pods = {shape: total for shape, total in self.pods.items() if shape in topics}

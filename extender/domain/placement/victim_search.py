@@ -141,7 +141,7 @@ class Search:
                 plan[left.pop().uid] = node
             for row in sorted(changed):  # what was known of these rows may be too much
                 if suitable[row]:
-                    rows.push(free(row))
+                    rows.push(no_cost(row))
         return not left
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
@@ -150,13 +150,13 @@ class Search:
         for row in np.flatnonzero(suitable).tolist():
             there = self._on_row.get(row)
             if have_capacity[row]:
-                yield free(row)
+                yield no_cost(row)
             elif there is not None:
                 eviction_unit, least = there.first(), there.least_left if self._picks.all else there.least
                 yield (
                     Cost(eviction_unit.tier, least, eviction_unit.queue, eviction_unit.last_first, row)
                     if eviction_unit
-                    else free(row)
+                    else no_cost(row)
                 )
 
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
@@ -165,12 +165,12 @@ class Search:
         more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
         lacking = {name: n for name, n in more if n > 0}
         if not lacking:
-            return free(row), []
+            return no_cost(row), []
         there, node = self._on_row.get(row), self._planner.name_of(row)
         found = self._enough(there.in_turn(self._shares.share), lacking, row) if there is not None else None
         if there is None or found is None:
             return None
-        for eviction_unit in there.below(found[0].loss):  # one alone may do with which less is lost
+        for eviction_unit in there.cheaper_than(found[0].loss):  # one alone may do with which less is lost
             freed = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):
                 alone = self._enough([eviction_unit], lacking, row)
@@ -346,7 +346,7 @@ class _Turn(NamedTuple):
     queue: str
 
 
-def free(row: int) -> Cost:
+def no_cost(row: int) -> Cost:
     """Return the cost of a row where nothing needs to be evicted."""
     return Cost(-1, _NO_LOSS, "", (), row)
 

@@ -97,7 +97,7 @@ class Division:
 
     def own_limits(self, node: int) -> dict[str, float]:
         """Return the limits of a node by its own specification; inf: no limit."""
-        return dict(zip(self.names, self.specified.most(node).tolist(), strict=True))
+        return dict(zip(self.names, self.specified.effective_limits(node).tolist(), strict=True))
 
     @cached_property
     def given(self) -> PortionRows:
@@ -111,7 +111,7 @@ class Division:
         return given
 
     @cached_property
-    def parts(self) -> Portion:
+    def parts_of_cluster(self) -> Portion:
         """Return the part of the cluster that each node is due where all that take part ask for more.
 
         It is the amounts deserved by name, in the resource of which that is the most, else the weight
@@ -169,7 +169,9 @@ class Division:
         unlike = self.takes_part != other.takes_part
         for name in ("reserved", "deserved", "ceilings", "potential"):
             unlike |= (getattr(self, name) != getattr(other, name)).any(axis=1)
-        unlike |= (self.specified.most(slice(None)) != other.specified.most(slice(None))).any(axis=1)
+        unlike |= (
+            self.specified.effective_limits(slice(None)) != other.specified.effective_limits(slice(None))
+        ).any(axis=1)
         return set(np.flatnonzero(unlike).tolist())
 
     def _work_out(self, changed: Sequence[str] | Demands) -> None:
@@ -205,7 +207,7 @@ class Division:
     def _divide(self, dirty: Mask) -> None:
         """Divide from root down, below each node that is `dirty` or whose own share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
-        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.most(TOP))
+        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.effective_limits(TOP))
         self.potential[TOP] = self.ceilings[TOP]
         own = np.minimum(self.asked[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(own, self.reserved[TOP])
@@ -216,7 +218,7 @@ class Division:
             parents = np.array(inner, dtype=np.intp)
             rows, of = self.tree.children(parents)
             said, reserved, allocation = self.specified, self.reserved[rows], self.takes_part[rows]
-            may_hold = self._below(self.ceilings[parents], rows, of)
+            may_hold = self._limits_of_children(self.ceilings[parents], rows, of)
             most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
             siblings = Siblings(of, said.weights[rows], self.asked[rows], most, reserved, said.given[rows])
             # At the top there is all to divide that root may hold, else what the parents deserve. What is
@@ -224,22 +226,22 @@ class Division:
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
             idle = sums_by_parent(np.where(allocation[:, None], 0.0, reserved), of, len(parents))
             shares = np.zeros_like(most)
-            shares[allocation] = pour(np.maximum(capacity - idle, 0.0), siblings.select(allocation))
+            shares[allocation] = divide_level(np.maximum(capacity - idle, 0.0), siblings.select(allocation))
             ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
-            potential = self._below(self.potential[parents], rows, of)
+            potential = self._limits_of_children(self.potential[parents], rows, of)
             now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
             for before, after in now:
                 dirty[rows] |= np.any(before[rows] != after, axis=1)
                 before[rows] = after
 
-    def _below(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
+    def _limits_of_children(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
         """Return what children may hold of the `most` of their parents.
 
         It is the part that is not reserved for siblings, within their own limits.
         """
         reserved = self.reserved[rows]
         unclaimed = np.maximum(most - sums_by_parent(reserved, of, len(most)), 0.0)
-        below: PortionRows = np.minimum(unclaimed[of] + reserved, self.specified.most(rows))
+        below: PortionRows = np.minimum(unclaimed[of] + reserved, self.specified.effective_limits(rows))
         return below
 
 
@@ -270,7 +272,7 @@ class Siblings(msgspec.Struct, eq=False):
         return Siblings(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
-def pour(capacity: PortionRows, siblings: Siblings) -> PortionRows:
+def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
     # What each is given by name comes first, as far as it asks for it and may hold it. Where that is more
     # than there is, each has the same part.
@@ -367,7 +369,7 @@ class Holdings:
         """Return the amounts that the queue and those below it hold."""
         return self._held[node]
 
-    def filled(self, node: int) -> Resources:
+    def held_or_reserved(self, node: int) -> Resources:
         """Return the amounts held, and those reserved for queues below it."""
         return self._filled[node]
 

@@ -18,7 +18,7 @@ from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import QueueFlavor, ResourceFlavor
 from extender.api.units import BadQuantity
 from extender.domain.model.resources import Resources, add, in_flavor, offered
-from extender.domain.model.selectors import NOWHERE, Labels, NodePart, parts_of, taint_text, tolerated
+from extender.domain.model.selectors import NOWHERE, Labels, NodePart, is_tolerated, parts_of, taint_text
 from extender.domain.model.shapes import Shape, requests_of
 
 if TYPE_CHECKING:  # `muster why` knows queues, and starts in less time without numpy
@@ -51,7 +51,7 @@ class Flavor(msgspec.Struct, frozen=True):
         if self.is_missing:
             return f"ResourceFlavor {self.shared} does not exist"
         asked = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
-        repels = (it for it in self.taints if not all(tolerated(it, tolerations) for tolerations in asked))
+        repels = (it for it in self.taints if not all(is_tolerated(it, tolerations) for tolerations in asked))
         return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repels), "")
 
 
@@ -68,7 +68,7 @@ def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
     return SharedFlavor(written.metadata.name, spec.node_labels or {}, tuple(spec.node_taints or ()))
 
 
-def resolved(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
+def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
     """Return the flavors of one queue, with the nodes of ResourceFlavors. `known`: these, by name."""
     if not any(flavor.shared for flavor in flavors):
         return flavors

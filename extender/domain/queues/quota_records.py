@@ -13,7 +13,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue
 from extender.api.units import BadQuantity, Quantity, at_most
-from extender.domain.model.resources import CPU, MEMORY, counts, offered
+from extender.domain.model.resources import CPU, MEMORY, is_counted, offered
 
 Json = dict[str, Any]
 Written = dict[str, Quantity]  # amounts as a Queue has them
@@ -122,7 +122,7 @@ def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]])
     """Return the readable amounts; resources that the scheduler does not count are left out."""
     found: Written = {}
     for name, value in amounts.items():
-        if not counts(name):
+        if not is_counted(name):
             continue
         try:
             # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes takes.
@@ -195,7 +195,7 @@ def is_ended(queue: Queue) -> bool:
     return (queue.metadata.annotations or {}).get(keys.QUOTA_ENDED) == "true"
 
 
-def entering(annotations: Mapping[str, str] | None) -> list[str]:
+def entering_namespaces(annotations: Mapping[str, str] | None) -> list[str]:
     """Return the namespaces that enter a queue with these annotations, by its quota."""
     recorded = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
     return recorded.split(",") if recorded else []

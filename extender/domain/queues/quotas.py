@@ -143,7 +143,7 @@ class TreeReader:
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
         reserved = place.reserved
-        for field, why in () if reserved else [*amounts.faults] or [*_misfits(amounts, place)]:
+        for field, why in () if reserved else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
             self._fault(f"{at}: {field}", why)
             reserved = True
         entering = {namespace for namespace in node.namespaces or () if namespace}
@@ -180,7 +180,7 @@ class TreeReader:
         self.faults.append(QuotaFault(self.source, where, why))
 
 
-def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
+def _excess_amounts(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
     """Yield the amounts that do not fit with the nodes above. Those that fit are taken from the parent."""
     for name, most in amounts.largest.items():
         limit, owner = place.limits.get(name, (most, ""))

@@ -160,13 +160,13 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
         after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
         at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
         patience=_patience(rules.patience),
-        honour=_honour(rules.honour),
+        honour=_honoured(rules.honour),
         max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
         consolidation=rules.consolidation,
     )
 
 
-def _honour(written: list[str] | None) -> frozenset[str] | None:
+def _honoured(written: list[str] | None) -> frozenset[str] | None:
     """Return the protections to honour.
 
     Raises:

@@ -218,7 +218,7 @@ class Specified(msgspec.Struct, eq=False):
     def copy(self) -> "Specified":
         return Specified(*(getattr(self, name).copy() for name in self.__struct_fields__))
 
-    def most(self, nodes: Nodes | int | slice) -> PortionRows:
+    def effective_limits(self, nodes: Nodes | int | slice) -> PortionRows:
         """Return the limits by their own specification, with what may be oversold; inf: no limit."""
         factors: PortionRows = self.limits[nodes] * self.oversell[nodes][..., None]
         return factors
@@ -251,11 +251,11 @@ def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
     return ", ".join(
         f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
         f" > {show(name, limit.get(name, 0))}"
-        for name in exceeded(asked, allocated, limit)
+        for name in exceeded_dimensions(asked, allocated, limit)
     )
 
 
-def exceeded(
+def exceeded_dimensions(
     asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
 ) -> list[str]:
     """Return the requested dimensions in which `limit` would be exceeded."""

@@ -12,7 +12,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.evictions import Protection
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolved
+from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolve
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.states import (
     Mark,
@@ -104,7 +104,7 @@ class Queues:
         """Record a new or changed queue. Return the names of all queues that this may open or close."""
         before = self.records.get(record.name)
         if record.flavors:
-            record = replace(record, flavors=resolved(record.flavors, self.shared_flavors))
+            record = replace(record, flavors=resolve(record.flavors, self.shared_flavors))
         if before == record:
             return set()
         self.records[record.name] = record

@@ -24,7 +24,14 @@ from extender.domain.placement.departures import Departures, RunTimes, earliest,
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.headroom import HeadroomForecast, Need, lacking, left_for, reserve, suffices
+from extender.domain.scheduling.headroom import (
+    HeadroomForecast,
+    Need,
+    left_for,
+    reserve,
+    short_levels,
+    suffices,
+)
 from extender.domain.scheduling.order import Rank, is_ahead
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
@@ -51,7 +58,7 @@ class Forecast:
         """
         self.has_searched = True
         snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
-        wanted = self._cycle.budget.flavors.settled(group)
+        wanted = self._cycle.budget.flavors.settled_members(group)
 
         def is_below(instant: float) -> bool:
             return self.headroom.is_there(group, wanted, instant)
@@ -61,14 +68,14 @@ class Forecast:
             return None
         at, nodes = found
         known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
-        below = lacking(self._cycle.budget, group, wanted)
+        below = short_levels(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known)
         asks = missing(group).requests
         return Reservation(now, nodes, asks, known, known, now + stay, expected, below)
 
     def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the same nodes with the time at which they, and headroom, are expected now; None: never."""
-        wanted = self._cycle.budget.flavors.settled(group)
+        wanted = self._cycle.budget.flavors.settled_members(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return None
         rows, needs = asked
@@ -91,7 +98,7 @@ class Forecast:
 
     def is_as_expected(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members will still fit on the reserved nodes, with headroom, at that time."""
-        wanted = self._cycle.budget.flavors.settled(group)
+        wanted = self._cycle.budget.flavors.settled_members(group)
         if (asked := self._asked(reservation, wanted)) is None:
             return False
         rows, needs = asked
@@ -107,7 +114,7 @@ class Forecast:
         if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
             return None
         rows, capacity = self.rows(reservation, wanted), self._cycle.budget.planner.capacity
-        suit = all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
+        suit = all(capacity.are_suitable(shape, of_shape) for shape, of_shape in rows.items())
         return capacity.asked_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
@@ -216,7 +223,7 @@ class Backfill:
         node is idle for a group that lacks headroom for an unknown time.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
-        wanted, start = cycle.budget.flavors.settled(group), reservation.starts_at
+        wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
         rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
         left = np.maximum(planner.capacity.left[rows], 0)
         is_known = start is not None and not cycle.is_due(start)
@@ -359,7 +366,7 @@ def _given_back(
         planner.take_amounts(held_capacity.rows, held_capacity.reserved, -1)
         reserve(budget, held_capacity.headroom.reserved, -1)
     if whose in known and known[whose][0].belongs_with(outside):
-        capacity.recall(known[whose][1])
+        capacity.restore(known[whose][1])
     inside = capacity.known
     before = [
         (capacity.left[held_capacity.rows], left_for(budget, held_capacity.group))
@@ -379,5 +386,5 @@ def _given_back(
             planner.take_amounts(held_capacity.rows, held_capacity.reserved)
             reserve(budget, held_capacity.headroom.reserved)
         if is_as_before:
-            capacity.recall(outside)
+            capacity.restore(outside)
             known[whose] = outside, inside

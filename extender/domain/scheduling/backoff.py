@@ -54,7 +54,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     places in the window to others.
     """
     start, now = active.group.start, cycle.snapshot.now
-    if words := barred(active.group):
+    if words := binding_refusal(active.group):
         return Retry(now + cycle.limits.retry_after(start.failures), True, words)
     if active.moved:
         failures = start.failures - 2  # after the first refusals the next node is tried at once
@@ -68,7 +68,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
 
 
 @computed_once
-def barred(group: GroupInfo) -> str:
+def binding_refusal(group: GroupInfo) -> str:
     """Return why the API server refuses the binding of a member on any node; empty: it does not."""
     words = (attempt.barred for attempt in group.attempts.values())
     refused = next(filter(None, words), "")
@@ -97,7 +97,7 @@ def _bound(group: GroupInfo) -> tuple[Uid, ...]:
     return tuple(pod.uid for pod in group.placed if pod.node)
 
 
-def undone(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision that undoes a group that never fully ran, with members on nodes.
 
     The group is not starting.

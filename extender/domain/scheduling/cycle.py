@@ -284,7 +284,7 @@ class Guard:
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
         journal.roll_back(self._mark)
         is_over_budget = isinstance(fault, OverBudget)
-        cycle.settle(over_budget(cycle, group) if is_over_budget else broken(group, fault))
+        cycle.settle(over_budget(cycle, group) if is_over_budget else error_decision(group, fault))
         mark = journal.mark()
         try:
             cycle.budget.release(group, self._held)
@@ -307,7 +307,7 @@ def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     )
 
 
-def broken(group: GroupInfo, fault: Exception) -> GroupDecision:
+def error_decision(group: GroupInfo, fault: Exception) -> GroupDecision:
     """Return the decision on a group whose evaluation raised an unforeseen error."""
     name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
     place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)

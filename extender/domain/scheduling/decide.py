@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import gangs, members, reclaim, victims
-from extender.domain.scheduling.backoff import undone
+from extender.domain.scheduling.backoff import undo_decision
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.lending import Lending
@@ -102,7 +102,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     may_any_starve = does_any_wait or inadmissible.then is not None
     starving = reclaim.begin(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
     if cycle.draining:
-        victims.drain(cycle)
+        victims.drain_queues(cycle)
 
     has_taken = cycle.budget.allocations > allocations or bool(replacements)
     takes = has_taken or _keeps_any(cycle, lending, reservations)
@@ -148,7 +148,7 @@ def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
     if not goes_on and (fault := blocking_decision(cycle, group)) is not None:
-        return undone(cycle, group) or fault
+        return undo_decision(cycle, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
         # Members on nodes whose PodGroup is gone keep running, and no others join them.
         return GroupDecision(

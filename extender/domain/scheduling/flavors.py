@@ -97,7 +97,7 @@ class Flavors:
         for flavors in islice(product(*usable), _MOST_WAYS):
             asked, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
-                add(asked, self.counted(flavor, asked_by(pod.shape for pod in pods)))
+                add(asked, self.counted_part(flavor, asked_by(pod.shape for pod in pods)))
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
                     instead[name].add(in_flavor(name, pool.name if pool is not None else ""))
@@ -116,7 +116,7 @@ class Flavors:
         """Return whether its flavors are undecided; not where nodes of one alone suit it."""
         return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
-    def settled(self, group: GroupInfo) -> Missing:
+    def settled_members(self, group: GroupInfo) -> Missing:
         """Return the missing members with their flavors, unless the group still has a choice of flavors."""
         wanted = missing(group)
         if not self.flavors_of(group.queue) or self.has_choice(group):
@@ -130,7 +130,7 @@ class Flavors:
         bound = (shape.on_part(flavor.nodes) for shape in shapes)
         return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
 
-    def counted(self, flavor: Flavor, requests: Resources) -> Resources:
+    def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that is counted by flavors, on the nodes of one."""
         return self._shares.standing.pooled.count(flavor.nodes, requests)
 
@@ -151,7 +151,7 @@ class Flavors:
         """
 
         def steps(flavor: Flavor) -> int:
-            more = total([taken, self.counted(flavor, asked)])
+            more = total([taken, self.counted_part(flavor, asked)])
             return self._shares.steps_to_lender(queue, more)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
@@ -175,7 +175,7 @@ class Flavors:
         """
         admitted: list[PodRecord] = []
         for pod in pods:
-            more = total([asked, self.counted(flavor, pod.shape.requests)])
+            more = total([asked, self.counted_part(flavor, pod.shape.requests)])
             if self._shares.above_ceiling(queue, more):
                 break
             if not lends and self._shares.is_above_share(queue, more):
@@ -328,11 +328,11 @@ def choose(
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
     empty = _Search(amounts, group.queue, True, never_fits, most)
     search = _Search(amounts, group.queue, lends, lacks_capacity, most, empty)
-    if (filled := search.fill(roles, _NOTHING)) is not None:
+    if (filled := search.choose(roles, _NOTHING)) is not None:
         return filled
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits the empty cluster
         search = _Search(amounts, group.queue, True, never_fits, most)
-        search.fill(roles, _NOTHING)
+        search.choose(roles, _NOTHING)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
@@ -367,7 +367,7 @@ class _Search(msgspec.Struct, eq=False):
     dead_end: Choice = _NOTHING  # the first role that found no flavor, and why
     never: dict[tuple[str, ...], Tried | None] = {}  # by the flavors of the roles up to one: why it has none
 
-    def fill(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
+    def choose(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Return flavors for `roles`, next to those `chosen` before; None if there are none."""
         if not roles:
             return chosen
@@ -375,7 +375,7 @@ class _Search(msgspec.Struct, eq=False):
         asked, tried = total(pod.shape.requests for pod in pods), list[tuple[Flavor, Tried | None]]()
         for flavor in self.amounts.in_turn(self.queue, flavors, chosen.asked, asked):
             why, choice = self._try(flavor, roles[0], chosen)
-            if why is None and (found := self.fill(roles[1:], choice)) is not None:
+            if why is None and (found := self.choose(roles[1:], choice)) is not None:
                 return found
             tried.append((flavor, why))
         if not (self.dead_end.tried or self.is_above_share):
@@ -409,7 +409,7 @@ class _Search(msgspec.Struct, eq=False):
         key = (*chosen.flavors.values(), flavor.name)
         if key not in self.never:
             why, choice = self._try(flavor, roles[0], chosen)
-            if why is None and self.fill(roles[1:], choice) is None:
+            if why is None and self.choose(roles[1:], choice) is None:
                 detail = "no flavor remains for the other roles, even when empty"
                 why = Tried(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
             self.never[key] = why if self.attempts_left >= 0 else None
@@ -419,7 +419,7 @@ class _Search(msgspec.Struct, eq=False):
         """Return why a flavor does not fit a role, and the choice with it."""
         name, pods, _ = role
         asked = total(pod.shape.requests for pod in pods)
-        more = total([chosen.asked, self.amounts.counted(flavor, asked)])
+        more = total([chosen.asked, self.amounts.counted_part(flavor, asked)])
         wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
         if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
             self.attempts_left -= 1

@@ -45,7 +45,7 @@ class Behind(NamedTuple):
     scope: Scope
 
 
-def behind(head: GroupKey, queue: str) -> str:
+def behind_message(head: GroupKey, queue: str) -> str:
     """Describe what a group behind the head of its queue waits for."""
     return f"{head} goes first in queue {queue}"
 
@@ -123,9 +123,11 @@ class Admission:
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
             if scope is not None:
-                self._cycle.reads.similar(group.key, Behind(scope))
+                self._cycle.reads.set_kind(group.key, Behind(scope))
                 self._cycle.reads.record(BEHIND)
-                return waiting_decision(group, Reason.BEHIND_OTHERS, behind(self.heads[scope], group.queue))
+                return waiting_decision(
+                    group, Reason.BEHIND_OTHERS, behind_message(self.heads[scope], group.queue)
+                )
         backs_off = self._strategies.traverse_of(group).backs_off(group)
         decision = back_off(self._cycle, group) if backs_off else self._evaluate(group)
         if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
@@ -195,7 +197,7 @@ class Admission:
         smallest, decision = tried(group.job.least)
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest, decision) if whole.reason in _NEVER else (group, whole)
-        most = shrunk({"": group.min_member}, {"": group.job.least}, can_start)
+        most = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
         members = group.job.least if most is None else most[""]
         decision = self._evaluate(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
@@ -213,7 +215,7 @@ class Admission:
                 self._lending.claim_borrowed(group),
             )
             equals = group.queue, (similar, in_front_of, whose, claim_borrowed)
-            self._cycle.reads.similar(group.key, equals)
+            self._cycle.reads.set_kind(group.key, equals)
             if equals in self._equals:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
@@ -225,7 +227,9 @@ class Admission:
             if passed:
                 decision = self._evaluate_with(group, passed)
             if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
-                holding_up = self._reservations.holding_up(group, self._wanted(group), decision.reason)
+                holding_up = self._reservations.holding_up(
+                    group, self._members_to_start(group), decision.reason
+                )
                 decision = waiting_decision(group, Reason.RESERVED, holding_up) if holding_up else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING  # it has nodes of its own
         if equals is not None and not is_start:
@@ -244,7 +248,7 @@ class Admission:
         return decision
 
     def _evaluate_now(self, group: GroupInfo) -> GroupDecision | None:
-        wanted, budget = self._wanted(group), self._budget
+        wanted, budget = self._members_to_start(group), self._budget
         if (limited := self._limited(group, wanted)) is not None:
             return limited
         if not self._lending.has_begun and budget.shares.is_above_due(group.queue, wanted.requests):
@@ -276,7 +280,7 @@ class Admission:
             return decision
         return replace(decision, exceeds_cluster=True)
 
-    def _wanted(self, group: GroupInfo) -> Missing:
+    def _members_to_start(self, group: GroupInfo) -> Missing:
         """Return the members to start.
 
         A group with more members than it needs starts without those that do not fit.
@@ -338,7 +342,7 @@ class Admission:
         return why
 
 
-def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
+def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
     """Return the most members that fit; None if not even `least` do, or if no role may give up any.
 
     By Kueue's rule, all roles give up the same part of their spare members, rounded down, and no more

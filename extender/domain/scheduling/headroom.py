@@ -53,10 +53,10 @@ def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[
 
 
 def left_for(budget: Budget, group: GroupInfo) -> Amounts:
-    return {level: left for level, _, left in levels(budget, group, budget.flavors.settled(group))}
+    return {level: left for level, _, left in levels(budget, group, budget.flavors.settled_members(group))}
 
 
-def lacking(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
+def short_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
     """Return the names of the levels that have too little left."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"

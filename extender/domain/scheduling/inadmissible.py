@@ -23,7 +23,7 @@ from extender.domain.placement.planner import Kind, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gangs import BEHIND, Behind, behind
+from extender.domain.scheduling.gangs import BEHIND, Behind, behind_message
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, Grounds, Memory
 from extender.domain.scheduling.order import orders_by_usage
 from extender.domain.scheduling.reservation import RESERVED, InForce
@@ -187,7 +187,7 @@ class InadmissibleGroups:
         for kind, key in self.requeued.items():
             now, before = decided[key], self.before.groups[key]
             if _is_head(kind, key, heads):
-                now = replace(before, detail=behind(key, now.queue))
+                now = replace(before, detail=behind_message(key, now.queue))
             is_similar = now.detail == before.detail and now.claims_capacity == before.claims_capacity
             if is_similar or now.verdict is Verdict.STARTING:
                 continue
@@ -344,7 +344,7 @@ def next_in_turn(
     waiting = {
         group.queue
         for kind, group in then.first_due.items()
-        if (kind, group.key) not in reservations.lacking
+        if (kind, group.key) not in reservations.candidates
         and (group.key in evaluated.cycle.decided or group.key not in groups)
     }
     starving = (

@@ -29,7 +29,7 @@ from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.backoff import (
     TOO_LATE,
     back_off,
-    barred,
+    binding_refusal,
     fail,
     refusal_of,
     retry_of,
@@ -49,7 +49,7 @@ from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import created, lost, missing, start_begun, whole_at
+from extender.domain.snapshot.wholeness import created, members_to_replace, missing, start_begun, whole_at
 
 
 def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
@@ -62,7 +62,7 @@ def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 
 
 def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    if words := barred(group):
+    if words := binding_refusal(group):
         return fail(cycle, group, words)
     if group.start.admitted_at is None and cycle.snapshot.now < group.start.retry_at:
         return back_off(cycle, group)
@@ -191,7 +191,7 @@ def replace(cycle: Cycle, reserved: Iterable[tuple[ActivePlan, dict[Uid, str]]])
             window.add(group, len(started))
             active.add(started)
             reason: Reason | None = None
-            detail = lost(group).absent
+            detail = members_to_replace(group).absent
             if active.unplanned_members():  # why they have no node yet
                 reason = Reason.NO_ROOM
                 if (reserved_back := not_replaced(cycle, group)) is not None:

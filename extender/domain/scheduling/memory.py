@@ -227,7 +227,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             idle = {**{(group.queue, group.priority): group for group in rest}, **idle}
         if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(classes.read):
             # most of these shapes are of groups long gone
-            base = base.only({*chain.from_iterable((*classes.read.values(), *reads.by_kind.values()))})
+            base = base.with_topics({*chain.from_iterable((*classes.read.values(), *reads.by_kind.values()))})
         in_force = reservations.in_force
         grounds = None
         if evaluated.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, classes)):

@@ -61,7 +61,9 @@ def requests_after(
 
     decided = [groups[key] for key in this_cycle.decided if key in groups]
     joining = [
-        group for group in decided if now[group.key].verdict is Verdict.RUNNING and _helps(now[group.key])
+        group
+        for group in decided
+        if now[group.key].verdict is Verdict.RUNNING and _would_help(now[group.key])
     ]
     others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
     waiting = _with_others({queue: line for queue, line in lines.items() if line and concerns(queue)}, others)
@@ -94,7 +96,7 @@ def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecis
     return replace(now, asking=before.asking)
 
 
-def _helps(decision: GroupDecision) -> bool:
+def _would_help(decision: GroupDecision) -> bool:
     """Return whether further nodes would help a group."""
     return decision.reason in NODES_HELP or decision.exceeds_cluster
 
@@ -103,7 +105,7 @@ def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
     """Return whether a decision differs in more than numbers."""
     if before is None or before.plan != now.plan:
         return True
-    return (before.verdict, before.reason, _helps(before)) != (now.verdict, now.reason, _helps(now))
+    return (before.verdict, before.reason, _would_help(before)) != (now.verdict, now.reason, _would_help(now))
 
 
 def _with_others(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
@@ -222,7 +224,7 @@ class _Cycle:
     def may_ask(self, key: GroupKey) -> bool:
         """Return whether nodes would help pods that exist: jobs ask once they have pods."""
         decision, group = self.decision_of(key), self._evaluated.cycle.snapshot.groups.get(key)
-        if decision is None or group is None or not _helps(decision):
+        if decision is None or group is None or not _would_help(decision):
             return False
         return any(not pod.to_be for pod in group.waiting)
 
@@ -237,7 +239,7 @@ class _Cycle:
         if group.placed and (it := self.decision_of(group.key)) and it.verdict is Verdict.RUNNING:
             return _NONE
         return (
-            self._budget.flavors.settled(group)
+            self._budget.flavors.settled_members(group)
             if self._budget.flavors.flavors_of(group.queue)
             else missing(group)
         )

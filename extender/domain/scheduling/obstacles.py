@@ -18,13 +18,13 @@ from extender.api.objects.pods import NodeSelectorTerm, Toleration
 from extender.api.units import listed
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
-from extender.domain.model.selectors import taint_text, tolerated
+from extender.domain.model.selectors import is_tolerated, taint_text
 from extender.domain.model.shapes import Constraints, Shape, requests_of
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord, not_selected
 from extender.domain.queues.tree import QueueInfo
-from extender.domain.scheduling.backoff import back_off, undone
+from extender.domain.scheduling.backoff import back_off, undo_decision
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.order import Strategies
 from extender.domain.snapshot.decisions import GroupDecision
@@ -72,13 +72,13 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
         return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
-    if excess := _excess(group):
+    if excess := _excess_constraints(group):
         return waiting_decision(group, Reason.TOO_COMPLEX, excess)
-    return _reserved_out(cycle, group, queue) or _held(group, queue.record)
+    return _reserved_out(cycle, group, queue) or _held_decision(group, queue.record)
 
 
 @computed_once
-def _excess(group: GroupInfo) -> str:
+def _excess_constraints(group: GroupInfo) -> str:
     """Return the part of a member's constraints beyond what is evaluated; empty if there is none."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
@@ -108,7 +108,7 @@ def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDeci
     return None
 
 
-def _held(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
+def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
     """Return the decision on a group that its owner, or that of its queue, holds on purpose."""
     if group.spec.held:
         return waiting_decision(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
@@ -128,7 +128,7 @@ def not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """
     queue = cycle.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
-    return _held(group, queue.record) if queue is not None and (group.spec.held or drains) else None
+    return _held_decision(group, queue.record) if queue is not None and (group.spec.held or drains) else None
 
 
 def above_capability(cycle: Cycle, group: GroupInfo) -> str:
@@ -173,12 +173,12 @@ def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
 def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
     if too_much := above_capability(cycle, group):
-        return undone(cycle, group) or exceeds_queue(group, too_much)
+        return undo_decision(cycle, group) or exceeds_queue(group, too_much)
     absent = missing(group).absent
     if (group.is_on_nodes or not absent) and strategies.traverse_of(group).backs_off(group):
         is_in_line = not absent and strategies.traverse_of(group).lets_none_pass(group)
         return None if is_in_line else back_off(cycle, group)
-    if group.is_on_nodes and (decision := undone(cycle, group)) is not None:
+    if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
     if absent and group.start.failure and group.job.made is None:  # that may be why they are absent
         absent = f"{absent}; its last start failed: {group.start.failure}"
@@ -257,7 +257,7 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
         return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
-        named = sorted(taint_text(it) for it in taints if not tolerated(it, asked.tolerations))
+        named = sorted(taint_text(it) for it in taints if not is_tolerated(it, asked.tolerations))
         return f"every node has a taint that is not tolerated: {listed(named, _MOST_NAMES)}"
     tolerated_too = (*demands, "taints that are tolerated")
     return f"no node has all at once: {listed(tolerated_too, _MOST_NAMES)}"

@@ -286,12 +286,12 @@ class TurnOrder(Generic[T]):
         for turn in self._way:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
-                until, at_par = self._par(turn, siblings[0])
+                until, at_par = self._equal_share(turn, siblings[0])
                 slack = EPSILON if at_par < siblings[0] else -EPSILON
                 counts.append(self._shares.headroom_at(turn.node, requests, until, slack) + 1)
         return min(counts, default=None)
 
-    def _par(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
+    def _equal_share(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
         """Return the share up to which a queue is ahead of a sibling, and its turn there."""
         match _fair_share(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:

@@ -22,7 +22,7 @@ from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import Missing, lost, missing
+from extender.domain.snapshot.wholeness import Missing, members_to_replace, missing
 
 _UNHEARD = 4  # times the grace of a node that is not used, where nothing shows whether the scheduler is there
 _MOST_AT_ONCE = 1e5  # looks at a node for a term, to find out whether plans concern others
@@ -95,7 +95,7 @@ def _wish(cycle: Cycle, group: GroupInfo) -> Wish:
         return group, holding, {}
     moved: dict[Uid, str] = {}
     for pod, node in holding.pods:
-        if (since := _unused(group, pod)) is not None and _is_overdue(cycle, group, since):
+        if (since := _unused_since(group, pod)) is not None and _is_overdue(cycle, group, since):
             moved[pod.uid] = node
     for pod, node in holding.pods:
         if pod.uid in moved:
@@ -147,7 +147,7 @@ def _holding(group: GroupInfo) -> Holding:
     if group.stands or group.stands_as_before:
         members: Sequence[PodRecord] = group.waiting
     else:
-        members = (lost(group) if group.stood_whole else missing(group)).members
+        members = (members_to_replace(group) if group.stood_whole else missing(group)).members
     pinned = {pod.uid for pod, _ in group.pinned}
     loose = [pod for pod in members if pod.uid not in pinned]
     pods = [(pod, group.planned[pod.uid]) for pod in loose if pod.uid in group.planned]
@@ -163,7 +163,7 @@ class Unused(NamedTuple):
     known: bool  # it refused the pod before: another refusal in the same words would not be seen
 
 
-def _unused(group: GroupInfo, pod: PodRecord) -> Unused | None:
+def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
     """Return since when the scheduler could have used a planned node; None: it could not yet."""
     attempt = group.attempts.get(pod.uid)
     if attempt is None or attempt.shown_at is None:
@@ -175,7 +175,7 @@ def _unused(group: GroupInfo, pod: PodRecord) -> Unused | None:
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
     """Return the oldest of each kind: no other can be overdue before it is."""
-    nodes = [_unused(group, pod) for pod, _ in group.computed(_holding).pods]
+    nodes = [_unused_since(group, pod) for pod, _ in group.computed(_holding).pods]
     ordered = sorted((node for node in nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered}.values())
 

@@ -36,7 +36,7 @@ class Turns(NamedTuple):
     next_at: float  # inf: never, since whatever they cost no longer counts
 
 
-def similar(group: GroupInfo) -> object:
+def likeness(group: GroupInfo) -> object:
     """Return a key, equal for groups of one queue and priority that lack the same.
 
     Victims are found for all of them or for none. A group that has taken capacity from others is alone,
@@ -95,7 +95,7 @@ class Price:
         waited = self.looked_at - self._cycle.snapshot.instant(self._since(group))
         return self.part(wanted.requests) * max(waited, 0.0)
 
-    def objection(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
+    def why_not(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
         """Return why these do not go for a group yet, for users; empty: they may.
 
         It is looked at again when that may have changed.
@@ -103,7 +103,7 @@ class Price:
         snapshot, patience = self._cycle.snapshot, self._rules(group).patience
         lost, end, latest = self.loss(picks).work, self._end(picks), self.latest(group)
         left = end - self.looked_at
-        is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._last(group)
+        is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._spared_until(group)
         if lost > patience * self.wait_for_capacity(group, wanted) and latest > snapshot.now:
             self._cycle.look_again_at(latest)
             text = "evictions for it would lose more work than it has waited for"
@@ -138,7 +138,7 @@ class Price:
         rules, since = self._rules(group), self._since(group)
         return self._cycle.snapshot.instant(since) + max(rules.at_most, rules.after) if since else -inf
 
-    def _last(self, group: GroupInfo) -> float:
+    def _spared_until(self, group: GroupInfo) -> float:
         """Return the time after which victims are not spared any more for their expected end."""
         return self.latest(group) + self._rules(group).at_most
 
@@ -146,11 +146,11 @@ class Price:
         return self._cycle.snapshot.queues[group.queue].record.preemption
 
     def _since(self, group: GroupInfo) -> str:
-        return ready_since(self._longest.get(similar(group), group))
+        return ready_since(self._longest.get(likeness(group), group))
 
     def turns_of(self, group: GroupInfo) -> Turns:
         latest, now = self.latest(group), self._cycle.snapshot.now
-        if (last := self._last(group)) <= now:
+        if (last := self._spared_until(group)) <= now:
             return Turns(last, inf)
         instants = self.looked_at, self.looked_at + _PERIOD, latest, last
         return Turns(max(at for at in instants if at <= now), min(at for at in instants if at > now))

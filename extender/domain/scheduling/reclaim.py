@@ -32,7 +32,7 @@ from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waiting_decision
-from extender.domain.scheduling.price import Price, similar
+from extender.domain.scheduling.price import Price, likeness
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.victims import (
     Candidates,
@@ -119,12 +119,12 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
             going += ((pod, pod.node) for pod in (*other.departing, *promised))
     leaving = cycle.budget.flavors.requests(going)
     shares.add(queue, leaving, -1)
-    is_above = shares.is_above_share(queue, _asked(cycle, group, reclaim))
+    is_above = shares.is_above_share(queue, _requested(cycle, group, reclaim))
     shares.add(queue, leaving)
     return not is_above
 
 
-def _asked(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
+def _requested(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
     """Return what members ask for on the decided nodes, of flavors, too, if their queue has any.
 
     Other queues may hold any amount of a flavor.
@@ -162,7 +162,7 @@ def _go_on(cycle: Cycle, group: GroupInfo) -> GroupDecision:
 def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] | None:
     """Return the decided nodes or, where all members fit elsewhere by now, others."""
     budget, wanted = cycle.budget, missing(group)
-    asked = _asked(cycle, group, reclaim)
+    asked = _requested(cycle, group, reclaim)
     excess = budget.running.excess(group, len(wanted.members))
     if budget.shares.above_ceiling(group.queue, asked) or excess is not None:
         return None  # its own queue has to give way first
@@ -290,9 +290,9 @@ def _longest(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """Return of equal groups the one that has waited the longest."""
     longest: dict[object, GroupInfo] = {}
     for group in groups:
-        known = longest.setdefault(similar(group), group)
+        known = longest.setdefault(likeness(group), group)
         if group.preempts and (not known.preempts or ready_since(group) < ready_since(known)):
-            longest[similar(group)] = group
+            longest[likeness(group)] = group
     return longest
 
 
@@ -334,7 +334,7 @@ class _Searches:
             with Guard(self._cycle, group):
                 # Those for whom nothing runs, by what queues hold now, take no search from the others: a
                 # reclaim that counts on others to leave would not go on.
-                causes = tuple(chain.from_iterable(_causes(self._cycle, group, missing(group))))
+                causes = tuple(chain.from_iterable(_cause_sets(self._cycle, group, missing(group))))
                 if self._candidates.may_exist_for(group, causes):
                     starving.append(group)
         first = {group.key for group in _first(self._cycle, starving).values()}
@@ -361,10 +361,10 @@ class _Searches:
     def _try(self, group: GroupInfo) -> bool:
         """Return whether a reclaim is begun for a group."""
         cycle, wanted = self._cycle, missing(group)
-        if (sought := (similar(group), refused_namespace(cycle, group))) in self._vain:
+        if (sought := (likeness(group), refused_namespace(cycle, group))) in self._vain:
             return False
         gives = True
-        for causes in _causes(cycle, group, wanted):
+        for causes in _cause_sets(cycle, group, wanted):
             from_others = EvictionCause.RECLAIM in causes
             if from_others and not gives:
                 continue  # where its own queue gives nothing, others alone do not help either
@@ -377,7 +377,7 @@ class _Searches:
                 continue
             if (found := self._search(eviction_units, group, wanted, from_others, moves)) is None:
                 continue
-            if not (text := self._price.objection(group, wanted, found.picks)):
+            if not (text := self._price.why_not(group, wanted, found.picks)):
                 self._begin(group, found)
                 return True
             cycle.settle(replace(cycle.decided[group.key], price=text))
@@ -506,7 +506,7 @@ def _is_in_vain(cycle: Cycle, taken: QueueTaken) -> bool:
     return waits or cycle.find_taker(taken) is None
 
 
-def _causes(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
+def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
     """Yield the causes of evictions, one after the other.
 
     Other queues give only what brings the queue up to what it deserves. Its own groups make way beyond

@@ -129,7 +129,7 @@ class Reservations:
         """Return whether the queue would exceed its share without its allocation on the reserved nodes."""
         shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.add(group.queue, gone, -1)
-        asks = {**self._cycle.budget.flavors.settled(group).requests, **reservation.asks}
+        asks = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
         is_above = shares.is_above_share(group.queue, asks)
         shares.add(group.queue, gone)
         return is_above
@@ -137,7 +137,7 @@ class Reservations:
     def _renewed(self, group: GroupInfo) -> Reservation | None:
         """Return the current reservation; None where it ends."""
         cycle, before = self._cycle, group.start.reservation
-        wanted = cycle.budget.flavors.settled(group)
+        wanted = cycle.budget.flavors.settled_members(group)
         if before is None or cycle.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
         if self._backfill.forecast.is_as_expected(before, group):
@@ -280,7 +280,7 @@ class Reservations:
         return group.queue, wanted.signature, budget.running.class_key(group)
 
     @property
-    def lacking(self) -> Set[tuple[Kind, GroupKey]]:
+    def candidates(self) -> Set[tuple[Kind, GroupKey]]:
         """Return the groups that might get one, with their kind."""
         return {(kind, group.key) for kind, line in self._lacking.items() for group in line}
 

@@ -15,7 +15,7 @@ from extender.domain.model.shared_maps import differing, with_changes
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo
-from extender.domain.scheduling.cycle import NO_GROUP, Cycle, broken
+from extender.domain.scheduling.cycle import NO_GROUP, Cycle, error_decision
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, NodeRequests
 from extender.domain.scheduling.node_requests import requests_after, with_request
@@ -47,7 +47,7 @@ WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
 Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its columns
 
 
-def moved(
+def place_changes(
     before: Mapping[GroupKey, GroupDecision],
     now: Mapping[GroupKey, GroupDecision],
     changed_groups: Iterable[GroupKey],
@@ -217,12 +217,12 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
         if earlier is not None:
             completed = with_request(completed, known.get(key))
-        now[key] = _same(known.get(key), completed)
+        now[key] = _reuse(known.get(key), completed)
     gone = {key for key in (known if inadmissible.then is None else dirty) if key not in snapshot.groups}
     requests = NodeRequests() if earlier is None else earlier.requests
     if any(positions.lines.values()) or requests != NodeRequests() or any(it.reason for it in now.values()):
         requests, more_changes = requests_after(evaluated, earlier, positions.lines, now, known)
-        now |= {it.key: _same(known.get(it.key), it) for it in more_changes}
+        now |= {it.key: _reuse(known.get(it.key), it) for it in more_changes}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.then is not None:
@@ -231,7 +231,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     renumbered = frozenset(numbers)
     changed_groups = [key for key in now if key in dirty or (key in changed and key not in renumbered)]
     changed_groups += sorted(gone | (dirty - now.keys()))  # depends on nothing but the decisions
-    more = moved(known, groups, changed_groups, in_queue)
+    more = place_changes(known, groups, changed_groups, in_queue)
     counts = recount(before.counts, more)
     queues = _queues(inadmissible, cycle, counts, more, positions)  # which may request a later cycle
     instants, requeue_at = _instants(cycle, inadmissible, gone)
@@ -243,7 +243,9 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         orphans=snapshot.orphans,
         evictions=cycle.evictions,
         counts=counts,
-        local_counts=recount(before.local_counts, moved(known, groups, changed_groups, in_local_queue)),
+        local_counts=recount(
+            before.local_counts, place_changes(known, groups, changed_groups, in_local_queue)
+        ),
         serial=before.serial + 1,
         changed=changed_groups,
         renumbered=numbers,
@@ -253,7 +255,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
             groups,
             positions.lines,
             instants,
-            _keeping(inadmissible, queues),
+            _reserving_queues(inadmissible, queues),
             requests,
         ),
     )
@@ -289,11 +291,11 @@ def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> Grou
     try:
         life = life_of(group, decision.verdict, decision.plan, decision.reason)
     except Exception as fault:
-        return replace(broken(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING)
+        return replace(error_decision(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING)
     return replace(decision, life=life, position=position)
 
 
-def _same(before: T | None, now: T) -> T:
+def _reuse(before: T | None, now: T) -> T:
     return before if before is not None and (before is now or before == now) else now
 
 
@@ -418,11 +420,11 @@ def _queues(
             reclaimed=cycle.reclaimed_by(name),
             waiting=len(lines.get(name, ())),
         )
-        changes[name] = _same(before.get(name), decision)
+        changes[name] = _reuse(before.get(name), decision)
     return with_changes(earlier.decisions, changes)
 
 
-def _keeping(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
+def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or that reclaimed capacity."""
     carried, before = inadmissible.carried, inadmissible.before.queues
     changed = set(differing(now, before if carried is not None else {}))

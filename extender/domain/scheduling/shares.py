@@ -16,7 +16,7 @@ from extender.domain.model.shared_maps import differing, have_same_keys, with_ch
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
-from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
+from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded_dimensions, share
 from extender.domain.queues.tree import QueueInfo
 from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import Snapshot
@@ -67,7 +67,7 @@ class Standing(NamedTuple):
             total, demands, None if before is None else before.as_specified
         )
         if unmet := as_specified.unmet():
-            less = {name: _keeping(demands[name], met) for name, met in unmet.items()}
+            less = {name: _with_guarantee(demands[name], met) for name, met in unmet.items()}
             division = Division.divide(total, with_changes(demands, less), as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
         return cls(division, holdings, snapshot, as_specified, unmet)
@@ -155,7 +155,7 @@ class QueueShares:
     def used_lately(self, node: int) -> float:
         """Return the decayed usage of a queue and those below it, as a part of what its weight is due."""
         if node not in self._used_lately:
-            part = max(float(self._division.parts[node]), _LEAST_PART)
+            part = max(float(self._division.parts_of_cluster[node]), _LEAST_PART)
             self._used_lately[node] = self._part_used(node) / part
         return self._used_lately[node]
 
@@ -176,7 +176,7 @@ class QueueShares:
     def is_above_share(self, queue: str, asked: Resources) -> bool:
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        return bool(exceeded(self._offered_part(asked), held, deserved, _NOT_SHARED))
+        return bool(exceeded_dimensions(self._offered_part(asked), held, deserved, _NOT_SHARED))
 
     def is_above_due(self, queue: str, asked: Resources) -> bool:
         """Return whether `asked` is beyond the share of a queue, at this instant and over time."""
@@ -192,7 +192,7 @@ class QueueShares:
         """
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded(self._offered_part(asked), held, deserved, _NOT_SHARED)
+        over = exceeded_dimensions(self._offered_part(asked), held, deserved, _NOT_SHARED)
         if not over or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in over):
             return False
         excess = max((held.get(name, 0) + asked[name]) / deserved[name] for name in over) - 1.0
@@ -230,7 +230,7 @@ class QueueShares:
         """
         seat = self.tree.seat[queue]
         held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded(self._offered_part(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
+        over = exceeded_dimensions(self._offered_part(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
         sums = ((name, held.get(name, 0) + asked[name], due.get(name, 0)) for name in over)
         return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
 
@@ -278,7 +278,7 @@ class QueueShares:
             unused = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
-                available = max(limit - self._taken(node).get(name, 0), 0.0) + unused
+                available = max(limit - self._counted(node).get(name, 0), 0.0) + unused
                 if self._holds_less(node):
                     available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
                 most = min(most, (available + EPSILON) / amount)
@@ -292,7 +292,7 @@ class QueueShares:
         """
         more = self._offered_part(asked)
         for node in self.tree.path(queue):
-            taken = self._taken(node)
+            taken = self._counted(node)
             limits = {name: self._limit(node, name) for name in more} if node != TOP else {}
             left = {name: int(n - taken.get(name, 0)) for name, n in limits.items() if n < inf}
             if left:
@@ -311,7 +311,7 @@ class QueueShares:
         for name in self._short:
             own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
             potential[name] = min(self._division.total.get(name, 0), *own)
-        return bool(exceeded(self._offered_part(asked), {}, potential))
+        return bool(exceeded_dimensions(self._offered_part(asked), {}, potential))
 
     @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
@@ -323,28 +323,28 @@ class QueueShares:
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
             for node in self.tree.path(queue):
-                taken = self._taken(node)
+                taken = self._counted(node)
                 for name in slack:
                     slack[name] = min(slack[name], self._limit(node, name) - taken.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
             return ""
         more = asked = self._offered_part(asked)
         for node in self.tree.path(queue):
-            if over := self._over(node, more, asked):
+            if over := self._excess_messages(node, more, asked):
                 name = self.tree.queues[node]
                 return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(over)
             more = self._holdings.taken_above(node, more)
         return ""
 
-    def _over(self, node: int, more: Resources, asked: Resources) -> list[str]:
+    def _excess_messages(self, node: int, more: Resources, asked: Resources) -> list[str]:
         """Return what a node cannot give of `more`, nor of `asked` while others hold its reservation.
 
         The amounts were not reserved yet when the others started.
         """
         limit = {name: self._limit(node, name) for name in asked}
-        if over := exceeded(more, self._taken(node), limit):
+        if over := exceeded_dimensions(more, self._counted(node), limit):
             return [self._excess(node, name, more[name], self._reserved_below(node, name)) for name in over]
-        over = exceeded(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
+        over = exceeded_dimensions(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
         return [self._excess(node, name, asked[name]) for name in over]
 
     def _holds_less(self, node: int) -> bool:
@@ -352,11 +352,11 @@ class QueueShares:
 
         At root, that is free capacity.
         """
-        return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
+        return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
-    def _taken(self, node: int) -> Resources:
+    def _counted(self, node: int) -> Resources:
         """Return what counts below the ceiling of a node: holdings and reservations."""
-        filled = self._holdings.filled(node)
+        filled = self._holdings.held_or_reserved(node)
         return total([filled, self._reserved[node]]) if node in self._reserved else filled
 
     def _limit(self, node: int, name: str) -> float:
@@ -376,7 +376,7 @@ class QueueShares:
 
     def _reserved_below(self, node: int, name: str) -> int:
         """Return what is reserved for queues below a node, and not held."""
-        return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
+        return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
     def _excess(self, node: int, name: str, more: int, retained: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
@@ -414,7 +414,9 @@ class QueueShares:
         seat = self.tree.seat.get(queue)
         if seat is None:
             return False
-        return bool(exceeded(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED))
+        return bool(
+            exceeded_dimensions(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED)
+        )
 
     def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue that gives `amounts` would hold less than it deserves of each resource."""
@@ -448,7 +450,7 @@ def _pooled(snapshot: Snapshot) -> PoolRows | None:
     return snapshot.nodes.pooled(snapshot.pools) if snapshot.pools.all else None
 
 
-def _keeping(demand: QueueDemand, met: Resources) -> QueueDemand:
+def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
     """Return a demand with as large a guarantee as can be met, of some resources."""
     lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
     return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)

@@ -29,7 +29,7 @@ from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
-from extender.domain.snapshot.phases import runs
+from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.snapshot import clock_time_of
 from extender.domain.snapshot.wholeness import ready_since, whole
 
@@ -41,7 +41,7 @@ ALL_CAUSES = tuple(EvictionCause)
 
 def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that is evicted whole; None for others."""
-    if not runs(group):
+    if not has_run(group):
         return None
     if group.key in cycle.draining:
         why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
@@ -65,7 +65,7 @@ def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
     return f"LocalQueue {local.key}"
 
 
-def drain(cycle: Cycle) -> None:
+def drain_queues(cycle: Cycle) -> None:
     """Evict groups of drained queues and LocalQueues whole, a bounded number of pods of a queue at a time.
 
     A group that has begun to go is finished first; then the least important, then the shortest run.
@@ -79,7 +79,7 @@ def drain(cycle: Cycle) -> None:
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # all its members, once none of them is on its way to a node
-                pods = group.computed(standing) if runs(group) and not group.pinned else ()
+                pods = group.computed(standing) if has_run(group) and not group.pinned else ()
             if not pods:
                 continue
             if may_go <= 0:
@@ -224,7 +224,7 @@ class Candidates:
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
             case EvictionCause.CONSOLIDATE:
-                return rules.consolidation and any(map(self._moves, self._on_nodes))
+                return rules.consolidation and any(map(self._consolidates, self._on_nodes))
             case EvictionCause.UNMANAGED:
                 return rules.unmanaged and group.priority > self._cycle.snapshot.others.lowest_priority
             case _:
@@ -255,14 +255,16 @@ class Candidates:
                 case EvictionCause.RECLAIM | EvictionCause.BORROW:
                     lends = cause is EvictionCause.BORROW
                     below = min(group.priority - 1, rules.borrows_up_to) if lends else inf
-                    givers = (queue for queue in queues if queue != group.queue and self._gives(group, queue))
+                    givers = (
+                        queue for queue in queues if queue != group.queue and self._may_give(group, queue)
+                    )
                     eviction_units += self._podgroups(group, self._running_up_to(below, givers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
                     lower = [other for other in runners if other.priority < group.priority]
                     eviction_units += self._podgroups(group, lower, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
-                    known = self._running_up_to(group.priority, filter(self._moves, queues))
+                    known = self._running_up_to(group.priority, filter(self._consolidates, queues))
                     eviction_units += self._podgroups(group, filter(self._may_move, known), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
                     for priority, pods in self._others.items():
@@ -286,7 +288,7 @@ class Candidates:
     def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
         return (it for queue in queues for it in self._running_in(queue) if it.priority <= priority)
 
-    def _gives(self, group: GroupInfo, queue: str) -> bool:
+    def _may_give(self, group: GroupInfo, queue: str) -> bool:
         """Return whether another queue holds more than it deserves, of which a group may have some."""
         is_above = self._cycle.budget.shares.holds_too_much(queue)
         may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
@@ -309,7 +311,7 @@ class Candidates:
         groups = (it for it in self._on_nodes.get(queue, ()) if len(it.placed) <= it.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
-    def _moves(self, queue: str) -> bool:
+    def _consolidates(self, queue: str) -> bool:
         """Return whether groups of a queue may have to move."""
         queues = self._cycle.snapshot.queues
         return queue in queues and queues[queue].record.preemption.consolidation
@@ -373,7 +375,7 @@ class Candidates:
     def _is_free(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit is promised to no group, budgets allow its eviction, and none was refused."""
         is_busy = any(pod.uid in uids for uids in self._busy for pod in eviction_unit.pods)
-        return not is_busy and (eviction_unit.overrules or self.disruptions.allow(eviction_unit.pods))
+        return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
     def _busy(self) -> list[Container[Uid]]:
@@ -388,7 +390,7 @@ class Candidates:
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
                     continue
-                if runs(group) and group.computed(standing) and group.key not in self._cycle.draining:
+                if has_run(group) and group.computed(standing) and group.key not in self._cycle.draining:
                     known.append(group)
             self._known[queue] = known
         return self._known[queue]

@@ -176,11 +176,11 @@ def start_after(
 
 def message_of(decision: GroupDecision, change: str = "") -> str:
     """Return the numbers of its reason, its position, and the change that would start it."""
-    known = decision.detail, decision.price, decision.spared, place(decision), change
+    known = decision.detail, decision.price, decision.spared, position_text(decision), change
     return "; ".join(filter(None, known))
 
 
-def place(decision: GroupDecision) -> str:
+def position_text(decision: GroupDecision) -> str:
     """Return `position 3 in queue research`; empty for a group without a position."""
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
@@ -217,7 +217,7 @@ class Transition(msgspec.Struct, frozen=True):
 Course = tuple[Verdict, Reason | None]
 
 
-def course(decision: GroupDecision) -> Course:
+def event_course(decision: GroupDecision) -> Course:
     """Return the part of a decision whose change gets an Event."""
     return (decision.verdict, decision.reason)
 

@@ -164,7 +164,7 @@ class State(Enum):
 _RUNS = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
 
 
-def runs(group: GroupInfo) -> bool:
+def has_run(group: GroupInfo) -> bool:
     """Return whether a group is fully running, or was and replaces members."""
     return state_of(group) in _RUNS
 

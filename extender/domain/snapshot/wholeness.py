@@ -64,14 +64,14 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
 
 
 @computed_once
-def lost(group: GroupInfo) -> Missing:
+def members_to_replace(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many as when it was fully running."""
     return _missing(group, group.history.ran_with or Needs(0, {}), ())
 
 
 def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
     # Planned ones first, then those that fit; then by priority, highest first, and name.
-    pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("place"))
+    pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
     if group.planned or fitting:
         pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
@@ -89,13 +89,13 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
             spare.append(pod)
     still = max(needs.min_member - len(group.placed) - len(chosen), 0)
     members = (*chosen, *spare[:still], *(pod for pod in group.waiting if pod.keeps_capacity))
-    return Missing(members, _absent(group, needed, still - len(spare)))
+    return Missing(members, _absent_message(group, needed, still - len(spare)))
 
 
 _MOST_NAMES, _LONGEST_NAME = 8, 63  # of roles: a group may need thousands, and a status should stay small
 
 
-def _absent(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
+def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""

@@ -28,7 +28,7 @@ from extender.api.objects.queues import BorrowWithinCohort, Queue, QueueFlavor, 
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import PODS, Resources, counts, resource_of
+from extender.domain.model.resources import PODS, Resources, is_counted, resource_of
 from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.budget import Budget
 from extender.domain.snapshot.decisions import GroupDecision
@@ -146,7 +146,7 @@ class KueueWorld:
         """Return whether the queue borrows nothing of a flavor for this workload."""
         budget, group = self._budget, self.world.ledger.snapshot().groups[self._key(workload)]
         of_queue = next(each for each in budget.flavors.flavors_of(group.queue) if each.name == flavor)
-        asked = budget.flavors.counted(of_queue, missing(group).requests)
+        asked = budget.flavors.counted_part(of_queue, missing(group).requests)
         return budget.shares.steps_to_lender(group.queue, asked) == 0
 
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
@@ -426,4 +426,4 @@ def resource_name(name: str) -> str:
 
     Their number of pods is such a resource, too.
     """
-    return name if counts(name) and name != PODS else f"example.com/{name}"
+    return name if is_counted(name) and name != PODS else f"example.com/{name}"
