@@ -131,7 +131,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhook_lifetime: Annotated[float, allowed.duration("10s", "87600h")] = 90 * 24 * 3600.0
     max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0
-    reservations: Annotated[float, allowed.part()] = 0.1
+    reservations: Annotated[float, allowed.fraction()] = 0.1
     usage_half_life: Annotated[float, allowed.duration("0s", "8760h")] = 1200.0
     quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}

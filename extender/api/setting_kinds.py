@@ -123,7 +123,7 @@ def factor(most: int) -> Kind:
     return Kind(f"a number from 1 to {most}, such as 1.5", read, "{:g}".format)
 
 
-def part() -> Kind:
+def fraction() -> Kind:
     number = _matching(r"[0-9](?:\.[0-9]{1,9})?")
     return Kind(
         "a number from 0 to 1, such as 0.1", within(lambda text: float(number(text)), "0", "1"), "{:g}".format

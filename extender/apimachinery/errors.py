@@ -11,12 +11,7 @@ from extender.apimachinery.kinds import Json, ResourceKind
 
 
 class FieldError(NamedTuple):
-    """Error of a field.
-
-    `reason`: for programs, as in the causes of a Status; `message`: the text after the field.
-
-    `reason`: for programs, as in the causes of a Status; `message`: the text after the field.
-    """
+    """Error of a field. `reason`: for programs, as in a Status; `message`: the text after the field."""
 
     field: str
     reason: str

@@ -158,7 +158,7 @@ class FieldSchema:
     def items(self) -> "FieldSchema":
         return FieldSchema(self.published.get("items", {}))
 
-    def knows(self, name: str) -> bool:
+    def has_field(self, name: str) -> bool:
         """Return whether an object may have this field. An object without a schema may have any."""
         described = self.published.get("properties", {})
         open_ended = not described or "additionalProperties" in self.published or self.keeps_unknown

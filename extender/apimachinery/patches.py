@@ -141,7 +141,7 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
         yield f"{at}: expected {'list' if wanted is list else 'map'}, got &{{{value}}}"
     elif isinstance(value, dict):
         for name, part in value.items():
-            if not schema.knows(name):
+            if not schema.has_field(name):
                 yield f"{at}.{name}: field not declared in schema"
             yield from _untyped(part, schema.field(name), f"{at}.{name}")
     elif isinstance(value, list):

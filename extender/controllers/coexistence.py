@@ -43,8 +43,6 @@ class PolledFact(Poller):
     """Fact about the cluster that Muster polls.
 
     `name`: of the thread; `unknown`: logged until it is known.
-
-    `name`: of the thread; `unknown`: logged until it is known.
     """
 
     name: str

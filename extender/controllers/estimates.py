@@ -28,7 +28,7 @@ from extender.domain.explain.forecast import (
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -159,7 +159,7 @@ class Estimates(Poller):
         waits = _EVERY if decisions is not self._made else _STALE
         with self._lock:
             lasts = next(iter(self._waits_since.values()), inf) <= now - _LASTING
-        if not lasts or now < self._begun + waits or carried_of(decisions) is None:
+        if not lasts or now < self._begun + waits or carried_facts_of(decisions) is None:
             return False
         cycles = MOST_CYCLES if not self._costs else int(_LONGEST / FUTURES / self._costs)
         self._made, self._begun = decisions, now
@@ -167,7 +167,7 @@ class Estimates(Poller):
         return True
 
     def _publish(self, found: ExpectedStarts) -> None:
-        notes = carried_of(self._made) if self._made is not None else None
+        notes = carried_facts_of(self._made) if self._made is not None else None
         if notes is None:
             return
         decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()

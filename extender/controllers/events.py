@@ -208,7 +208,7 @@ class GroupEvents:
 
     def on_decisions(self, decisions: Decisions) -> None:
         for group, was, now in self._changed_groups.decision_changes(decisions):
-            self._guard.run(group, partial(self._notice, group, was, now))
+            self._guard.run(group, partial(self._on_change, group, was, now))
         leads = self._leads()
         if leads and not self._led:
             # The previous leader, or this replica before a restart, has recorded what the conditions say.
@@ -222,7 +222,7 @@ class GroupEvents:
             while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.get()) is not None:
                 self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
-    def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
+    def _on_change(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
             self._changes.forget(key)
             self._lacking.discard(key)

@@ -17,7 +17,7 @@ from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, 
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -92,16 +92,16 @@ class History:
                 return
             if self._next is not None:
                 self._recorder, self._next = Recorder(*self._next, self._is_going, self._guard.run), None
-            if self._recorder is not None and (notes := carried_of(decisions)) is not None:
+            if self._recorder is not None and (notes := carried_facts_of(decisions)) is not None:
                 self._seen = self._clock()
                 self._first = self._first or self._seen
-                self._keep(self._recorder.observe(decisions, notes.snapshot))
+                self._store(self._recorder.observe(decisions, notes.snapshot))
 
     def _is_going(self, uid: Uid) -> bool:
         pod = self._ledger.pods.get(uid)
         return pod is None or pod.deleting
 
-    def _keep(self, made: Iterable[AnyRecord]) -> None:
+    def _store(self, made: Iterable[AnyRecord]) -> None:
         for record in made:
             if self._file is not None:
                 self._file.put(record)
@@ -125,7 +125,7 @@ class History:
             self._sampled = now
             made = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
             with self._lock:
-                self._keep(made)
+                self._store(made)
         self.write()
 
     def write(self) -> None:

@@ -292,9 +292,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._copies = copies
         self._provisioning = provisioning
         self._changes = changes
-        copies.listen(self._see)
-        provisioning.listen(lambda key, _: self._see(key))
-        estimates.listen(self._see)
+        copies.listen(self._on_change)
+        provisioning.listen(lambda key, _: self._on_change(key))
+        estimates.listen(self._on_change)
 
     def prepare(self) -> None:
         super().prepare()
@@ -307,7 +307,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._numbered = -1  # the serial of the decisions from which these are
         self._backoff = WriteBackoff(self._clock)
 
-    def _see(self, key: GroupKey) -> None:
+    def _on_change(self, key: GroupKey) -> None:
         if self._copies.get(key) is None:
             self._forget(key)
         self._parked.pop(key, None)

@@ -171,7 +171,7 @@ class ProvisioningController(PacedController[GroupKey]):
         self._policy = policy
         self._queue_turns = ProvisioningTurns(asking)
         super().__init__(context)
-        requests.listen(self._see)
+        requests.listen(self._on_change)
 
     def prepare(self) -> None:
         super().prepare()
@@ -184,7 +184,7 @@ class ProvisioningController(PacedController[GroupKey]):
         self._turns.clear()
         self._made.clear()
 
-    def _see(self, key: GroupKey, gone: bool) -> None:
+    def _on_change(self, key: GroupKey, gone: bool) -> None:
         if gone:
             self._made.pop(key, None)
         self._queue.add(key)

@@ -153,7 +153,7 @@ class QueueController(PacedController[str], Generic[T]):
     def __init__(self, context: ControllerContext, copies: ObjectStore[str, T]) -> None:
         super().__init__(context)
         self._copies = copies
-        copies.listen(self._see)
+        copies.listen(self._on_change)
 
     def prepare(self) -> None:
         super().prepare()
@@ -163,7 +163,7 @@ class QueueController(PacedController[str], Generic[T]):
         super().on_stopped_leading()
         self._next.clear()
 
-    def _see(self, key: str) -> None:
+    def _on_change(self, key: str) -> None:
         self._parked.pop(key, None)
         if self._copies.get(key) is None:
             self._queue.forget(key)

@@ -39,7 +39,7 @@ from extender.domain.model.shapes import UNSCHEDULABLE
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo, in_tree_order
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import (
     Decisions,
     GroupDecision,
@@ -103,7 +103,7 @@ class DecidedOverviews:
         self, decisions: Decisions, log: Sequence[DecisionSummary] = (), notes: Sequence[str] = ()
     ) -> Overview:
         """`log`: the latest changes, the newest first. Empty while nothing is decided."""
-        if (memory := carried_of(decisions)) is None:
+        if (memory := carried_facts_of(decisions)) is None:
             return self._last
         snapshot = memory.snapshot
         groups, moved = self._grouped(snapshot, decisions)
@@ -179,7 +179,7 @@ class DecidedOverviews:
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
         """`log`: what was decided on this group, the newest first. Who stands in its way is found out now."""
-        memory, made = carried_of(decisions), decisions.groups.get(key)
+        memory, made = carried_facts_of(decisions), decisions.groups.get(key)
         info = memory.snapshot.groups.get(key) if memory else None
         if memory is None or made is None or info is None:
             return None

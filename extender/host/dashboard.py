@@ -23,7 +23,7 @@ from extender.dashboard.history_page import History
 from extender.dashboard.source import STEP
 from extender.dashboard.what_if_page import Ground, Supposing
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
@@ -58,7 +58,7 @@ def supposing(ledger: Ledger) -> Supposing:
     """Return the function that answers what-if questions on the snapshot of the latest decisions."""
 
     def newest() -> Ground | None:
-        memory = carried_of(ledger.decisions)
+        memory = carried_facts_of(ledger.decisions)
         return Ground(memory.snapshot) if memory else None
 
     return Supposing(newest)

@@ -251,7 +251,7 @@ class Host:
         if self._view:
             self._view.start(self.ledger.shown)
             live["view-serving"] = self._view.fault
-            notes["view"], table["view"] = self._view.record, self._view.show
+            notes["view"], table["view"] = self._view.record, self._view.debug_state
         if self._dashboard:
             self._dashboard.start()
             notes["dashboard"] = self._dashboard.record

@@ -108,13 +108,13 @@ class SchedulerProxy:
         if self._server:
             self._server.stop()
 
-    def show(self) -> dict[str, object] | None:
+    def debug_state(self) -> dict[str, object] | None:
         """Return the state for the debug page."""
         if not self._server or not self._pods or not self._shown:
             return None
         counts = self._shown.counts()
         pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
-        return {**self._server.show(), "readers": self._pods.show(), "pods": pods}
+        return {**self._server.debug_state(), "readers": self._pods.debug_state(), "pods": pods}
 
     def record(self) -> str:
         """Return a line of /readyz?verbose: readers of pods, and schedulers that read elsewhere."""

@@ -127,7 +127,7 @@ class Sinks:
         """Return the sink of controllers of pods, of Kubernetes itself."""
         intake = self._intake
         owners = _Callbacks[Workload](
-            lambda owner: self._notice(intake.set_owner(owner)),
+            lambda owner: self._notify(intake.set_owner(owner)),
             lambda gone: intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
         )
         return self.authored(kind, owners)
@@ -135,7 +135,7 @@ class Sinks:
     def authored(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
         """Return a sink for owners of pods: the ledger gets their author, `others` the objects."""
         authors = _Callbacks[AnyObject](
-            lambda owner: self._notice(self._intake.set_ancestor(kind, owner.metadata)),
+            lambda owner: self._notify(self._intake.set_ancestor(kind, owner.metadata)),
             lambda gone: self._intake.drop_ancestor(gone.namespace, gone.uid),
         )
         return _ToAll[Any]((authors, *others))
@@ -143,7 +143,7 @@ class Sinks:
     def controllers(self, kind: JobKind) -> Sink[AnyJob]:
         """Return a sink for jobs that may be read and not changed."""
         controllers = _Callbacks[AnyJob](
-            lambda job: self._notice(self._intake.set_controller(kind, job)),
+            lambda job: self._notify(self._intake.set_controller(kind, job)),
             partial(self._drop_controller, kind),
         )
         return self.authored(kind.kind, controllers)
@@ -152,7 +152,7 @@ class Sinks:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
         self._intake.drop_owner(group_made_by(kind, meta))
 
-    def _notice(self, keys: Collection[GroupKey]) -> None:
+    def _notify(self, keys: Collection[GroupKey]) -> None:
         if self._auto_podgroups:
             for key in keys:
                 self._auto_podgroups.notice(key)
@@ -179,7 +179,7 @@ class Sinks:
         if kind == VOLCANO_JOB:
             self._set_volcano_job(job)
         elif self._auto_podgroups:  # Volcano's pods name their group
-            self._notice(self._intake.set_controller(kind, job, known))
+            self._notify(self._intake.set_controller(kind, job, known))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         key = podgroup_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))

@@ -328,7 +328,7 @@ class PodRequests:
             for sending in client.open:
                 sending.put(sending.stream.change(changes))
 
-    def show(self) -> list[dict[str, object]]:
+    def debug_state(self) -> list[dict[str, object]]:
         """Return the readers of pods, and how many each is shown, for the debug page. Safe in any thread."""
         parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
         shown: list[dict[str, object]] = []

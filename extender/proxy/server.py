@@ -80,7 +80,7 @@ class OpenWatches:
             del self._all[number]
             metrics.view_streams.set(len(self._all))
 
-    def show(self) -> list[dict[str, object]]:
+    def debug_state(self) -> list[dict[str, object]]:
         """Return the state for the debug page. Safe in any thread."""
         now = time.monotonic()
         return [
@@ -335,11 +335,14 @@ class ViewServer:
             self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(_STOPPED)
 
-    def show(self) -> dict[str, object]:
+    def debug_state(self) -> dict[str, object]:
         """Return the state for the debug page. Safe in any thread."""
         shown: dict[str, object] = {"listen": str(self.address)}
         if self._port and self._relay:
-            shown |= {"connections": len(self._port.connections), "watches": self._relay.watches.show()}
+            shown |= {
+                "connections": len(self._port.connections),
+                "watches": self._relay.watches.debug_state(),
+            }
         return shown
 
     def fault(self) -> str | None:

@@ -128,7 +128,7 @@ class SchedulerVerbs:
             return held.LEFT
         if not pod.group:
             return held.NOT_OURS
-        if not self._ledger.claims.capacity.knows(args.node):
+        if not self._ledger.claims.capacity.has_node(args.node):
             return held.UNKNOWN_NODE
         if not self._ledger.is_suitable(pod, args.node):
             return held.UNSUITABLE_NODE

@@ -130,7 +130,7 @@ class JobView(NamedTuple):
 
     job: VolcanoJob  # as it is now
     pods: Sequence[JobPod]
-    let_go: bool  # it may have pods: keys.STARTED, or one that Volcano had started
+    may_have_pods: bool  # it may have pods: keys.STARTED, or one that Volcano had started
     now: float  # seconds since 1970
     request: JobRequest | None = None
     foreign: Collection[str] = ()  # names of pods that are not its own, among those it wants
@@ -196,7 +196,7 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
     if given is not None and given.at <= view.now:
         return (given if given.is_possible else _SYNC), None
     found = [given] if given is not None else []
-    if phase in ACTIVE and view.let_go:
+    if phase in ACTIVE and view.may_have_pods:
         events = asked_for(view.job, view.pods, view.group_phase)
         found += [
             _with_pace(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE
@@ -227,7 +227,7 @@ def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatu
         version = status.version if kill is Kill.TARGET else status.version + 1
         status = replace(status, version=version, retry_count=status.retry_count + is_retry)
         return in_phase(status, to or phase, view.now, request.action, message)
-    if phase in ACTIVE and phase is not JobPhase.PENDING and not view.let_go:
+    if phase in ACTIVE and phase is not JobPhase.PENDING and not view.may_have_pods:
         status = replace(status, version=status.version + 1)
         return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
     return status
@@ -239,7 +239,7 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
     unfinished = [pod for pod in there if not pod.is_finished]
     if phase not in ACTIVE:
         return unfinished
-    if not view.let_go:
+    if not view.may_have_pods:
         return there
     if phase is JobPhase.RESTARTING:
         return _to_be_restarted(view.job, status, request, there, unfinished)
@@ -273,7 +273,7 @@ def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
     """Return the status in the phase that its pods imply."""
     phase = phase_of(status.state.phase)
     to, state = led_to(phase, status, view.job.spec), status.state
-    stays = to is phase or (phase is JobPhase.PENDING and not view.let_go)
+    stays = to is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
     if stays or (phase is JobPhase.RESTARTING and to is JobPhase.PENDING and kills):
         return status  # also until each pod that is to be restarted is seen to go
     if to is JobPhase.FAILED and phase is JobPhase.RESTARTING:
@@ -291,7 +291,7 @@ def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
 
 def _missing(view: JobView, status: JobStatus) -> Creations:
     """Return the missing pods; none during a restart, while old pods are still to go."""
-    if not view.let_go or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+    if not view.may_have_pods or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
     if is_too_large(view.job):
         return Creations()

@@ -62,7 +62,7 @@ def test_everything_arrives(station: Station) -> None:
     assert group_view is not None
     assert (group_view.min_member, group_view.priority, group_view.queue) == (2, 7, "q")
     assert [each.name for each in group_view.waiting] == ["g-0"]
-    assert station.ledger.claims.capacity.knows("a")
+    assert station.ledger.claims.capacity.has_node("a")
     assert station.ledger.snapshot().queues["q"].record.weight == 3
 
 

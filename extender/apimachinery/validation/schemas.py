@@ -124,7 +124,7 @@ def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
     retained = {}
     for name, part in value.items():
         inside = f"{at}.{name}".lstrip(".")
-        if schema.knows(name):
+        if schema.has_field(name):
             retained[name] = _known(part, schema.field(name), inside, unknown)
         else:
             unknown.append(inside)

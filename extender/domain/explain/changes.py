@@ -170,7 +170,7 @@ def resume_queue(case: WaitingCase) -> StartChange:
     return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
 
-def tried_again(case: WaitingCase) -> StartChange:
+def next_attempt(case: WaitingCase) -> StartChange:
     """Return the next attempt of a job with too many start timeouts."""
     again = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
     return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
@@ -431,7 +431,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.BACKING_OFF: (time,),
     Reason.NOT_ENOUGH_MEMBERS: (members,),
     Reason.HELD: (resume_queue,),
-    Reason.START_TIMED_OUT: (tried_again,),
+    Reason.START_TIMED_OUT: (next_attempt,),
     Reason.QUEUE_STOPPED: (queue_resumed, local_queue_resumed),
     Reason.NAMESPACE_NOT_ALLOWED: (namespace_allowed,),
     Reason.QUEUE_NOT_ALLOWED: (use_allowed,),

@@ -24,7 +24,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import LabelPairs, NodePart
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, event_course
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
@@ -294,7 +294,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
     It takes two seconds for 40,000 pods, and no lock: its input never changes. `versions`: of `muster`
     and `python`.
     """
-    if (carried := carried_of(decisions)) is None:
+    if (carried := carried_facts_of(decisions)) is None:
         return None
     forms, snapshot = Forms(), carried.snapshot
     written = DumpFile(

@@ -15,7 +15,7 @@ from extender.domain.model.reasons import LACKS_CAPACITY, NOT_TAKEN_BACK, Verdic
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.eviction_units import Disruptions
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions, message_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import ready_since
@@ -58,7 +58,7 @@ def work_of(decisions: Decisions) -> int:
 
     It is the work of the last cycle with all groups.
     """
-    if (memory := carried_of(decisions)) is None:
+    if (memory := carried_facts_of(decisions)) is None:
         return 0
     snapshot, looks = memory.snapshot, memory.evaluated.cycle.effort_spent
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS)
@@ -69,7 +69,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
 
     `work`: what all cycles may go through, as `work_of` counts it.
     """
-    decision, memory = decisions.groups.get(key), carried_of(decisions)
+    decision, memory = decisions.groups.get(key), carried_facts_of(decisions)
     if decision is None:
         return None
     queue = decisions.queues.get(decision.queue)

@@ -31,7 +31,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shapes
 from extender.domain.placement.departures import RunEnd, expected_end
-from extender.domain.scheduling.memory import CarriedFacts, carried_of
+from extender.domain.scheduling.memory import CarriedFacts, carried_facts_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
@@ -78,7 +78,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
 
     `cycles`: the most cycles of each future.
     """
-    memory = carried_of(decisions)
+    memory = carried_facts_of(decisions)
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
         return {}

@@ -220,7 +220,7 @@ class VirtualCluster:
         """Suspend jobs that lost pods; other controllers replace their pods."""
         for key in dict.fromkeys(pod.group for pod in gone):
             job = self.ledger.registry.jobs.get(key)
-            if job is not None and job.is_let_go:
+            if job is not None and job.is_unsuspended:
                 job = self._waiting_jobs.pop(key, job)
                 self.ledger.intake.put_job(replace(job, suspended=True, started_at=""))
                 for pod in [*self.ledger.registry.group(key).pods.values()]:

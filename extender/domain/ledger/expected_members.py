@@ -78,7 +78,7 @@ class LaterPods:
 
 
 def has_later_pods(group: Group, job: JobRecord) -> bool:
-    return job.is_let_go and group.stood_whole and job.completions is not None
+    return job.is_unsuspended and group.stood_whole and job.completions is not None
 
 
 # By part of a job: how many pods are still to come, and the pods of it that have no claim.
@@ -181,9 +181,9 @@ class ExpectedMembers:
         A namespace waits for all pods of a job, or for none; for all of a job that Muster has
         admitted.
         """
-        is_let_go = group.job is not None and group.job.is_let_go
+        is_unsuspended = group.job is not None and group.job.is_unsuspended
         waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
-        is_out = not is_let_go and self._is_too_much(waited_for, wanted)
+        is_out = not is_unsuspended and self._is_too_much(waited_for, wanted)
         if group.crowded_out is is_out:
             return
         group.crowded_out, others = is_out, self._crowded_out[group.namespace]
@@ -238,12 +238,12 @@ def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[Pod
         parts.moves.end(expected, ClaimEvent.WITHDRAW)
     group.forget(expected.uid)
     parts.claims.capacity.terms.unwatch(expected.uid)
-    if claim is not None and newcomers and _takes_over(parts, newcomers[-1], expected, claim.node):
+    if claim is not None and newcomers and _may_take_over(parts, newcomers[-1], expected, claim.node):
         parts.moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
     parts.changes.mark()
 
 
-def _takes_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
     return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
 
 
@@ -258,7 +258,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     if job.suspended:
         return not any(pod.waiting or pod.holds_capacity for pod in there)
     if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first of them run, and others follow
-        return job.started and not group.got_going
+        return job.started and not group.became_ready
     under_way = group.start.admitted or not group.waited
     return job.started and under_way and not group.stood_whole
 

@@ -65,7 +65,7 @@ class Usage:
 
         Mostly they stay.
         """
-        if before is not None and now is not None and _counted(before) == _counted(now):
+        if before is not None and now is not None and _summed_parts(before) == _summed_parts(now):
             return
         if before is not None:
             self.count(before, -1)
@@ -99,7 +99,7 @@ class Usage:
         return {name: amount for name, amount in amounts.items() if name in self._offered}
 
 
-def _counted(info: GroupInfo) -> tuple[object, ...]:
+def _summed_parts(info: GroupInfo) -> tuple[object, ...]:
     """Return the parts of an info that sums depend on."""
     amounts = (info.allocated, info.missing_request, info.by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
@@ -261,7 +261,7 @@ class GroupInfos:
         job, made_by = group.job, self._registry.jobs.get(group.key)
         return JobState(
             managed=job is not None,
-            let_go=job is not None and job.is_let_go,
+            let_go=job is not None and job.is_unsuspended,
             outcome=made_by.outcome if made_by is not None else None,
             least=group.fewest_members,
             crowded_out=group.crowded_out,

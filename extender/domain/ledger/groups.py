@@ -36,13 +36,13 @@ class Group(msgspec.Struct, eq=False):
     attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
     info: GroupInfo | None = None  # the newest one
     job: JobRecord | None = None  # the job that is managed, and makes its pods
-    job_let_go: float | None = None  # since when that is not suspended, as far as was seen
+    unsuspended_since: float | None = None  # since when that is not suspended, as far as was seen
     job_finished_at: float | None = None  # when it had finished, as far as was seen
     crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
     vacated: list[PodRecord] = []  # members that have left their nodes since it was last settled
     lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its capacity is reserved
     coming: ComingPods = ComingPods()  # those that its controller has created since then
-    got_going: bool = False  # all needed members have run at the same time since then
+    became_ready: bool = False  # all needed members have run at the same time since then
     start: Start = Start()  # the history of its starts
     entitled_in: str = ""  # the queue in which it was while that was open; empty: none
     started_in: str = ""  # the queue in which it started, as long as members hold capacity; empty: none
@@ -120,7 +120,7 @@ class Group(msgspec.Struct, eq=False):
             by_role = dict(self.job.by_role) if self.job is not None else {}
             return Needs(self._at_most_made(self.size.members), by_role)
         least = self._at_most_made(self.last_record.min_member)
-        if self.job is not None and self.job.is_let_go and not self.job.fault:
+        if self.job is not None and self.job.is_unsuspended and not self.job.fault:
             least = min(least, self.job.gang.at_once)
         return Needs(least, dict(self.last_record.min_task_member))
 
@@ -147,7 +147,7 @@ class Group(msgspec.Struct, eq=False):
         """Return how many of so many members a partial start will make, or has made."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
-        is_partial = self.job is not None and self.job.least > 0 and self.job.is_let_go
+        is_partial = self.job is not None and self.job.least > 0 and self.job.is_unsuspended
         return min(members, self.job.declared) if self.job is not None and is_partial else members
 
     @property
@@ -256,15 +256,17 @@ class Group(msgspec.Struct, eq=False):
         elif self.job_finished_at is None:
             self.job_finished_at = now
         if self.job is None or self.job.suspended:
-            self.job_let_go, self.got_going = None, False
+            self.unsuspended_since, self.became_ready = None, False
             return
         self.reduced_to = None  # the job itself makes fewer now
-        if self.job_let_go is None:
-            self.job_let_go = now
+        if self.unsuspended_since is None:
+            self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
         needed = self._at_most_made(self.last_record.min_member) if self.last_record else self.job.needed
         all_run = phases["Running"] + phases["Succeeded"] >= needed
-        self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
+        self.became_ready |= (
+            all_run or phases["Running"] >= self.job.needed
+        )  # others may have ended and be gone
 
     def record_vacated(self, pod: PodRecord) -> None:
         """Record that a member of a job, or of a gang that fully ran, holds its capacity no more."""

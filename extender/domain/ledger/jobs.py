@@ -36,7 +36,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def take_out(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
+def discard_from(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
     if key in sets:
         sets[key].discard(value)
         if not sets[key]:
@@ -62,7 +62,7 @@ class Jobs:
         An admitted job stays admitted, even if a user removes the annotation.
         """
         before = self._records.get(record.group)
-        if before is not None and before.uid == record.uid and before.is_let_go and not record.suspended:
+        if before is not None and before.uid == record.uid and before.is_unsuspended and not record.suspended:
             record = replace(record, started_at=record.started_at or before.started_at)
         if before == record:
             return False
@@ -74,7 +74,7 @@ class Jobs:
         """Remove a job; return whether it existed."""
         record = self._records.pop(key, None)
         if record is not None:
-            take_out(self._in_namespace, record.namespace, key)
+            discard_from(self._in_namespace, record.namespace, key)
         return record is not None
 
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
@@ -147,7 +147,7 @@ class Runtimes:
 
     def _take_out(self, key: GroupKey) -> None:
         if key in self._names:
-            take_out(self._named_by, self._names.pop(key), key)
+            discard_from(self._named_by, self._names.pop(key), key)
             del self._jobs[key]
 
     def _jobs_of(self, name: RuntimeName) -> Collection[GroupKey]:
@@ -213,7 +213,7 @@ class Ancestors:
         if above == self._above.get(group, []):
             return
         for key in self._above.pop(group, ()):
-            take_out(self._groups, key, group)
+            discard_from(self._groups, key, group)
         if above:
             self._above[group] = above
             for key in above:

@@ -290,7 +290,7 @@ class Ledger:
             ran = max(self._clock() - since, 0.0)
             self._history = self._history.with_run(kind_of(group.info), ran, group.info.spec.run_time)
 
-    def _stayed(self, reclaim: Reclaim | None) -> set[GroupKey]:
+    def _refused_victims(self, reclaim: Reclaim | None) -> set[GroupKey]:
         """Return the groups without any terminating pod where an eviction was refused."""
         victims = reclaim.victims if reclaim is not None else ()
         if not any(victim.uid in self._spared for victim in victims):
@@ -311,7 +311,7 @@ class Ledger:
                 self._refusals.add(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
             # From whom a group took room: each gives back to the same group once.
-            stayed = self._stayed(group.start.reclaim)
+            stayed = self._refused_victims(group.start.reclaim)
             known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
             reserved = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
@@ -450,7 +450,7 @@ class Ledger:
             members = group.size.members
             starts_with = members if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
-            let_go = group.job_let_go
+            let_go = group.unsuspended_since
             return ManagedJob(
                 job,
                 queue,
@@ -462,8 +462,8 @@ class Ledger:
                 group.start.admitted_at if job.suspended and claimed else None,
                 group.reduced_to,
                 group.coming,
-                claimed > 0 or (group.coming.there < members and not group.got_going),
-                group.got_going,
+                claimed > 0 or (group.coming.there < members and not group.became_ready),
+                group.became_ready,
                 any(pod.holds_capacity for pod in group.pods.values()),
                 record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in self.decisions.evictions for uid in group.pods),
@@ -533,9 +533,9 @@ class ReclaimedCapacity:
         before = self._reclaims.pop(key, None)
         group = self._registry.groups.get(key)
         if reclaim is None or group is None:
-            return self._keep(key, False, ())
+            return self._reserve(key, False, ())
         self._reclaims[key], pods = reclaim, group.pods
-        self._keep(key, False, [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods])
+        self._reserve(key, False, [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods])
         is_new = before is None or before.since != reclaim.since
         for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes and is_new}:
             self._record_move(moved, key, reclaim)
@@ -564,7 +564,7 @@ class ReclaimedCapacity:
                 self._moves[key] = move
                 homes = self._left(move, group) if now < move.until else ()
                 found[key] = replace(move, homes=tuple(homes))
-            self._keep(key, True, homes)
+            self._reserve(key, True, homes)
         return found
 
     def recall(self, moves: Mapping[GroupKey, Move]) -> None:
@@ -580,7 +580,7 @@ class ReclaimedCapacity:
         homes.sort(key=lambda home: home[1] not in back.values())  # those that are taken again come first
         return homes[max(len(back) - move.stayed, 0) :]
 
-    def _keep(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:
+    def _reserve(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:
         parts = [(node, pod.shape.requests) for pod, node in places]
         before = self._reserved.pop((key, is_moved), [])
         for node, amounts in before if parts != before else ():

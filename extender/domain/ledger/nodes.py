@@ -191,7 +191,7 @@ class NodeCapacity:
             self._changed_rows = set()
         return self._table
 
-    def knows(self, node: str) -> bool:
+    def has_node(self, node: str) -> bool:
         return node in self._row
 
     def row(self, node: str) -> int | None:

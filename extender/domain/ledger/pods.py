@@ -144,8 +144,6 @@ class Pods:
     """Pods of the watch.
 
     `left`: scheduler names whose pods another scheduler places. Look-ups need no lock.
-
-    `left`: scheduler names whose pods another scheduler places. Look-ups need no lock.
     """
 
     def __init__(self, parts: Parts, ownership: Ownership, stuck: StuckPods) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, take_out
+from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, discard_from
 from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
@@ -48,7 +48,7 @@ class LocalQueues:
         """Record the LocalQueue that a group names; None: it names none."""
         before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
         if before != now:
-            take_out(self._named_by, before, group)
+            discard_from(self._named_by, before, group)
         if now:
             self._label_of[group] = now
             self._named_by[now].add(group)
@@ -72,8 +72,8 @@ class LocalQueues:
     def _forget(self, key: str) -> bool:
         record = self.records.pop(key, None)
         if record is not None:
-            take_out(self._to_queue, record.queue, key)
-            take_out(self._in_namespace, record.namespace, key)
+            discard_from(self._to_queue, record.queue, key)
+            discard_from(self._in_namespace, record.namespace, key)
             self.changed.add(key)
         return record is not None
 
@@ -128,7 +128,7 @@ class Routes:
         self.local_queues.follow(group.key, group.namespace, self._named_by(group).local_queue)
 
     def forget(self, group: Group) -> None:
-        take_out(self._groups_in, group.namespace, group.key)
+        discard_from(self._groups_in, group.namespace, group.key)
         self.local_queues.follow(group.key, group.namespace, None)
 
     def namespace_queue(self, namespace: str) -> str:

@@ -145,7 +145,7 @@ class PodRecords:
         shape = template.shape() if template is not None else None
         if template is None or shape is None:
             template, shape = self._read(common, ours)
-            self._keep(key, template)
+            self._store_template(key, template)
         record = template.record
         if template.is_alone:
             group = GroupKey(f"{record.namespace}/{ownership.group_of(pod, self._auto_groups)[0]}")
@@ -155,7 +155,7 @@ class PodRecords:
             record = self._read(replace(common, metadata=named), ours)[0].record
         return self._with_own(record, pod, self._shapes.current(shape, record.namespace))
 
-    def _keep(self, key: bytes, template: _Template) -> None:
+    def _store_template(self, key: bytes, template: _Template) -> None:
         if len(key) > _LONGEST:
             return
         while len(self._templates) >= _MOST_RESERVED:

@@ -278,7 +278,7 @@ class Planner:
                 rows.setdefault(shape, []).append(of_shape)
         return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
 
-    def let_go(self, holding: Holding) -> None:
+    def free_holding(self, holding: Holding) -> None:
         """Free the allocation of a group on existing nodes."""
         if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
             self.allocate(holding.pods, -1)

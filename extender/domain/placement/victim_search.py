@@ -62,8 +62,6 @@ class Search:
     """Search for victims.
 
     `planner`: the capacity without terminating pods. It and `disruptions` are used up.
-
-    `planner`: the capacity without terminating pods. It and `disruptions` are used up.
     """
 
     def __init__(
@@ -103,9 +101,9 @@ class Search:
         self._is_over = not self._shares.suffices()
         plan: dict[Uid, str] = {}
         batches = self._planner.batches(wanted.members)
-        if all(self._place(batch, plan) for batch in batches) and self._settle_queue():
+        if all(self._place(batch, plan) for batch in batches) and self._free_share():
             self._fill_back(wanted)
-            fewest = _spare(self._planner, self._shares, self._picks, wanted, plan)
+            fewest = _spare_unneeded(self._planner, self._shares, self._picks, wanted, plan)
             cheapest = self._exchange(fewest, wanted)
             return Found(tuple(self._picks.all), cheapest)
         if other is None:
@@ -167,18 +165,22 @@ class Search:
         if not lacking:
             return no_cost(row), []
         there, node = self._on_row.get(row), self._planner.name_of(row)
-        found = self._enough(there.in_turn(self._shares.share), lacking, row) if there is not None else None
+        found = (
+            self._units_that_free(there.in_turn(self._shares.share), lacking, row)
+            if there is not None
+            else None
+        )
         if there is None or found is None:
             return None
         for eviction_unit in there.cheaper_than(found[0].loss):  # one alone may do with which less is lost
             freed = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):
-                alone = self._enough([eviction_unit], lacking, row)
+                alone = self._units_that_free([eviction_unit], lacking, row)
                 if alone is not None and alone[0][:2] < found[0][:2]:
                     return alone
         return found
 
-    def _enough(
+    def _units_that_free(
         self, eviction_units: Iterable[EvictionUnit], lacking: Mapping[str, int], row: int
     ) -> tuple[Cost, list[Pick]] | None:
         """Return the first of `eviction_units` that free what is lacking on a row, and their cost."""
@@ -215,7 +217,7 @@ class Search:
         )
         return cost, picks
 
-    def _settle_queue(self) -> bool:
+    def _free_share(self) -> bool:
         """Take more units until the group's own queue may hold the group."""
         for eviction_unit in self._eviction_units:
             if self._shares.suffices():
@@ -300,10 +302,10 @@ def _by_trial(
             return None
         step *= 2
         plan = planner.place(wanted.members) if shares.suffices() else None
-    return _spare(planner, shares, picks, wanted, plan)
+    return _spare_unneeded(planner, shares, picks, wanted, plan)
 
 
-def _spare(
+def _spare_unneeded(
     planner: Planner, shares: Shares, picks: Picks, wanted: Missing, plan: Mapping[Uid, str]
 ) -> Mapping[Uid, str]:
     """Return the nodes of the members after sparing units that are not needed.

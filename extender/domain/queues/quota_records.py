@@ -66,8 +66,6 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     """Plan of all queues from quotas.
 
     `unsure`: sources with an unreadable part, whose missing queues may stay.
-
-    `unsure`: sources with an unreadable part, whose missing queues may stay.
     """
 
     queues: dict[str, QuotaQueue] = {}  # by name; parents before their children

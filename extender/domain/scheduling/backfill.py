@@ -285,7 +285,7 @@ class Backfill:
             if self._ends_before(group, held_capacity)
         ]:
             budget = self._cycle.budget
-            budget.let_go(group, plan)
+            budget.free_plan(group, plan)
             budget.running.add(group, -len(plan))
             with self.given_back(held_capacities):
                 budget.reserve(group, plan)

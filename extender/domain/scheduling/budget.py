@@ -114,7 +114,7 @@ class Budget:
 
     def release(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Free the allocation of members."""
-        self.let_go(group, plan)
+        self.free_plan(group, plan)
         self.running.add(group, -len(plan))
         self.window.add(group, -len(plan))
 
@@ -124,7 +124,7 @@ class Budget:
         self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
         self.shares.add(group.queue, self.requests(group, plan))
 
-    def let_go(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
+    def free_plan(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Undo a hold."""
         self.planner.give_back(group.waiting, plan)
         self.shares.add(group.queue, self.requests(group, plan), -1)

@@ -12,7 +12,7 @@ from extender.domain.scheduling.backoff import undo_decision
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.memory import Evaluation, carried_of
+from extender.domain.scheduling.memory import Evaluation, carried_facts_of
 from extender.domain.scheduling.obstacles import (
     blocking_decision,
     decision_at_rest,
@@ -31,7 +31,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
-    carried = None if previous is None else carried_of(previous)
+    carried = None if previous is None else carried_facts_of(previous)
     if previous is not None and carried is not None and carried.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, changed=(), renumbered=())
     inadmissible = InadmissibleGroups(snapshot, previous, carried)

@@ -132,7 +132,7 @@ class Flavors:
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that is counted by flavors, on the nodes of one."""
-        return self._shares.standing.pooled.count(flavor.nodes, requests)
+        return self._shares.standing.pool_rows.count(flavor.nodes, requests)
 
     def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
         """Return why a queue, or one above it, may not hold so much more of flavors; None if it may."""
@@ -141,7 +141,7 @@ class Flavors:
         never = self._shares.is_never_below_ceiling(queue, asked)
         return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), above
 
-    def in_turn(
+    def try_order(
         self, queue: str, flavors: Sequence[Flavor], taken: Resources, asked: Resources
     ) -> Sequence[Flavor]:
         """Return the order in which flavors are tried for what is `asked`, next to what is `taken` already.
@@ -373,7 +373,7 @@ class _Search(msgspec.Struct, eq=False):
             return chosen
         _, pods, flavors = roles[0]
         asked, tried = total(pod.shape.requests for pod in pods), list[tuple[Flavor, Tried | None]]()
-        for flavor in self.amounts.in_turn(self.queue, flavors, chosen.asked, asked):
+        for flavor in self.amounts.try_order(self.queue, flavors, chosen.asked, asked):
             why, choice = self._try(flavor, roles[0], chosen)
             if why is None and (found := self.choose(roles[1:], choice)) is not None:
                 return found

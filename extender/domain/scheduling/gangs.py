@@ -169,7 +169,7 @@ class Admission:
         wanted, budget = missing(group), self._budget
         if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return False
-        may_stand = group.computed(may_choose) or self._cycle.could_stand_alone(wanted)
+        may_stand = group.computed(has_choice) or self._cycle.could_stand_alone(wanted)
         return may_stand and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
@@ -205,7 +205,7 @@ class Admission:
 
     def _evaluate(self, group: GroupInfo) -> GroupDecision | None:
         own, passed = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
-        signature = None if group.computed(may_choose) else _signature(self._budget.planner, missing(group))
+        signature = None if group.computed(has_choice) else _signature(self._budget.planner, missing(group))
         equals: tuple[str, Equals] | None = None
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
             similar = signature if not self._budget.flavors.flavors_of(group.queue) else roles_of(group)
@@ -286,7 +286,7 @@ class Admission:
         A group with more members than it needs starts without those that do not fit.
         """
         wanted, planner = missing(group), self._budget.planner
-        if not group.computed(may_choose) or planner.could_place(wanted.members, wanted.shapes):
+        if not group.computed(has_choice) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
         return missing_of(group, planner.fitting(group.waiting))
 
@@ -360,7 +360,7 @@ def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], b
     return without(given_up) if given_up <= total else None
 
 
-def may_choose(group: GroupInfo) -> bool:
+def has_choice(group: GroupInfo) -> bool:
     """Return whether a group has more members than it needs, and it matters which of them start."""
     spare = len(missing(group).members) < len(group.waiting)
     return spare and len({pod.shape for pod in group.waiting}) > 1

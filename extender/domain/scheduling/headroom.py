@@ -92,13 +92,13 @@ class HeadroomForecast:
         """Return whether that rests on the end of a group without a known run time."""
         if self.is_there(group, wanted, self._cycle.snapshot.now):
             return False
-        return any(end.at <= instant and not end.is_known for end, _ in self._ends_below(group.queue))
+        return any(end.at <= instant and not end.is_known for end, _ in self._ends_in_tree(group.queue))
 
     def instants(self, group: GroupInfo, wanted: Missing) -> set[float]:
         """Return when more will be left for members that lack headroom now."""
         if self.is_there(group, wanted, self._cycle.snapshot.now):
             return set()
-        return {end.at for end, _ in self._ends_below(group.queue)}
+        return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
     def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
         """Reserve what the group will need and others could use before. `start`: its time; None: unknown."""
@@ -128,7 +128,7 @@ class HeadroomForecast:
             for amounts in self._reserved:
                 reserve(budget, amounts)
             has_time_passed = instant > self._cycle.snapshot.now
-            for end, group in self._ends_below(queue) if has_time_passed else ():
+            for end, group in self._ends_in_tree(queue) if has_time_passed else ():
                 if end.at > instant:
                     break
                 budget.end(group)
@@ -136,7 +136,7 @@ class HeadroomForecast:
         finally:
             journal.roll_back(mark)
 
-    def _ends_below(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
+    def _ends_in_tree(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
         """Return the ends of the groups that count for any level of a queue."""
         tree, shares = self._cycle.budget.shares.tree, self._cycle.budget.shares
         highest = [node for node, _, _ in shares.headroom(queue, shares.standing.division.total)][-1:]

@@ -109,7 +109,7 @@ class Lending:
     def suspend(self) -> None:
         """Suspend lending: until it begins again, nothing is lent or reserved."""
         for _, holding in self._reserved:
-            self._cycle.budget.planner.let_go(holding)
+            self._cycle.budget.planner.free_holding(holding)
         self.give_back_headroom()
         self._reserved, self._headroom, self.has_begun = [], {}, False
 
@@ -161,7 +161,7 @@ class Lending:
         if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
             self._unclaimed = now, planner.clone()
             for _, holding in self._reserved:
-                self._unclaimed[1].let_go(holding)
+                self._unclaimed[1].free_holding(holding)
         return self._unclaimed[1]
 
 

@@ -19,7 +19,7 @@ from extender.domain.placement.planner import Kind, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gangs import may_choose
+from extender.domain.scheduling.gangs import has_choice
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
@@ -259,7 +259,7 @@ def _knows_all(base: Totals, classes: EquivalenceClasses) -> bool:
     return all(base.cover(topics) for topics in classes.read.values())
 
 
-def carried_of(previous: Decisions) -> CarriedFacts | None:
+def carried_facts_of(previous: Decisions) -> CarriedFacts | None:
     return previous.memory if isinstance(previous.memory, CarriedFacts) else None
 
 
@@ -283,7 +283,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and not (was_given or changes)
         and group.start.places_since is None
         and not group.job.least  # it would be evaluated by several sizes
-        and not group.computed(may_choose)
+        and not group.computed(has_choice)
         and group.key not in evaluated.cycle.costly  # without it, others of its namespace could cost more
         # others of its kind may outrun it
         and not (evaluated.reservations.in_force and group.spec.run_time is not None)

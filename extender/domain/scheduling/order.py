@@ -305,7 +305,7 @@ class TurnOrder(Generic[T]):
         return until, turn._replace(due=max(until, 1.0), share=until)
 
     def _turn_of(self, node: int) -> Turn:
-        place = _place(self._shares, self._queues, node)
+        place = _turn_key(self._shares, self._queues, node)
         return Turn(
             *place, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node
         )
@@ -318,7 +318,7 @@ class TurnOrder(Generic[T]):
         return self._group_of(line[0]).created if line else ""
 
 
-def _place(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
+def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
     """Return the priority of a queue, how far it is above its due, and its recent usage."""
     info = queues.get(shares.tree.queues[node])
     priority = -info.record.priority if info is not None and not shares.tree.is_seat(node) else 0
@@ -341,7 +341,7 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, o
     """Return whether the turn of one queue comes before another's, where their ways from root part."""
     ways = (reversed(shares.tree.path(name)) for name in (queue, other))
     one, two = next(((one, two) for one, two in zip(*ways, strict=False) if one != two), (TOP, TOP))
-    return _place(shares, queues, one) < _place(shares, queues, two)
+    return _turn_key(shares, queues, one) < _turn_key(shares, queues, two)
 
 
 def in_lines(

@@ -57,7 +57,7 @@ class Price:
         self._losses: dict[EvictionUnit, Loss] = {}  # by whole units
         self.looked_at = cycle.snapshot.now // _PERIOD * _PERIOD
 
-    def part(self, amounts: Resources) -> float:
+    def part_of_cluster(self, amounts: Resources) -> float:
         """Return the part of the whole cluster, in the dominant resource."""
         parts = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
         return max(parts, default=0.0)
@@ -83,9 +83,9 @@ class Price:
         work, pods = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
-            work += self.part(pick.requests) * (self.seconds(run) + run.lost)
+            work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost)
             pods += len(pick.pods)
-        loss = Loss(work, self.part(total(pick.requests for pick in picks)), pods)
+        loss = Loss(work, self.part_of_cluster(total(pick.requests for pick in picks)), pods)
         if whole is not None:
             self._losses[whole] = loss
         return loss
@@ -93,7 +93,7 @@ class Price:
     def wait_for_capacity(self, group: GroupInfo, wanted: Missing) -> float:
         """Return how long a group has waited for its capacity, since all its members exist."""
         waited = self.looked_at - self._cycle.snapshot.instant(self._since(group))
-        return self.part(wanted.requests) * max(waited, 0.0)
+        return self.part_of_cluster(wanted.requests) * max(waited, 0.0)
 
     def why_not(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
         """Return why these do not go for a group yet, for users; empty: they may.
@@ -108,7 +108,7 @@ class Price:
             self._cycle.look_again_at(latest)
             text = "evictions for it would lose more work than it has waited for"
             text += f"; they come by {by}" if (by := snapshot.timestamp(latest)) else ""
-        elif is_soon and lost > patience * self.part(wanted.requests) * left:
+        elif is_soon and lost > patience * self.part_of_cluster(wanted.requests) * left:
             text = "evictions for it would lose more work than it gains until the pods end by themselves, by "
             text += snapshot.timestamp(end)
         else:
@@ -130,7 +130,7 @@ class Price:
 
         It has then done as much work as was lost, within bounds.
         """
-        work, part = self.loss(picks).work, self.part(wanted.requests)
+        work, part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
 
     def latest(self, group: GroupInfo) -> float:

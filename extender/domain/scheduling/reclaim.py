@@ -83,9 +83,9 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
                     _record_refused(cycle, group)
     for group in sorted(reserved, key=lambda group: (cycle.reclaims[group.key].since, group.order)):
         with Guard(cycle, group):
-            cycle.settle(_go_on(cycle, group))
+            cycle.settle(_continue_reclaim(cycle, group))
         if cycle.is_broken(group):
-            budget.let_go(group, cycle.reclaims[group.key].plan)
+            budget.free_plan(group, cycle.reclaims[group.key].plan)
     return [group for group in groups if group.key not in cycle.decided]
 
 
@@ -136,9 +136,9 @@ def _requested(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
     return cycle.budget.flavors.requests(places, wanted.requests)
 
 
-def _go_on(cycle: Cycle, group: GroupInfo) -> GroupDecision:
+def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     reclaim, budget, wanted = cycle.reclaims[group.key], cycle.budget, missing(group)
-    budget.let_go(group, reclaim.plan)
+    budget.free_plan(group, reclaim.plan)
     reason = Reason.RECLAIMING
     if budget.window.has_places_for(group, len(wanted.members)):
         # Once a group starts, no pod is evicted for it any more: so no gang may be in part.
@@ -191,8 +191,6 @@ def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
 
 class Starving(NamedTuple):
     """Groups that look for victims.
-
-    If the first of a kind finds none, the others of its kind do not search.
 
     If the first of a kind finds none, the others of its kind do not search.
     """

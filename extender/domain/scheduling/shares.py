@@ -73,8 +73,8 @@ class Standing(NamedTuple):
         return cls(division, holdings, snapshot, as_specified, unmet)
 
     @property
-    def pooled(self) -> PoolRows:
-        return self.snapshot.nodes.pooled(self.snapshot.pools)
+    def pool_rows(self) -> PoolRows:
+        return self.snapshot.nodes.pool_rows(self.snapshot.pools)
 
     def queues_unlike(self, before: "Standing") -> Iterator[str]:
         """Yield the queues that deserve, may hold or hold something else than `before`.
@@ -441,13 +441,13 @@ def total_of(snapshot: Snapshot) -> Resources:
     """Return what all nodes offer together, and those of each flavor."""
     total = dict(zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True))
     if snapshot.pools.all:
-        pooled = snapshot.nodes.pooled(snapshot.pools)
+        pooled = snapshot.nodes.pool_rows(snapshot.pools)
         total |= pooled.totals(snapshot.dimensions, snapshot.allocatable)
     return total
 
 
 def _pooled(snapshot: Snapshot) -> PoolRows | None:
-    return snapshot.nodes.pooled(snapshot.pools) if snapshot.pools.all else None
+    return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all else None
 
 
 def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:

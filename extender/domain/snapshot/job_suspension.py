@@ -63,7 +63,7 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 
 RETENTION = 3600.0  # seconds for which the PodGroup of a finished job stays
 _FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
-_LET_GO_WITHIN = 60.0  # seconds in which a job with capacity has to be admitted
+_ADMIT_WITHIN = 60.0  # seconds in which a job with capacity has to be admitted
 _LONGEST = 2048  # characters of what is said of pods
 
 
@@ -122,13 +122,13 @@ class ManagedJob(msgspec.Struct, frozen=True):
     members: int  # how many of its pods start together
     group: GroupRecord | None = None  # its PodGroup
     decision: GroupDecision | None = None  # on its group
-    let_go: float | None = None  # since when it is not suspended, as far as was seen
+    unsuspended_since: float | None = None  # since when it is not suspended, as far as was seen
     has_capacity: bool = False  # it is as it was when capacity was claimed for all pods with which it starts
     capacity_since: float | None = None  # since when capacity is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
     coming: ComingPods = ComingPods()  # those that its controller has created
     lacks_pods: bool = False  # more are expected
-    got_going: bool = False  # all needed pods have run at the same time since then
+    became_ready: bool = False  # all needed pods have run at the same time since then
     runs: bool = False  # pods of it are on nodes
     timeout: float = 300.0  # seconds that this may take
     is_victim: bool = False  # its pods have to free their capacity
@@ -150,7 +150,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
         None for a job whose pods Muster makes itself, where refusals are known.
         """
-        is_made_by_others = self.job.is_let_go and not self.job.commanded
+        is_made_by_others = self.job.is_unsuspended and not self.job.commanded
         return self.coming.asks_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
@@ -171,14 +171,14 @@ class ManagedJob(msgspec.Struct, frozen=True):
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
         if self.job.suspended:
-            return f"it could not be let go within {_LET_GO_WITHIN:g} s"
+            return f"it could not be unsuspended within {_ADMIT_WITHIN:g} s"
         late, there = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
         return f"{late}; {created(there, self.members)}" if there < self.members else late
 
     @property
     def over_at(self) -> float | None:
         """Return when the job has run for as long as its queue allows."""
-        if self.max_run_time is None or self.runs_since is None or not self.job.is_let_go:
+        if self.max_run_time is None or self.runs_since is None or not self.job.is_unsuspended:
             return None
         return self.runs_since + self.max_run_time
 
@@ -190,9 +190,13 @@ class ManagedJob(msgspec.Struct, frozen=True):
         it.
         """
         if self.job.suspended:
-            return self.capacity_since + _LET_GO_WITHIN if self.capacity_since is not None else None
-        is_starting = self.job.started and not self.job.suspended and not self.got_going
-        return self.let_go + self.timeout if is_starting and self.let_go is not None else None
+            return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
+        is_starting = self.job.started and not self.job.suspended and not self.became_ready
+        return (
+            self.unsuspended_since + self.timeout
+            if is_starting and self.unsuspended_since is not None
+            else None
+        )
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
@@ -220,7 +224,7 @@ def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> Jo
         return JobStep.GIVE_WAY
     if managed.has_failed(now):
         return JobStep.GIVE_UP
-    if managed.got_going and group.start_timeouts:
+    if managed.became_ready and group.start_timeouts:
         return JobStep.FORGET_TIMEOUTS
     if managed.asks_at is not None and now >= managed.asks_at:
         return JobStep.ASK
@@ -248,9 +252,9 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
-    if managed.got_going and job.commanded:  # its minAvailable may be changed while it runs
+    if managed.became_ready and job.commanded:  # its minAvailable may be changed while it runs
         return {"minMember": managed.members} if managed.members != group.min_member else {}
-    if managed.got_going:
+    if managed.became_ready:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
     wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
@@ -295,7 +299,7 @@ def unsuspend(
         *(
             _recorded(obj, path[:-1], keys.GROUP_ANNOTATION, group)
             for path in (annotations if row.suspend else ())  # else its pods name their group by themselves
-            if (_in(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
+            if (_value_at(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
     ]
 
@@ -374,7 +378,7 @@ def version_tests(obj: Json) -> list[Operation]:
 
 def _recorded(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
     """Return the operation that adds an annotation, together with its parent."""
-    found: Any = _in(obj, metadata)
+    found: Any = _value_at(obj, metadata)
     if found is None:
         return added(metadata, {"annotations": {key: value}})
     if not found.get("annotations"):
@@ -382,7 +386,7 @@ def _recorded(obj: Json, metadata: Sequence[str | int], key: str, value: str) ->
     return added((*metadata, "annotations", key), value)
 
 
-def _in(obj: Any, path: Iterable[str | int]) -> Any:
+def _value_at(obj: Any, path: Iterable[str | int]) -> Any:
     for name in path:
         obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
     return obj

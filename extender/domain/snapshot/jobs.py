@@ -109,7 +109,7 @@ class JobRecord(msgspec.Struct, frozen=True):
         return bool(self.started_at)
 
     @property
-    def is_let_go(self) -> bool:
+    def is_unsuspended(self) -> bool:
         """Return whether Muster has admitted it, and it has not ended."""
         return self.started and not self.suspended and self.outcome is None
 

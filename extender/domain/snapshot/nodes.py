@@ -242,7 +242,7 @@ class NodeTable:
             del self._standing_alone[oldest]
         return self._standing_alone
 
-    def pooled(self, pools: Pools) -> PoolRows:
+    def pool_rows(self, pools: Pools) -> PoolRows:
         """Return the rows of each pool; the same object until one of these changes."""
         known = self._pooled
         if known is None or known.pools is not pools:
