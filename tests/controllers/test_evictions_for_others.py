@@ -12,7 +12,7 @@ from extender.controllers.evictions import EvictionsController
 from extender.domain.model.reasons import Reason
 from extender.kube.errors import ApiError, Forbidden, Invalid, ServerFault, TooManyRequests, Unreachable
 from tests.controllers.bench import Bench
-from tests.domain.builders import node, preemption, queue, stranger
+from tests.domain.builders import foreign_pod, node, preemption, queue
 from tests.domain.world import gang, timestamp
 from tests.rows import each_of
 
@@ -101,7 +101,7 @@ def test_a_refused_victim_is_spared_for_another(fault: ApiError) -> None:
 
 def test_a_pod_of_others_is_told_as_well() -> None:
     bench = Reclaiming()
-    bench.add(node("m", cpu="1"), stranger("s", on="m"), gang("high", 1, queue="a", priority=5)).settle()
+    bench.add(node("m", cpu="1"), foreign_pod("s", on="m"), gang("high", 1, queue="a", priority=5)).settle()
     with bench.writing():
         evicted = {call[1] for call in bench.look() if call[0] == "evict"}
     assert "s" in evicted or bench.reason("high") is Reason.RECLAIMING

@@ -44,7 +44,7 @@ from extender.kube.resources import PLUGINS_POD_GROUPS
 from tests.controllers.bench import PAUSE
 from tests.controllers.podgroup_desk import Desk, crowd, requeue_changed, versioned
 from tests.domain import builders
-from tests.domain.builders import NAMESPACE, node, queue, stranger
+from tests.domain.builders import NAMESPACE, foreign_pod, node, queue
 from tests.domain.job_world import BATCH, job, podgroup_name
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.rows import each_of
@@ -346,7 +346,7 @@ def test_what_somebody_else_overwrote_is_written_again() -> None:
 
 def waiting_for_room() -> list[Any]:
     """Return a gang that lacks room; its numbers change with the usage of foreign pods."""
-    return [node("a"), gang("g", 4), stranger("s", on="a", cpu="500m")]
+    return [node("a"), gang("g", 4), foreign_pod("s", on="a", cpu="500m")]
 
 
 def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom() -> None:
@@ -409,7 +409,7 @@ def test_a_detail_waits_its_turn() -> None:
         texts = [first["status"]["conditions"][0]["message"]]
         bench.advance(SETTLING)
         for n in range(3):
-            bench.add(stranger(f"t{n}", on="a", cpu="500m")).settle()
+            bench.add(foreign_pod(f"t{n}", on="a", cpu="500m")).settle()
             texts += [patch["status"]["conditions"][0]["message"] for patch in bench.look()]
         assert len(texts) == len(set(texts)) == 2
         bench.advance(DETAIL_PACE)
@@ -473,7 +473,7 @@ def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
 def test_what_changes_the_course_is_written_at_once() -> None:
     with desk(*waiting_for_room()) as bench:
         bench.look()
-        bench.add(stranger("t", on="a", cpu="500m")).settle()
+        bench.add(foreign_pod("t", on="a", cpu="500m")).settle()
         bench.look()
         bench.delete("s", "t").settle()
         (patch,) = bench.look()

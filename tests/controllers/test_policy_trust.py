@@ -17,7 +17,7 @@ class Trusting(Bench):
 
     def __init__(self) -> None:
         members = [pod("g-0", "g", on="a"), pod("g-1", "g")]
-        super().__init__(nodes("a"), group("g", 2, stood_whole=True), members, marks_kept=False)
+        super().__init__(nodes("a"), group("g", 2, stood_whole=True), members, records_trusted=False)
         self.trust = MarkTrust(self.ledger, self.api)
 
     def believes(self, reserved: bool | None) -> bool:
@@ -71,7 +71,7 @@ def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
 
 
 def test_authors_are_believed_while_all_policies_for_them_are_there() -> None:
-    bench = Bench(group("g", 1, annotations={SUBMITTER: "ann"}), marks_kept=False)
+    bench = Bench(group("g", 1, annotations={SUBMITTER: "ann"}), records_trusted=False)
     trust = AuthorTrust(bench.ledger, bench.api)
     first, second = AUTHORS_POLICIES
     for enforced, user in (([first], ""), ([second], ""), ([first, second], "ann")):

@@ -22,7 +22,7 @@ from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.reflector import Removed
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain import builders
-from tests.domain.builders import NAMESPACE, group, node, pod, stranger
+from tests.domain.builders import NAMESPACE, foreign_pod, group, node, pod
 from tests.domain.world import gang, key
 from tests.rows import each_of
 
@@ -92,7 +92,7 @@ class Desk(Bench):
 
 @contextmanager
 def desk(*objects: Any, **options: Any) -> Iterator[Desk]:
-    bench = Desk(node("a", cpu="4"), stranger("s", on="a", cpu="4"), **options)
+    bench = Desk(node("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), **options)
     with bench.writing(), capture_logs():
         bench.put_queue("q").add(*objects)
         yield bench

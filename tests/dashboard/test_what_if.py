@@ -12,7 +12,7 @@ from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.decided import DecidedSource
 from extender.host.dashboard import supposing
 from tests.dashboard.standins import SomeViewer
-from tests.domain.builders import node, stranger
+from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang
 from tests.verbs.stage import Stage
 
@@ -27,7 +27,7 @@ def viewer() -> SomeViewer:
 def two_that_wait() -> Stage:
     """For a node on which there is room for one member."""
     groups = (gang("first", 2, created="2026-01-01"), gang("second", 2, created="2026-01-02"))
-    return Stage(node("a", cpu="4"), stranger("s", on="a", cpu="3"), *groups)
+    return Stage(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), *groups)
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ from extender.domain.explain.dump import (
 )
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
-from tests.domain.builders import apart, flavor, node, on_flavor, queue, stranger
-from tests.domain.sleeping import FLAVORS, crowd, divided_cluster, full_cluster
+from tests.domain.builders import anti_affinity, flavor, foreign_pod, node, on_flavor, queue
+from tests.domain.inadmissible_world import FLAVORS, crowd, divided_cluster, full_cluster
+from tests.domain.test_stateful_inadmissible import Waiting
 from tests.domain.test_stateful_sharing import Sharing
-from tests.domain.test_stateful_sleepers import Waiting
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -120,9 +120,9 @@ def test_a_dump_says_when_and_how_it_was_decided() -> None:
 
 
 def test_flavors_terms_and_refusals_are_kept() -> None:
-    world = World(queue("q", flavors=FLAVORS), stranger("s", labels={"app": "x"}, on="spot"))
+    world = World(queue("q", flavors=FLAVORS), foreign_pod("s", labels={"app": "x"}, on="spot"))
     world.add(*(node(kind, labels=on_flavor(kind)) for kind in ("spot", "ondemand")))
-    world.add(gang("g", 2, queue="q", labels={"app": "x"}, affinity=apart(app="x"))).settle()
+    world.add(gang("g", 2, queue="q", labels={"app": "x"}, affinity=anti_affinity(app="x"))).settle()
     world.answer("g-0")
     world.refuse("g-0")
     for _ in range(4):
@@ -161,8 +161,8 @@ def named_world() -> World:
     tolerated = Toleration("acme.com/t", "Equal", "acme-v", "NoSchedule")
     pods: dict[str, Any] = {"labels": labels, "tolerations": [tolerated], "selector": {"app": "acme-app"}}
     notes = {keys.SUBMITTER: " ".join(NAMES)}
-    world.add(gang("acme-g", 2, queue="acme-q", notes=notes, affinity=apart(app="acme-app"), **pods))
-    world.add(gang("acme-h", 1, queue="acme-q", **pods), stranger("acme-s", on="acme-n", labels=labels))
+    world.add(gang("acme-g", 2, queue="acme-q", notes=notes, affinity=anti_affinity(app="acme-app"), **pods))
+    world.add(gang("acme-h", 1, queue="acme-q", **pods), foreign_pod("acme-s", on="acme-n", labels=labels))
     world.settle()
     world.refuse("acme-h-0", "0/1 nodes are available: 1 node(s) had no acme-disk.")
     return world.settle()

@@ -19,7 +19,7 @@ from extender.domain.snapshot.decisions import of_state
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, pod, queue, stranger
+from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, foreign_pod, group, node, pod, queue
 from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, podgroup_name
 from tests.domain.world import EPOCH, key
 from tests.rows import each_of
@@ -413,7 +413,7 @@ def test_a_template_changed_while_the_job_waits_is_followed() -> None:
 
 def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     world = JobWorld(node("n0", cpu="4"), node("n1", cpu="4"))
-    world.add(stranger("apart", on="n0", labels={"app": "x"}))
+    world.add(foreign_pod("apart", on="n0", labels={"app": "x"}))
     made = job("train", 1)
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "x"}}}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}

@@ -18,7 +18,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.wholeness import whole
-from tests.domain.builders import AT_ONCE, budget, node, preemption, queue, stranger
+from tests.domain.builders import AT_ONCE, budget, foreign_pod, node, preemption, queue
 from tests.domain.shared_world import units
 from tests.domain.world import LIMITS, World, comparable, gang
 from tests.property_examples import examples
@@ -47,7 +47,7 @@ def ran(cluster: Any, *more: Any, rules: QueuePreemption = AT_ONCE) -> World:
     world = World([node(f"n{number}") for number in range(count)], *more)
     of_queue = zip(QUEUES, weights, strict=True)
     world.add([queue(name, weight=weight, preemption=rules) for name, weight in of_queue])
-    world.add([stranger(f"s{number}", on=f"n{number % count}") for number in range(strangers)])
+    world.add([foreign_pod(f"s{number}", on=f"n{number % count}") for number in range(strangers)])
     for number, job in enumerate(first):
         world.add(_gang(f"r{number}", job))
         run_what_is_planned(world)

@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from extender.domain.model import shared_maps
 from extender.domain.model.shared_maps import SharedMap, differing, have_same_keys, with_changes
 from tests.domain.builders import group, pod, queue
-from tests.domain.test_stateful_sleepers import Waiting
+from tests.domain.test_stateful_inadmissible import Waiting
 from tests.domain.world import World, key
 from tests.property_examples import examples
 

@@ -15,7 +15,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo
-from tests.domain.builders import apart, group, node, pod, queue, stranger
+from tests.domain.builders import anti_affinity, foreign_pod, group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key
 from tests.property_examples import examples
 
@@ -24,7 +24,7 @@ PODS = tuple(f"g{group_}-{n}" for group_ in range(3) for n in range(3))
 KINDS: tuple[dict[str, Any], ...] = (
     {},
     {"host_port": 80},
-    {"labels": {"app": "x"}, "affinity": apart(app="x")},
+    {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")},
     {"labels": {"app": "x"}},
     {"more": {"x.io/gpu": "1"}},
 )
@@ -117,7 +117,7 @@ class Events(RuleBasedStateMachine):
         if gone and self.there(name):
             self.world.delete(name)
         else:
-            self.world.add(stranger(name, on=where, labels={"app": "x"}))
+            self.world.add(foreign_pod(name, on=where, labels={"app": "x"}))
 
     @rule(name=some_group, needed=st.integers(0, 3), gone=st.booleans(), held=st.booleans())
     def group_comes_or_goes(self, name: str, needed: int, gone: bool, held: bool) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
-from tests.domain.builders import group, node, pod, preemption, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, preemption, queue
 from tests.domain.decided_twice import DecidedTwice
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import LIMITS, gang, timestamp
@@ -246,7 +246,7 @@ class Sharing(DecidedTwice):
         if goes and f"s-{where}" in self.world.pods:
             self.world.delete(f"s-{where}")
         elif where in self.world.nodes:
-            self.world.add(stranger(f"s-{where}", on=where))
+            self.world.add(foreign_pod(f"s-{where}", on=where))
 
     # ---- time and decisions
 

@@ -13,7 +13,7 @@ from extender.api.objects.queues import QueueFlavor
 from extender.domain.explain.what_if import BadTerm, WhatIf, suppositions, what_if, with_terms
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import group, node, pod, preemption, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, preemption, queue
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -141,7 +141,7 @@ def test_fewer_members() -> None:
 
 
 def test_a_pod_of_others_that_is_gone() -> None:
-    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), stranger("s", on="n", cpu="3"))
+    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), foreign_pod("s", on="n", cpu="3"))
     made.add(gang("waits", 1, queue="q", cpu="2")).settle()
     assert starts(made, "delete=pod/s")
 

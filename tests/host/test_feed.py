@@ -82,7 +82,7 @@ def test_groups_are_read_after_queues_and_pods_when_everything_else_was(station:
     ("plural", "gone", "known"),
     [
         ("pods", pod("g-0", "g"), lambda station: knows(station, "g-0")),
-        ("nodes", node("a"), lambda station: station.ledger.claims.capacity.knows("a")),
+        ("nodes", node("a"), lambda station: station.ledger.claims.capacity.has_node("a")),
     ],
 )
 def test_what_is_deleted_is_dropped(

@@ -22,9 +22,9 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.workload import DumpedState, VirtualWorkload
 from extender.web.debug import version
-from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, queue
+from tests.domain.inadmissible_world import crowd, divided_cluster, full_cluster
 from tests.domain.job_world import JobWorld, job, podgroup_name
-from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.world import World, gang, key, timestamp
 
 
@@ -94,7 +94,7 @@ def test_users_keep_their_limits() -> None:
 
 def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
-    written = dump(full_cluster().add(stranger("more", on="n0")).settle().ledger.decisions, version(), {})
+    written = dump(full_cluster().add(foreign_pod("more", on="n0")).settle().ledger.decisions, version(), {})
     assert written is not None
     file.write_bytes(written)
     reported = CliRunner().invoke(
