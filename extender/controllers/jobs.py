@@ -2,7 +2,7 @@
 
     decisions, watches ──► next_step ──► a PodGroup, or a change of the job in its current version
 
-A write names the UID and version of the job: concurrent changes of others lead to a conflict, and a new look.
+A write names the UID and version of the job: after a concurrent change it conflicts, and is tried again.
 """
 
 import re
@@ -41,13 +41,13 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_SHOWN = 5.0  # seconds within which the watch shows what was written
-_MOST_CONTROLLERS = 1000  # of one job, of which refusals are looked up
+_SHOWN = 5.0  # seconds within which the watch shows a write
+_MOST_CONTROLLERS = 1000  # controllers of one job whose Events are read
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
-_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes, which know no other of these
+_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes whose Events have one reason only
 _NOT_URGENT = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.ASK)
-_ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # jobs: the API server goes through all Events for each
+_ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # look-ups: each makes the API server scan all Events
 
 
 class KnownVersion(NamedTuple):
@@ -171,7 +171,7 @@ class JobsController(RecordingController[GroupKey]):
             if managed.due_at is not None:
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
-        # Written once: it takes a while to be shown, and decisions are made meanwhile.
+        # Written once: further decisions are made before the watch shows it.
         asked, before = _Asked(step, managed.job, managed.group, now), self._asked.get(key)
         if before is not None and before[:-1] == asked[:-1] and now < before.at + _SHOWN:
             return self._queue.add(key, before.at + _SHOWN - now)
@@ -185,7 +185,7 @@ class JobsController(RecordingController[GroupKey]):
     def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
         """Take a step of a job.
 
-        Where it cannot be admitted, perhaps as its annotations are full, others get the capacity
+        If it cannot be unsuspended, perhaps since its annotations are full, others get the capacity
         meanwhile.
         """
         try:
@@ -214,18 +214,18 @@ class JobsController(RecordingController[GroupKey]):
             case JobStep.UNSUSPEND:
                 self._unsuspend(managed)
             case JobStep.ASK:
-                self._ask(managed.job)
+                self._look_up_refusals(managed.job)
             case JobStep.GIVE_UP:
                 self._give_up(managed)
             case JobStep.FORGET_START:
                 self._forget_start(managed.job)
             case JobStep.GIVE_WAY | JobStep.STOP:
-                self._give_back(managed, for_good=step is JobStep.STOP)
+                self._suspend_for_capacity(managed, for_good=step is JobStep.STOP)
 
     def _make_podgroup(self, managed: ManagedJob) -> None:
-        """Make the PodGroup of a job, which is not made again while the job may be gone.
+        """Create the PodGroup of a job, but not again while the job may be deleted.
 
-        The watch may be behind: made again, the PodGroup might stay, since nothing collects the
+        The watch may be behind: a second PodGroup might stay, since nothing collects the
         dependents of a kind that is gone.
         """
         if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
@@ -254,7 +254,7 @@ class JobsController(RecordingController[GroupKey]):
             if obj is None or not is_suspended(row, obj):
                 return
             if row.runtime is not None:
-                # Its templates are in another object: it names its group itself first.
+                # Its templates are in another object: first the job itself names its group.
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_suspension.with_fields(obj, fields))
@@ -268,7 +268,7 @@ class JobsController(RecordingController[GroupKey]):
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
-    def _ask(self, job: JobRecord) -> None:
+    def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses the pods of a job, by the Events on it and its children."""
         row, events = self._table[job.kind], list[Event]()
         with suppress(ApiError, *MALFORMED):  # it is asked again
@@ -301,7 +301,7 @@ class JobsController(RecordingController[GroupKey]):
         if is_suspended and managed.group is not None and not managed.coming.refusal:
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
-    def _give_back(self, managed: ManagedJob, for_good: bool) -> None:
+    def _suspend_for_capacity(self, managed: ManagedJob, for_good: bool) -> None:
         """Suspend a job to free its capacity; `for_good`: its run time limit is reached."""
         if for_good:
             limit, queue = as_duration(managed.max_run_time or 0.0), managed.queue
@@ -345,7 +345,7 @@ class JobsController(RecordingController[GroupKey]):
             self._recorder.record(about, WARNING, reason, text)
 
     def _read_job(self, job: JobRecord) -> dict[str, object] | None:
-        """Return the job as the API server has it now; None if it is gone, or another one has its name."""
+        """Return the job from the API server; None if it is deleted or replaced."""
         try:
             obj = self._cluster.job(resource_of(self._table[job.kind]), job.namespace, job.name)
         except NotFound:

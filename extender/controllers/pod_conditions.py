@@ -48,7 +48,7 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        # What a group waits for, as far as its pods say it, and since when: monotonic, in seconds.
+        # Reason in the conditions of a group's pods, and since when (monotonic seconds).
         self._turns: dict[GroupKey, tuple[Hashable, float]] = {}
         self._lock = threading.Lock()
         self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
@@ -70,7 +70,7 @@ class PodConditionsController(PacedController[GroupKey]):
                 with self._lock:
                     self._written.pop(key, None)
                 continue
-            # What begins a new turn when it changes. While members are still being created, each one does:
+            # Key of a turn: a change begins a new one. While members are still being created, each one does:
             # most groups are complete before it is worth saying that they are not.
             filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
             asks = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
@@ -99,7 +99,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _BATCH
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
-        """Write as many conditions as the budget allows, by any author; return whether that was all."""
+        """Write as many conditions as the budget allows; return whether that was all."""
         wanted = [
             (pod, condition)
             for pod in self._ledger.groups.members(key)
@@ -126,7 +126,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return allowed == len(missing)
 
     def _desired_condition(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
-        """Return the condition of a pod; None as well for a pod with a planned node, or on its way to one."""
+        """Return the condition of a pod; None also for a pod with a planned or assumed node."""
         if self._ledger.claims.get(pod.uid):
             return None
         return self._policy.wanted(decision, pod, self._is_by_request(decision))
@@ -148,7 +148,7 @@ class PodConditionsController(PacedController[GroupKey]):
         body = {"status": "False", "reason": condition.reason, "message": condition.message}
         if pod.unscheduled is None:  # else the time of its transition stays
             body["lastTransitionTime"] = timestamp(self._now())
-        # A pod that waits for capacity is planned nowhere; Karpenter ignores pods with a nominated node.
+        # A pod that lacks capacity has no planned node; Karpenter ignores pods with a nominated node.
         forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)
         self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)
         metrics.pod_conditions.labels(condition.reason).inc()

@@ -37,7 +37,7 @@ from extender.domain.model.queue_of_group import entry_annotation, recorded_queu
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, Origin
 from extender.domain.model.resources import quantities
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision, message_of
 from extender.domain.snapshot.phases import Phase
@@ -232,7 +232,7 @@ class WriteBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # What was written, how often it was written again, and when it may be next.
+        # Last written value, number of repetitions, and time of the next one.
         self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
     def pause(self, of: Hashable, what: Hashable) -> float:
@@ -339,7 +339,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             yield from self._left
             self._left.clear()
         before, self._published = self._published, decisions.queues
-        changed = differing(decisions.queues, before)
+        changed = changed_keys(decisions.queues, before)
         closed = {name for name in changed if _is_open(name, before) and not _is_open(name, decisions.queues)}
         if closed:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
@@ -462,7 +462,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 
     def _patch(self, key: GroupKey) -> None:
-        """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
+        """Write the latest decision on the latest copy, not those of the time of submission."""
         group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
         if group is None or decision is None:
             return

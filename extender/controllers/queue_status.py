@@ -28,7 +28,7 @@ from extender.controllers.objects import ObjectStore, QueueCopy, of_queue, with_
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import Resources, quantities
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.local_queues import Activity
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.scheduling.results import ADMITTED, WAITING
@@ -211,7 +211,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         if self._shared is not (shared := bool(self._ledger.pods.left)):
             self._shared, before = shared, {}
             self._parked.clear()
-        for name in differing(decisions.queues, before):
+        for name in changed_keys(decisions.queues, before):
             decision = decisions.queues.get(name)
             if decision is not None and not self._is_parked(name, _state(decision)):
                 yield name
@@ -227,7 +227,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         self._write_in_turn(name, _state(decision), partial(self._write, name), at_once=at_once)
 
     def _write(self, name: str) -> None:
-        """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
+        """Write the latest decision on the latest copy, not those of the time of submission."""
         copy, decisions = self._copies.get(name), self._ledger.decisions
         decision = decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
@@ -252,9 +252,9 @@ class QueueStatusController(QueueController[QueueCopy]):
                 self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
         if changes:
             self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
-            self._tell_unmet(queue, decision)
+            self._report_unmet(queue, decision)
 
-    def _tell_unmet(self, queue: Queue, decision: QueueDecision) -> None:
+    def _report_unmet(self, queue: Queue, decision: QueueDecision) -> None:
         before = condition(queue.status.conditions, GUARANTEE_UNMET)
         now = next(it for it in conditions_of(decision) if it.type == GUARANTEE_UNMET)
         if now.holds and (before is None or before.status != "True"):
@@ -353,7 +353,7 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         self._write_in_turn(key, report.activity, partial(self._write, key), at_once=at_once)
 
     def _write(self, key: str) -> None:
-        """Write what is true now on the newest copy, whatever both were when the write was submitted."""
+        """Write the current state on the latest copy, not those of the time of submission."""
         copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
         changes = report_changes(copy, report) if copy is not None and report is not None else {}
         if copy is not None and changes:

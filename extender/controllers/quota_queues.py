@@ -240,7 +240,7 @@ class QuotaQueuesController(RecordingController[str]):
         name, quota = wanted.name, str(wanted.source)
         try:
             if queue is not None:
-                self._cluster.patch_queue(name, queue.metadata.uid, steps.changes(wanted, queue))
+                self._cluster.patch_queue(name, queue.metadata.uid, steps.queue_patch(wanted, queue))
                 log.info("a queue was changed to what its quota says", queue=name, quota=quota)
             else:
                 with suppress(Conflict):  # another was faster: the watch shows what they made

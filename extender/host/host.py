@@ -221,7 +221,7 @@ class Host:
         ready = self._feed.checks() | self.tls.checks()
         live: dict[str, Check] = {
             "ping": lambda: None,
-            "verbs": self.pulse.missing,
+            "verbs": self.pulse.fault,
             "deciding": self._is_deciding,
             "reading": self._feed.stuck_watch,
         }

@@ -23,7 +23,7 @@ from typing import Any
 
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.host.feed import Feed
@@ -60,9 +60,9 @@ class Gauges:
         """Update all metrics, once a second."""
         if self._clock() >= self._next:
             self._next = self._clock() + _PACE
-            self.show(decisions)
+            self.update(decisions)
 
-    def show(self, decisions: Decisions) -> None:
+    def update(self, decisions: Decisions) -> None:
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
         copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # since they go on counting
         for outcome, count in sum(copies, Counter()).items():
@@ -94,7 +94,7 @@ class Gauges:
 
     def _count(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
         """Count the groups whose decision changed since the last call."""
-        for key in differing(groups, self._groups):
+        for key in changed_keys(groups, self._groups):
             for decision, times in ((self._groups.get(key), -1), (groups.get(key), 1)):
                 if decision is not None:
                     self._verdicts[decision.verdict, decision.reason or ""] += times

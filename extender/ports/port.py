@@ -64,7 +64,7 @@ class Pulse:
         """Record a sign of life; called often by the event loop."""
         self._last = time.monotonic()
 
-    def missing(self) -> str | None:
+    def fault(self) -> str | None:
         """Return the fault for /livez; None without one."""
         silent = time.monotonic() - self._last if self._last is not None else 0.0
         return f"its event loop has been stuck for {silent:.0f} s" if silent > self._patience else None

@@ -172,7 +172,7 @@ class Upstream:
         why = str(fault) or type(fault).__name__
         if isinstance(fault, _UNSENT):
             if not self._gone:
-                log.warning("the view cannot reach the API server", error=why)
+                log.warning("the scheduler proxy cannot reach the API server", error=why)
             self._gone = True
             return UpstreamGone(why)
         return UpstreamGone(why) if target.method in _IDEMPOTENT else Unanswered(why)

@@ -187,7 +187,7 @@ class Barrier:
         with self._lock:
             if self._stopping:
                 return STOPPING
-            # A call that is refused leaves an earlier one for the same pod its claim.
+            # A refused call does not end the claim of an earlier call for the same pod.
             refused = self._ledger.assumed.hold(pod.uid, node, hold.token)
             if refused is not None:
                 return f"{REFUSAL_PREFIX}{refused}"
@@ -214,7 +214,7 @@ class Barrier:
         for hold in self._waiting(group):
             if hold.caller.has_hung_up():
                 self._give_up(hold, ABANDONED)
-        # None is given up meanwhile, so the group is not counted whole with a claim that is about to end.
+        # No call is given up meanwhile, so the group is not complete by a claim that is about to end.
         with self._lock:
             confirmation, posting = self._ledger.assumed.confirm(group), []
             for claim in confirmation.lost:
@@ -236,7 +236,7 @@ class Barrier:
         waiting = {hold.pod.group for hold in self._waiting()}
         self._failing &= waiting
         for group in waiting:
-            with self._costs_only(group):
+            with self._guarded(group):
                 decision = decisions.groups.get(group)
                 if decision is not None and decision.lets_members_start:
                     self._failing.discard(group)
@@ -248,7 +248,7 @@ class Barrier:
                     self._failing.add(group)
                     metrics.barrier_aborts.labels(reason).inc()
                     log.warning("a start was given up", group=group, reason=reason, held=len(held))
-                # Only as many calls at a time as the scheduler can take beside others.
+                # Only as many calls at a time as the scheduler can process next to others.
                 for hold in held[: self._failure_budget.take_up_to(self._clock(), len(held))]:
                     self._give_up(hold, START_ENDED)
         if self._clock() >= self._sweep_at:
@@ -262,7 +262,7 @@ class Barrier:
         meanwhile.
         """
         for hold in self._waiting():
-            with self._costs_only(hold.pod.group):
+            with self._guarded(hold.pod.group):
                 if hold.caller.has_hung_up():
                     self._give_up(hold, ABANDONED)
                 pod = self._ledger.pods.get(hold.pod.uid)
@@ -317,7 +317,7 @@ class Barrier:
                 self.release(hold)
 
     @contextmanager
-    def _costs_only(self, group: GroupKey) -> Iterator[None]:
+    def _guarded(self, group: GroupKey) -> Iterator[None]:
         """Limit the errors of calls to their group: other groups are still processed."""
         try:
             yield

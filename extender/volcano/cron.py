@@ -54,7 +54,7 @@ class Schedule:
         fields = _MACROS.get(expression.strip(), expression).replace("?", "*").split()
         if len(fields) != 5:
             raise ValueError(f"schedule {expression!r:.80} is to have five fields, as in 0 3 * * 1")
-        # As Kubernetes reads it: a step restricts the days, and of two restricted fields one is enough.
+        # As in Kubernetes: a step restricts the days, and a match of one of two restricted fields is enough.
         for place, every in ((2, "1-31"), (4, "0-6")):
             fields[place] = re.sub(r"\*(?=/(?!0*1\b))", every, fields[place])
         self.expression = " ".join(fields)
@@ -163,7 +163,7 @@ def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
 
 def _job(cron: CronJob, at: float, scheduled: str) -> Json:
     meta, template = cron.metadata, cron.spec.job_template
-    # The right of whoever wrote the CronJob is noted on it, not in what anybody may write into its template.
+    # The author's right is recorded on the CronJob, not in its template, which any author may write.
     annotations = {key: text for key, text in (template.metadata.annotations or {}).items() if key != MAY_USE}
     if queue := recorded_use(meta, "CronJob"):
         annotations |= use_record(queue, VOLCANO_JOB.kind)

@@ -120,7 +120,7 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
         yield from _of_task(task, wanted, job.status.version)
     current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
-    # The group may still say so of pods that are gone, while what takes their place is on its way to a node.
+    # The group may still report this of deleted pods while their replacements are being bound.
     if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
         at = max(without_node) + _ON_ITS_WAY
         yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")

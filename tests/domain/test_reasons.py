@@ -192,7 +192,7 @@ CASES = {
         TOGETHER.format(5),
         lambda: World(nodes("a", "b"), gang("g", 5, selector={HOSTNAME: "a"})),
     ),
-    "a gang with more members that stand anti_affinity than nodes": Case(
+    "a gang with more members that stand apart than nodes": Case(
         Reason.NEVER_FITS,
         TOGETHER.format(3),
         lambda: World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=anti_affinity(app="x"))),

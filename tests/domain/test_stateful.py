@@ -271,7 +271,7 @@ class Events(RuleBasedStateMachine):
         ledger = self.world.ledger
         before = ledger.snapshot().groups
         for each in before:
-            ledger.registry.touch(each)
+            ledger.registry.mark_dirty(each)
         anew = ledger.snapshot().groups
         assert {name: self.fields(view) for name, view in before.items()} == {
             name: self.fields(view) for name, view in anew.items()

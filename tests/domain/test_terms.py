@@ -48,7 +48,7 @@ def test_the_index_finds_the_terms_that_select_a_pod(
         index.remove(term)
     left = [term for term in terms if term not in gone]
     for namespace, labels, _ in pods:
-        found = index.selecting(namespace, labels)
+        found = index.terms_selecting(namespace, labels)
         assert len(found) == len(set(found))
         assert set(found) == {term for term in left if term.matches(namespace, labels)}
     for term in left:
@@ -121,7 +121,7 @@ def test_terms_of_pods_that_are_not_ours_are_followed_where_they_select_one_of_o
         selecting = {term for term in terms_there for pod in ours if term.matches(pod.namespace, pod.labels)}
         assert selecting <= terms.anti_affinity_nodes().keys() <= terms_there
         for pod in ours:
-            found = terms.index().selecting(pod.namespace, pod.labels)
+            found = terms.index().terms_selecting(pod.namespace, pod.labels)
             assert set(found) == {term for term in selecting if term.matches(pod.namespace, pod.labels)}
         for term in terms.anti_affinity_nodes():
             assert terms.anti_affinity_nodes()[term] == {
@@ -181,5 +181,5 @@ def test_a_copy_stays_as_it_is() -> None:
     terms.count(record(1, "a", {"app": "x"}), "n0", 1)
     terms.unwatch(first.uid)
     assert selected == {term: {"n0": 1}}
-    assert index.selecting("a", {"app": "x"}) == [term]
-    assert terms.index().selecting("a", {"app": "x"}) == []
+    assert index.terms_selecting("a", {"app": "x"}) == [term]
+    assert terms.index().terms_selecting("a", {"app": "x"}) == []

@@ -128,7 +128,7 @@ def main() -> None:
             raise RuntimeError("cannot start")
         limits = LIMITS._replace(patience=patience)
         SideServer("debug", debug, pages(create_debug_app({"pod": holding.look})), limits)
-        SideServer("health", health, HealthApp({"verbs": pulse.missing}, {}), limits)
+        SideServer("health", health, HealthApp({"verbs": pulse.fault}, {}), limits)
         WebhookServer(webhooks, Echo(), identity(), REVIEW_LIMITS._replace(patience=patience))
 
     serve(

@@ -265,6 +265,6 @@ class Trial:
                 rest = [other for other in chosen if other is not thing]
                 if rest and does(rest):
                     chosen = rest
-            # Without those that were spared, the order of queues may be another one.
+            # Without the spared groups, the order of queues may differ.
             tried = chosen if len(chosen) < before else []
         return chosen

@@ -152,12 +152,14 @@ def _parent(queue: ObservedQueue) -> str:
 
 def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummary:
     spec, status, counts = queue.spec, queue.status, queue.counts
-    guarantee = _read(spec.guarantee.resource) if spec.guarantee else {}
-    ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_read(spec.capability)}
-    held, deserved = _read(status.allocated), _read(status.deserved)
-    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _read(spec.deserved))]
+    guarantee = _readable_amounts(spec.guarantee.resource) if spec.guarantee else {}
+    ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_readable_amounts(spec.capability)}
+    held, deserved = _readable_amounts(status.allocated), _readable_amounts(status.deserved)
+    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _readable_amounts(spec.deserved))]
     for each in status.flavors or ():
-        shares += share_summaries(each.name, _read(each.allocated), _read(each.deserved))
+        shares += share_summaries(
+            each.name, _readable_amounts(each.allocated), _readable_amounts(each.deserved)
+        )
     return QueueSummary(
         name=queue.name,
         parent=parent,
@@ -174,7 +176,7 @@ def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummar
     )
 
 
-def _read(quantities: Quantities | None) -> dict[str, float]:
+def _readable_amounts(quantities: Quantities | None) -> dict[str, float]:
     """Return the amounts; those that make no sense are left out."""
     found: dict[str, float] = {}
     for name, quantity in (quantities or {}).items():
@@ -261,7 +263,7 @@ def node_summaries(
         groups = {f"{pod.metadata.namespace}/{group}" for pod in here if (group := group_name(pod))}
         yield NodeSummary(
             name,
-            _read(node.status.allocatable),
+            _readable_amounts(node.status.allocatable),
             requests.of_pods(used[name]),
             requests.of_pods(coming[name]),
             groups=sorted(groups)[:_MOST_GROUPS],

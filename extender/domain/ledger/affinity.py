@@ -181,7 +181,7 @@ class Terms:
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         self._pods.count(pod, node, times)
-        for term in self._index.selecting(pod.namespace, pod.labels):
+        for term in self._index.terms_selecting(pod.namespace, pod.labels):
             self._selected.count(term, node, times)
         for term in pod.shape.constraints.anti_affinity:
             self._carried.count(term, node, times)
@@ -252,7 +252,7 @@ class _TermsOfOthers:
                 self._our_labels.count(known, "", -1)
             self._our_labels.count(pod, "", 1)
         self._ours[pod.uid] = pod
-        selecting = self._index.selecting(pod.namespace, pod.labels)
+        selecting = self._index.terms_selecting(pod.namespace, pod.labels)
         more = [term for term in selecting if term not in self._followed]
         self._followed.update(more)
         return more

@@ -140,7 +140,7 @@ class AssumedPods:
                 return ([claim.node] if is_placed else fitting) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
                 return self._pin(pod, claim.node)
-            # The planned node is not offered: take any other where the pod fits, net of other claims.
+            # The planned node is not offered: use any other where the pod fits, net of other claims.
             fits = self._claims.rows_that_fit(pod)
             rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
             for node, row in rows:
@@ -150,7 +150,7 @@ class AssumedPods:
                 text = f"the scheduler did not offer node {claim.node}"
                 if group.attempt(pod.uid).refused_at is None:
                     self._all_pods.record_refused(pod, text, self._clock())
-                self._registry.touch(pod.group)
+                self._registry.mark_dirty(pod.group)
                 self._changes.mark()
             return Reason.NO_ROOM
 
@@ -225,7 +225,7 @@ class AssumedPods:
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
                 self._registry.group(pod.group).record_barred(uid, words)
-                self._registry.touch(pod.group)
+                self._registry.mark_dirty(pod.group)
                 self._changes.mark()
 
     def posted_before(self, instant: float) -> list[Claim]:

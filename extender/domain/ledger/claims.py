@@ -88,9 +88,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     pod: PodRecord  # the pod as it was when the claim was last put
     node: str  # the name of the node, which may be unknown so far
-    stage: ClaimStage  # how far the pod has come on its way to the node
+    stage: ClaimStage  # progress of the pod to the node
     since: float = 0.0  # when it reached this stage: monotonic, in seconds
-    version: int = 0  # the ledger's version from which on the claim is as it is now
+    version: int = 0  # the ledger's version of its last change
     token: int = 0  # the token of the bind call that holds it or has posted it; 0 before
     posting: tuple[
         Posting, ...
@@ -107,7 +107,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def in_flight(self) -> bool:
-        """Return whether its pod is on its way to the node."""
+        """Return whether the pod is being bound to the node."""
         return self.pinned and self.stage is not ClaimStage.BOUND
 
 
@@ -144,7 +144,7 @@ class Claims:
     ) -> Claim:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
-        # All sums stay as they are for a claim that only advances to another pinned stage.
+        # No sum changes when a claim advances to another pinned stage.
         stays = before is not None and (before.node, before.stage.pinned) == (node, stage.pinned)
         then = before.pod if before is not None and stays else None
         if then is None or then.shape is not pod.shape or then.labels is not pod.labels:
@@ -165,7 +165,7 @@ class Claims:
             del self._at[claim.stage][uid]
             self._take_off(claim)
             if claim.stage is ClaimStage.BOUND:
-                self.capacity.touch(claim.node)
+                self.capacity.forget_refusals(claim.node)
         return claim
 
     # Capacity for a pod: its own claim does not count against it.

@@ -193,7 +193,7 @@ class ExpectedMembers:
             others.pop(group.key, None)
         if not others:
             del self._crowded_out[group.namespace]
-        self._registry.touch(group.key)
+        self._registry.mark_dirty(group.key)
 
     def _count(self, namespace: str, change: int) -> None:
         self._waited_for[namespace] += change
@@ -219,7 +219,7 @@ class ExpectedMembers:
                     group.pods[uid] = replace(part.pod, uid=uid, name=name)
                     self._claims.capacity.watch_terms(group.pods[uid])
                     self._count(group.namespace, 1)
-            self._registry.touch(group.key)
+            self._registry.mark_dirty(group.key)
             self._changes.mark()
 
     def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
@@ -382,13 +382,13 @@ class LostMembers:
         self._parts.claims.capacity.watch_terms(member)
         if self._parts.claims.fits(member, pod.node):
             self._parts.moves.put(member, ClaimEvent.PLAN, pod.node)
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
         self._parts.changes.mark()
 
     def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
         newcomers.sort(key=lambda pod: pod.role == member.role)
         pass_on(self._parts, group, member, newcomers)
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
 
 
 def _has_later_pods(group: Group) -> bool:

@@ -76,10 +76,10 @@ class Usage:
         """Add a group, or remove it (-1)."""
         self.changed_queues.add(info.queue)
         used = self.of.setdefault(info.queue, Used())
-        allocated = self._offered_of(info.allocated)
+        allocated = self._offered_part(info.allocated)
         add_times(used.allocated, allocated, times)
         add_times(used.requested, allocated, times)
-        add_times(used.requested, self._offered_of(info.missing_request), times)
+        add_times(used.requested, self._offered_part(info.missing_request), times)
         if info.local_queue is not None:
             key = info.local_queue.key
             self.changed.add(key)
@@ -87,7 +87,7 @@ class Usage:
             if not self.of_local[key]:
                 del self.of_local[key]
         for pool, amounts in info.by_pool.items():
-            add_times(used.by_pool.setdefault(pool, {}), self._offered_of(amounts), times)
+            add_times(used.by_pool.setdefault(pool, {}), self._offered_part(amounts), times)
             if not used.by_pool[pool]:
                 del used.by_pool[pool]
         used.groups += times if info.is_in_queue else 0
@@ -95,7 +95,7 @@ class Usage:
         if not used.infos:
             del self.of[info.queue]
 
-    def _offered_of(self, amounts: Resources) -> Resources:
+    def _offered_part(self, amounts: Resources) -> Resources:
         return {name: amount for name, amount in amounts.items() if name in self._offered}
 
 
@@ -128,7 +128,7 @@ class GroupInfos:
         if self._registry.queues.pools != self.pools:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
-                self._registry.touch(key)
+                self._registry.mark_dirty(key)
         dirty, moved = self._registry.take_dirty()
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:

@@ -72,20 +72,20 @@ class Intake:
                 self._changes.record_freed()
                 self._changes.mark()
             if before != record.labels:
-                self._touch_flavored(record.name)
+                self._mark_flavored(record.name)
 
     def drop_node(self, name: str) -> None:
         with self._lock:
             self._claims.capacity.drop_node(name)
             self._stuck.record_deleted(name)
-            self._touch_flavored(name)
+            self._mark_flavored(name)
             self._changes.mark()
 
-    def _touch_flavored(self, node: str) -> None:
+    def _mark_flavored(self, node: str) -> None:
         """Mark groups as changed whose flavors depend on the labels of a node."""
         if self._registry.queues.pools.all:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
-                self._registry.touch(key)
+                self._registry.mark_dirty(key)
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         self.put_group(any_group_record(group))
@@ -340,5 +340,5 @@ class Intake:
     def _record_changed(self, groups: Iterable[GroupKey]) -> None:
         """Mark groups whose infos depend on a change."""
         for key in groups:
-            self._registry.touch(key)
+            self._registry.mark_dirty(key)
         self._changes.mark()

@@ -32,7 +32,7 @@ from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
-from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.queues.past_usage import PastUsage, UsageMeter
 from extender.domain.queues.records import START_TIMEOUT, LosingTo, Reclaimed
 from extender.domain.queues.tree import Ceiling
@@ -112,7 +112,7 @@ class Ledger:
         self._instant: Callable[[str], float] = lambda _: (
             clock()
         )  # reads timestamps, as the last snapshot did
-        # Touched since decisions were last published, with the version by which they were seen.
+        # Dirty since the last published decisions, with the version that has the change.
         self._unpublished: dict[GroupKey, int] = {}
 
     @property
@@ -216,7 +216,7 @@ class Ledger:
             return self._meter.is_to_be_shown(self._wall_clock())
 
     def restore_state(self, snapshot: Snapshot) -> None:
-        """Take in what a snapshot of another ledger says besides objects, after `restore`.
+        """Restore the state that a snapshot of another ledger has besides objects, after `restore`.
 
         Each refusal counts for as long as a new one.
         """
@@ -267,7 +267,7 @@ class Ledger:
                         self._replan(group, pod, decision, version)
 
     def _record_reclaims(self, before: Decisions, now: Decisions) -> None:
-        changed = {name: now.queues.get(name) for name in differing(now.queues, before.queues)}
+        changed = {name: now.queues.get(name) for name in changed_keys(now.queues, before.queues)}
         reclaims = {name: it.reclaimed or None if it is not None else None for name, it in changed.items()}
         self._reclaims = with_changes(self._reclaims, reclaims)
 
@@ -278,7 +278,7 @@ class Ledger:
             has_gone = uid not in now.evictions and (pod is None or pod.deleting)
             if group is not None and has_gone and eviction.victim.lost:
                 group.lost_work += eviction.victim.lost
-                self.registry.touch(group.key)
+                self.registry.mark_dirty(group.key)
                 self._changes.mark()
 
     def _record_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
@@ -310,15 +310,15 @@ class Ledger:
                     expires = min(expires, decision.retry_at)
                 self._refusals.add(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
-            # From whom a group took room: each gives back to the same group once.
+            # Groups from which a group reclaimed: each is a victim of the same group once.
             stayed = self._refused_victims(group.start.reclaim)
             known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
             reserved = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.took_from = reserved | {victim.group: now for victim in victims if victim.group}
-            self.registry.touch(group.key)
+            self.registry.mark_dirty(group.key)
             self._record_given(group.key, decision.reclaim, stayed)
-        # With how many members a job starts counts until it waits again, or makes so many.
+        # The number of members of a partial start counts until the job waits again, or has so many.
         keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True
@@ -328,7 +328,7 @@ class Ledger:
             group.ran_with, changed = group.info.needs if group.info else group.needs, True
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
         if changed:
-            self.registry.touch(group.key)
+            self.registry.mark_dirty(group.key)
             self._changes.mark()
 
     def _record_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
@@ -342,7 +342,7 @@ class Ledger:
                 }
                 reserved.pop(queue, None)
                 group.gave_to = reserved | ({queue: now} if key in causes else {})
-                self.registry.touch(key)
+                self.registry.mark_dirty(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
         """Record the start of a group. Its end causes no decision: running groups do not depend on it."""
@@ -354,7 +354,7 @@ class Ledger:
                 group.record_barred(uid, "")
         timeless = replace(before, admitted_at=None, released_at=None)
         if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
-            self.registry.touch_moved(group.key)
+            self.registry.mark_moved(group.key)
             self._changes.mark()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
@@ -393,7 +393,7 @@ class Ledger:
             group = self.registry.groups.get(key)
             if group is not None and group.coming.there >= 0:
                 group.coming = group.coming.after_answer(self._clock(), message)
-                self.registry.touch(key)
+                self.registry.mark_dirty(key)
                 self._changes.mark()
 
     def give_up_start(self, key: GroupKey, why: str) -> None:
@@ -410,7 +410,7 @@ class Ledger:
             rotation = group.start.rotation
             group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, rotation=rotation)
             group.waited = True
-            self.registry.touch(key)
+            self.registry.mark_dirty(key)
             self._changes.mark()
 
     def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:

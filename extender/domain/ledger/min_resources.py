@@ -40,7 +40,7 @@ class MinResources:
         self._most = most
         self._expected: Counter[str] = Counter()  # by namespace
         self._keeping: set[GroupKey] = set()  # groups with expected members
-        self._used: dict[GroupKey, Resources] = {}  # by group: what it asked for when its members used all
+        self._used: dict[GroupKey, Resources] = {}  # by group: its minResources when members used all of it
         self._again: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
 
     def sync(self) -> None:
@@ -69,7 +69,7 @@ class MinResources:
             requests = pod.shape.requests
             has_place = self._parts.claims.get(pod.uid) is not None
             is_needed = any(n > 0 for n in left.values())
-            # Without a place it may ask for no more than is left, or the gang might fit on no nodes for it.
+            # Without a node it requests at most the rest, or the gang might fit on no nodes because of it.
             if is_needed and (has_place or all(n <= left.get(name, n) for name, n in requests.items())):
                 left = {name: n - requests.get(name, 0) for name, n in left.items()}
             else:
@@ -193,7 +193,7 @@ class MinResources:
                 nominated="",
             )
             group.pods[member.uid] = member
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
         self._parts.changes.mark()
 
     def _remove_expected(self, group: Group, member: PodRecord) -> None:
@@ -203,7 +203,7 @@ class MinResources:
         self._expected[group.namespace] -= 1
         if not self._expected[group.namespace]:
             del self._expected[group.namespace]
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
         self._parts.changes.mark()
 
 

@@ -39,7 +39,7 @@ class NodeSums:
 
 
 _ALWAYS = (CPU, MEMORY, PODS)
-_LEAST = -(2**60)  # the lower limit of what is left: far below any real shortage, and safe in 64 bits
+_LEAST = -(2**60)  # lower limit of free amounts: far below any real shortage, and safe in 64 bits
 
 
 class ResourceColumns:
@@ -60,7 +60,7 @@ class ResourceColumns:
         self.capacity: AmountRows = self.allocatable.copy()
         self.free: AmountRows = self.allocatable.copy()
         self._column = {name: column for column, name in enumerate(self.names)}
-        # How many nodes offer each resource, plus one for those that always have a column.
+        # Number of nodes with each resource, plus one for resources that always have a column.
         self._offering: Counter[str] = Counter(_ALWAYS)
 
     def clear(self, row: int) -> None:
@@ -84,7 +84,7 @@ class ResourceColumns:
         return True
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
-        """Set what a node offers of a resource, and what claims take; names without a column are ignored."""
+        """Set allocatable and claimed amounts of a node; names without a column are ignored."""
         column = self._column.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
@@ -215,7 +215,7 @@ class NodeCapacity:
         """Reserve capacity that is being reclaimed on a node; with `times` -1, free it."""
         self._add_to_sums(node, "reserved", amounts, times)
 
-    def touch(self, node: str) -> None:
+    def forget_refusals(self, node: str) -> None:
         """Forget the scheduler's refusals on a node: pods may fit there now."""
         if node in self._row:
             self.epochs[node] = next(self._epochs)
@@ -230,7 +230,7 @@ class NodeCapacity:
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
         reserved = (
             {} if own_shape else self._sums.get(node, _NOTHING).reserved
-        )  # what is planned there was so before
+        )  # planned claims there were counted before
         back = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
@@ -325,7 +325,7 @@ class NodeCapacity:
 
     def _record_change(self, row: int, name: str) -> None:
         self._changed_rows.add(row)
-        self.touch(name)
+        self.forget_refusals(name)
 
     def _offers(self, node: str) -> Resources:
         row = self._row.get(node)

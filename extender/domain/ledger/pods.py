@@ -53,7 +53,7 @@ class StuckPods:
         self._leaving: defaultdict[str, dict[Uid, _Leaving]] = defaultdict(dict)  # by node
         self._away: set[str] = set()  # nodes that cannot be reached, or are deleted while pods are left there
         self._deleted: set[str] = set()  # those of them that are deleted
-        # A heap, and the same as a set: when the grace of pods is over, and their nodes.
+        # Ends of grace periods with their nodes, as a heap and as a set.
         self._due: list[tuple[float, Uid, str]] = []
         self._awaited: set[tuple[float, Uid, str]] = set()
 
@@ -97,7 +97,7 @@ class StuckPods:
                 self._expect(leaving)
             elif uid in self.uids:
                 self.uids.discard(uid)
-                self._registry.touch(leaving.pod.group)
+                self._registry.mark_dirty(leaving.pod.group)
 
     def drop_expired(self) -> None:
         """Count those no more whose grace is over."""
@@ -108,7 +108,7 @@ class StuckPods:
             leaving = self._leaving.get(node, {}).get(uid)
             if leaving is not None and node in self._away and uid not in self.uids:
                 self.uids.add(uid)
-                self._registry.touch(leaving.pod.group)
+                self._registry.mark_dirty(leaving.pod.group)
 
     def _over_at(self, pod: PodRecord) -> float:
         """Return when the grace of a pod is over."""
@@ -266,7 +266,7 @@ class Pods:
         if group.record is None and not group.pods:
             group.forget_history()
             group.last_record = None
-        self._registry.touch(pod.group)
+        self._registry.mark_dirty(pod.group)
 
     def _set(self, record: PodRecord) -> None:
         before = self.by_uid.get(record.uid)
@@ -313,7 +313,7 @@ class Pods:
             ):
                 group.record_shown(record.uid, claim.node, self._clock())
             self._moves.count_running(group, record)
-            self._registry.touch(record.group)
+            self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_stranger(record.uid, is_left=self.is_left(record.scheduler))
         if record.group or _has_moved(record, before):  # of others, only capacity taken or freed matters

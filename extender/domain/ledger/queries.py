@@ -222,7 +222,7 @@ class QueueQueries:
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         with self._lock:
-            return self._registry.routes.queue_ways.local_queue(namespace, label)
+            return self._registry.routes.routes_into_queues.local_queue(namespace, label)
 
     def take_changed_local_queues(self) -> Collection[str]:
         """Return the changed LocalQueues since the last call, except for numbers in decisions."""

@@ -133,7 +133,7 @@ class Registry:
         self.authors_count = False  # whether the API server refuses the names of other users
         self.uses_count = False  # whether only those who have a right can have written that they have it
         self.users_count = False  # whether it matters who may use a restricted queue
-        # Touched groups in that order, and whether their queue may be another than that of their last info.
+        # Dirty groups in order, and whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
         self._moved: set[GroupKey] = set()  # those of which only claims and the start are not as they were
         self._queued_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that info
@@ -144,11 +144,11 @@ class Registry:
             self.groups[key].owner = self.owner_of(key)
         return self.groups[key]
 
-    def touch(self, key: GroupKey) -> None:
+    def mark_dirty(self, key: GroupKey) -> None:
         self._dirty[key] = True
         self._moved.discard(key)
 
-    def touch_moved(self, key: GroupKey) -> None:
+    def mark_moved(self, key: GroupKey) -> None:
         """Mark a group as changed in its claims, attempts and start only."""
         if key not in self._dirty:
             self._moved.add(key)
@@ -184,7 +184,7 @@ class Registry:
         group.put_record(now, version)
         self.follow(group)
         self.record_arrival(group)
-        self.touch(group.key)
+        self.mark_dirty(group.key)
         return True
 
     def drop_group(self, key: GroupKey, origin: Origin, version: int) -> None:
@@ -229,7 +229,7 @@ class Registry:
         return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
     def follow(self, group: Group) -> None:
-        """Record what a group depends on, so that it is touched when that changes."""
+        """Record the objects that a group depends on, to mark it dirty when they change."""
         self.ancestors.follow(group.key, self._owners_of(group))
         self.routes.follow(group)
 
@@ -350,7 +350,7 @@ class Registry:
         for each in (key, *shared):
             if (group := self.groups.get(each)) is not None:
                 group.owner = record
-                self.touch(each)
+                self.mark_dirty(each)
         return (key, *shared)
 
     def awaits_controller(self, group: Group) -> bool:

@@ -107,7 +107,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     if info.job.made is not None:
         group.coming = ComingPods(info.job.made, snapshot.now, snapshot.now)
     group.bound_since, group.attempts = dict(info.bound_since), dict(info.attempts)
-    ledger.registry.touch(info.key)
+    ledger.registry.mark_dirty(info.key)
 
 
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:

@@ -136,12 +136,12 @@ class Routes:
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
     @property
-    def queue_ways(self) -> QueueWays:
+    def routes_into_queues(self) -> QueueWays:
         return QueueWays(self.namespace_queue, self.local_queues.records, self.local_queues.kueue_is_served)
 
     def queue_of_job(self, job: JobRecord) -> str:
         """Return the queue that a job enters; empty if it enters none."""
-        return queue_of_job(job, self.queue_ways)
+        return queue_of_job(job, self.routes_into_queues)
 
     def labels_of(self, namespace: str) -> Labels:
         return self._namespace_labels.get(namespace, {})
@@ -159,7 +159,9 @@ class Routes:
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
         """Return the LocalQueue of a group, existing or not; None: it names none, or its queue itself."""
         named = self._named_by(group)
-        return None if named.queue else self.queue_ways.local_queue(group.namespace, named.local_queue)
+        return (
+            None if named.queue else self.routes_into_queues.local_queue(group.namespace, named.local_queue)
+        )
 
     def queue_of(self, group: Group) -> str:
         """Return the queue of a group; after its PodGroup is gone, still the queue that it named.
@@ -170,7 +172,9 @@ class Routes:
         if group.started_in:
             return group.started_in
         named = self._named_by(group)
-        return self.queue_ways.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
+        return (
+            self.routes_into_queues.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
+        )
 
     def names_queue(self, group: Group) -> bool:
         """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""

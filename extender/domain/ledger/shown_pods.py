@@ -69,7 +69,7 @@ class ShownPods(Appearances):
                 if group.attempt(claim.pod.uid).refused_at is not None:  # it is shown again
                     group.record_withdrawn(claim.pod.uid)
                     self._releases.record_planned(group.key)
-                    self._registry.touch(group.key)
+                    self._registry.mark_dirty(group.key)
                     is_forgotten = True
             if is_forgotten:
                 self._changes.mark()
@@ -184,4 +184,4 @@ class ShownPods(Appearances):
         is_ours = not text or REFUSAL_PREFIX in text
         lags = min(refusals, _MOST_LAGS) if is_there else 0
         self._releases.retry(pod.uid, max(lags, 0 if is_ours else 1))
-        self._registry.touch(pod.group)
+        self._registry.mark_dirty(pod.group)

@@ -257,7 +257,7 @@ class ClaimMoves:
         self._moved[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)
         if not (before and now and before.pinned and now.pinned and before.node == now.node):
-            self._registry.touch_moved(pod.group)  # else decisions see the same
+            self._registry.mark_moved(pod.group)  # else decisions see the same
         if not pod.to_be:
             self._releases.follow(pod, before, now)
 

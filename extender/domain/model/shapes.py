@@ -465,7 +465,7 @@ class TermIndex:
             if not self._filed[place]:
                 del self._filed[place]
 
-    def selecting(self, namespace: str, labels: Labels) -> list[Term]:
+    def terms_selecting(self, namespace: str, labels: Labels) -> list[Term]:
         """Return the terms that select a pod.
 
         The list must not be changed: it is cached where many terms may select the pod, until terms

@@ -111,9 +111,9 @@ def _selected_labels(given: Mapping[str, str] | None, names: Collection[str]) ->
 
 
 class _Template(NamedTuple):
-    record: PodRecord  # without what is each pod's own
-    shape: ref[Shape]  # which goes with the last pod that has it
-    is_alone: bool  # each of them is a group of its own
+    record: PodRecord  # without the fields of each pod itself
+    shape: ref[Shape]  # freed with the last pod that has it
+    is_alone: bool  # each pod is a group of its own
 
 
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
@@ -398,7 +398,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }
     negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
-    # What it came from is its controller, whose name says more than that of the group.
+    # The origin is the controller, whose name says more than that of the group.
     owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
     made_for = ownership.stands_for(meta.name, meta.owner_references)

@@ -104,7 +104,7 @@ class TermSets:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
                 looks = _MATCHING if len(self._index) <= RESERVED_AS_READ else _READING
                 beyond_few(self._spend, sum(map(len, candidates)), looks)
-                terms = tuple(self._index.selecting(pod.namespace, pod.labels))
+                terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
                 self._similar[similar] = self._known(self._selecting, self._had, terms)
             self._on[key] = pod.labels, self._similar[similar]
         return self._on[key][1]

@@ -53,7 +53,7 @@ class Capacity:
         record: Callable[[Hashable], None] = lambda _: None,
     ) -> None:
         self._record = record
-        self.base: Totals | None = None  # of all nodes together, once all that is on its way is counted
+        self.base: Totals | None = None  # totals of all nodes, with assumed pods
         self._taken: set[int] = set()  # rows, since then; not kept complete beyond FEW
         self.nodes = nodes
         self.left = left
@@ -63,9 +63,9 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._counted: Mapping[Shape, Rows] = {}  # before capacity was taken or given back on these rows
+        self._counted: Mapping[Shape, Rows] = {}  # before allocations and releases on these rows
         self._changed: set[int] = set()
-        # What has been counted is valid until capacity is taken.
+        # Counts, valid until the next allocation.
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 

@@ -327,7 +327,7 @@ class Pick(NamedTuple):
     """Eviction unit that is chosen."""
 
     eviction_unit: EvictionUnit
-    pods: tuple[PodRecord, ...]  # those of it that no other taking has
+    pods: tuple[PodRecord, ...]  # those that no other pick has
 
     @property
     def requests(self) -> Resources:
@@ -350,7 +350,7 @@ class Picks:
         self.all: list[Pick] = []
 
     def left_of(self, eviction_unit: EvictionUnit, also: Sequence[Pick] = ()) -> tuple[PodRecord, ...]:
-        """Return the pods of a unit that are in no taking, `also` included."""
+        """Return the pods of a unit that no pick has, including `also`."""
         if len(eviction_unit.pods) == 1:
             return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
         now = {
@@ -364,12 +364,12 @@ class Picks:
         return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.may_evict(pick.pods))
 
     def count(self, pick: Pick, times: int = 1) -> None:
-        """Count it as lost, without what it frees; `times` -1: as not lost."""
+        """Count a unit as lost, without its freed capacity; with `times` -1, undo that."""
         self._shares.lose(pick.eviction_unit.queue, self._shares.loss(pick), times)
         self._disruptions.count(pick.pods, times)
 
     def take_rest(self, eviction_unit: EvictionUnit) -> bool:
-        """Take what is left of a unit, if it may go; whether any of it was taken."""
+        """Evict the rest of a unit if allowed; return whether there was any."""
         pick = Pick(eviction_unit, self.left_of(eviction_unit))
         may_go = bool(pick.pods) and self.may_take(pick)
         if may_go:
@@ -377,7 +377,7 @@ class Picks:
         return may_go
 
     def evict(self, picks: Iterable[Pick]) -> set[int]:
-        """Take units; returns the rows on which that makes capacity."""
+        """Evict units; return the rows with freed capacity."""
         rows: set[int] = set()
         for pick in picks:
             pods = pick.pods

@@ -363,7 +363,7 @@ class Planner:
         placed: list[tuple[PodRecord, int]] = []
         for batch in batches:
             pod = batch[0]
-            # Members that must share a domain follow the first of them.
+            # Members that must share a domain follow the first one.
             leads = len(batch) > 1 and bool(pod.shape.constraints.affinity)
             for part in (batch[:1], batch[1:]) if leads else (batch,):
                 if apart and not self.affinity.is_particular(pod):
@@ -474,7 +474,7 @@ class Planner:
         costs = np.where(fits < 0, _MUCH, fits[:, :1] - fits)
         # Another row that takes k of them could change places with one of the cheapest for k that takes none.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
-        # By how many of the few are placed: what that costs, and on which rows.
+        # By number of placed pods of the rarer shape: the cost, and the rows.
         ways: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_MUCH, ())] * most]
         for at in np.unique(cheapest).tolist():
             cost, row = costs[at].tolist(), int(rows[at])

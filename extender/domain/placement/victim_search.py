@@ -32,8 +32,8 @@ from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
-_TRIALS, _EXCHANGES = 64, 16  # placements with which it is tried to leave units alone, and to replace them
-_LOOKS = 1024  # at units that might replace another one
+_TRIALS, _EXCHANGES = 64, 16  # placements to spare units, and to replace units
+_LOOKS = 1024  # looks at units that might replace another one
 _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 
     tier: int
     loss: Loss
-    queue: str  # the one that loses capacity; of several, that with the smallest share
+    queue: str  # the queue that loses capacity; of several, the one with the smallest share
     last_first: tuple[int, ...]  # the rank of the units, inverted
     row: int
 
@@ -85,7 +85,7 @@ class Search:
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
-        self._is_over = False  # the own queue may not hold the group before some of it has gone
+        self._is_over = False  # the own queue must free share first
         row = planner.nodes.row
         for eviction_unit in self._eviction_units:
             for node in eviction_unit.by_node:
@@ -135,9 +135,9 @@ class Search:
                 continue
             changed = self._picks.evict(picks) | {known.row}
             node = self._planner.name_of(known.row)
-            while left and self._planner.take_node(left[-1], node):  # as many as it has capacity for by now
+            while left and self._planner.take_node(left[-1], node):  # up to its current capacity
                 plan[left.pop().uid] = node
-            for row in sorted(changed):  # what was known of these rows may be too much
+            for row in sorted(changed):  # costs of these rows may be lower now
                 if suitable[row]:
                     rows.push(no_cost(row))
         return not left
@@ -197,7 +197,7 @@ class Search:
                 continue
             picks.append(pick)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
-            if lacking or self._is_over:  # then more is asked, on top of it
+            if lacking or self._is_over:  # then the queue needs more
                 self._picks.count(pick)
                 counted.append(pick)
             if not lacking:
@@ -284,7 +284,7 @@ def _by_trial(
     """Return a node for each member where constraints concern other pods.
 
     Each time twice as many units are taken, until the planner finds a place for all: some may be in the
-    way by what they are, such as by a port. `planner` and `picks` are used up.
+    way by a property, such as a host port. `planner` and `picks` are used up.
 
     Args:
         planner: The free capacity; it is used up.
@@ -333,7 +333,7 @@ def _spare_unneeded(
 
 
 def _freed_for(planner: Planner, pick: Pick, wanted: Missing) -> Resources:
-    """Return the amounts that a taking frees on nodes that suit any of the members."""
+    """Return the amounts that a pick frees on nodes that suit any of the members."""
     suitable = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
     rows = ((pod, planner.nodes.row.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable[row])

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
-from extender.domain.model.shared_maps import differing, have_same_keys
+from extender.domain.model.shared_maps import changed_keys, have_same_keys
 from extender.domain.queues.share_tree import (
     EPSILON,
     TOP,
@@ -250,7 +250,7 @@ def _changed(before: Division, total: Resources, demands: Demands) -> list[str] 
     then = before.demands
     if total != before.total or not have_same_keys(demands, then):
         return None
-    changed = [name for name in differing(demands, then) if demands[name] != then[name]]
+    changed = [name for name in changed_keys(demands, then) if demands[name] != then[name]]
     rows = ((demands[name], then[name]) for name in changed)
     has_other_rows = any(
         now.parent != was.parent or now.guarantee.keys() != was.guarantee.keys() for now, was in rows
@@ -340,7 +340,7 @@ class Holdings:
             return Holdings(division, own)
         later = self.copy()
         later._division, later.own = division, own
-        for queue in differing(own, self.own):
+        for queue in changed_keys(own, self.own):
             if own[queue] != self.own[queue]:
                 later.add(queue, self.own[queue], -1)
                 later.add(queue, own[queue])

@@ -17,7 +17,7 @@ from extender.domain.model.resources import CPU, MEMORY, is_counted, offered
 
 Json = dict[str, Any]
 Written = dict[str, Quantity]  # amounts as a Queue has them
-_MOST_LISTED = 2000  # namespaces in the annotation, whose size the API server limits
+_MOST_LISTED = 2000  # most namespaces in the annotation, whose size the API server limits
 
 
 class QuotaSource(NamedTuple):
@@ -59,7 +59,7 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     guarantee: Written = {}  # also what it deserves by name: a queue deserves what it is guaranteed
     most_groups: int | None = None  # how many groups may run at the same time; None: no limit
     namespaces: tuple[str, ...] = ()  # whose pods and groups enter it, sorted
-    reserved: bool = False  # its quota cannot be read: it stays as it is, and is not made
+    reserved: bool = False  # its quota is unreadable: the queue is neither created nor changed
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ class QuotaAmounts(NamedTuple):
 def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) -> QuotaAmounts:
     """Return the amounts of a quota; `least` is its min, `most` its max, as written."""
     faults: list[tuple[str, str]] = []
-    low, high = _read("min", least or {}, faults), _read("max", most or {}, faults)
+    low, high = _readable_amounts("min", least or {}, faults), _readable_amounts("max", most or {}, faults)
     jobs = high.pop(MOST_JOBS, None)
     low.pop(MOST_JOBS, None)
     faults = faults or [
@@ -116,7 +116,7 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     )
 
 
-def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
+def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
     """Return the readable amounts; resources that the scheduler does not count are left out."""
     found: Written = {}
     for name, value in amounts.items():
@@ -145,7 +145,7 @@ def queue_name(name: str) -> str:
     """Return a queue name for `name`: the same, if a queue may have it.
 
     `root` and `default`, which every cluster has, get `-quota` as a suffix. Other names keep their
-    allowed characters, with a digest as a suffix: no two become one.
+    allowed characters, with a digest as a suffix, so that all names stay distinct.
     """
     if name in (ROOT_QUEUE, DEFAULT_QUEUE):
         return name + _SUFFIX
@@ -186,7 +186,7 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
         if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
             return QuotaStep.CLOSE
         return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
-    return QuotaStep.CHANGE if not wanted.reserved and changes(wanted, queue) else QuotaStep.NOTHING
+    return QuotaStep.CHANGE if not wanted.reserved and queue_patch(wanted, queue) else QuotaStep.NOTHING
 
 
 def is_ended(queue: Queue) -> bool:
@@ -216,15 +216,15 @@ def spec_of(wanted: QuotaQueue) -> Json:
     return found
 
 
-def changes(wanted: QuotaQueue, queue: Queue) -> Json:
+def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
     """Return the changes of a queue as a merge patch; empty if nothing has to change."""
     spec, now = queue.spec, queue.metadata.annotations or {}
     ours = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
     notes = dict.fromkeys(ours) | annotations_of(wanted)
-    reserved = _amounts(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
+    reserved = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
-        "capability": _amounts(spec.capability, wanted.capability),
-        "deserved": _amounts(spec.deserved, wanted.guarantee),
+        "capability": _amounts_patch(spec.capability, wanted.capability),
+        "deserved": _amounts_patch(spec.deserved, wanted.guarantee),
         "guarantee": {"resource": reserved} if reserved else None,
     }
     patch = {name: value for name, value in changed.items() if value}
@@ -239,8 +239,8 @@ def changes(wanted: QuotaQueue, queue: Queue) -> Json:
     return metadata | ({"spec": patch} if patch else {})
 
 
-def _amounts(now: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
-    """Return the amounts to merge, with nulls for those that go; None if all are right."""
+def _amounts_patch(now: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
+    """Return the amounts to merge, with nulls for removed ones; None without a change."""
     now = now or {}
     try:
         same = now.keys() == wanted.keys() and offered(now) == offered(wanted)

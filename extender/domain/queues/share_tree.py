@@ -173,7 +173,7 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     }
     for name, more in (demand.borrowing_limit or {}).items():
         if name in (demand.deserved or {}):
-            limits[name] = min(limits.get(name, inf), _own(demand.deserved, name) + max(more, 0))
+            limits[name] = min(limits.get(name, inf), _named_amount(demand.deserved, name) + max(more, 0))
     return limits
 
 
@@ -181,11 +181,13 @@ def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
     """Return what no other queue may hold: the guarantee, and unlent amounts that are deserved by name."""
     reserved = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
     for name, lent in (demand.lending_limit or {}).items():
-        reserved[name] = max(reserved.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
+        reserved[name] = max(
+            reserved.get(name, 0.0), _named_amount(demand.deserved, name) - max(lent, 0), 0.0
+        )
     return reserved
 
 
-def _own(deserved: Resources | None, name: str) -> float:
+def _named_amount(deserved: Resources | None, name: str) -> float:
     return float(max((deserved or {}).get(name, 0), 0))
 
 

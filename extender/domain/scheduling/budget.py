@@ -14,7 +14,7 @@ from extender.api import keys
 from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, add
-from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.placement.departures import held_by
 from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.records import Limit, QueueRecord, RunningLimits
@@ -41,7 +41,7 @@ class QueueRules(NamedTuple):
 
     def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of other queues, of which only changed ones are read."""
-        records = {name: _existing(queues, name) for name in differing(queues, self.queues)}
+        records = {name: _existing(queues, name) for name in changed_keys(queues, self.queues)}
         changed = {name: it for name, it in records.items() if it is not _existing(self.queues, name)}
         if not changed:
             return self._replace(queues=queues)

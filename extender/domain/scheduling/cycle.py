@@ -99,7 +99,7 @@ class Cycle:
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether capacity is being reclaimed for one more group
         self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
-        # By group, or `NO_GROUP`, when time alone could next change what is decided.
+        # Next time at which time alone could change a decision, by group or `NO_GROUP`.
         self.instants: dict[GroupKey, float] = {}
         self.evaluated = NO_GROUP  # the group that is evaluated now
         if snapshot.expires_at is not None:

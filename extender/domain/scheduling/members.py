@@ -68,7 +68,7 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return back_off(cycle, group)
     begun = start_begun(group, cycle.snapshot)
     if begun is not None:
-        # The scheduler may be working on all missing members: their volumes may take until the bind deadline.
+        # The scheduler may be processing all missing members: volumes may take until the bind deadline.
         wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
         all_answered = not wanted.absent and all(
             pod.uid in pinned or pod.keeps_capacity for pod in wanted.members
@@ -164,7 +164,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
             if not (
                 retry_of(cycle, active).waits or not active.unplanned or not_replaced(cycle, active.group)
             ):
-                # Those that had a node, and the first others that the queue's limits and ceiling admit.
+                # Members that had a node, and the first others within the queue's limits and ceiling.
                 within_ceiling = [pod for pod in active.unplanned if pod.uid in active.group.planned]
                 headroom = budget.running.headroom(active.group) - len(within_ceiling)
                 shapes = Counter(pod.shape for pod in within_ceiling)
@@ -232,7 +232,7 @@ def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reserva
     for active in standing:
         if active.unplanned:
             with Guard(cycle, active.group, active.plan):
-                # Members that the state of the group or its queue keeps out get that reason.
+                # Members that wait because of the state of the group or queue get that reason.
                 if (fault := blocking_decision(cycle, active.group)) is not None:
                     active.reason, active.detail = fault.reason, fault.detail
                 elif retry_of(cycle, active).waits:

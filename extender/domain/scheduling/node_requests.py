@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import NODES_HELP, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.share_tree import TOP
 from extender.domain.scheduling.budget import Budget, Scope
 from extender.domain.scheduling.headroom import levels
@@ -135,7 +135,7 @@ def _changed(
     queues = {it.queue for key, it in evaluated.cycle.decided.items() if _is_news(known.get(key), it)}
     queues |= {known[key].queue for key in snapshot.dirty if key in known}
     queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
-    queues |= {*differing(snapshot.queues, before.snapshot.queues)}
+    queues |= {*changed_keys(snapshot.queues, before.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
     return {node for name in queues if name in shares.tree.seat for node in shares.tree.path(name)[-2:-1]}
 

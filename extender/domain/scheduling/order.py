@@ -349,7 +349,7 @@ def in_lines(
     group_of: Callable[[T], GroupInfo],
     rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
-    """Return the lines by queue, the smallest rank first.
+    """Return things by queue, sorted by the rank of their groups.
 
     Without `rank`: by priority, then age, then name.
     """

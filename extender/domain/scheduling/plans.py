@@ -88,7 +88,7 @@ def _wish(cycle: Cycle, group: GroupInfo) -> Wish:
     """Return what a group wants to keep, and the members whose nodes the scheduler would not use."""
     holding, unused = group.computed(_holding), group.computed(_longest_unused)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
-        # No flavor of the queue has some of these nodes: labels changed meanwhile.
+        # Some of these nodes have no flavor of the queue any more: labels changed.
         stray = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
         holding = holding.without_pods(stray) if stray else holding
     if not any(_is_overdue(cycle, group, node) for node in unused):

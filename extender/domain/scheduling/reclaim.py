@@ -319,7 +319,7 @@ class _Searches:
         victims = (live_pod(cycle, victim) for reclaim in reserved for victim in reclaim.victims)
         leaving = (*departing(cycle), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
-        # Once what is leaving is gone, and what is promised to others; as ceilings and shares are counted.
+        # Capacity, ceilings and shares without terminating pods and without promised capacity.
         self._base = reservations.capacity_besides(only_promised=True)
         reservations.reserve_promised_headroom()
         lending.give_back_headroom()
@@ -330,8 +330,8 @@ class _Searches:
         starving: list[GroupInfo] = []
         for group in seeking:
             with Guard(self._cycle, group):
-                # Those for whom nothing runs, by what queues hold now, take no search from the others: a
-                # reclaim that counts on others to leave would not go on.
+                # Groups without possible victims, by current allocations, take no search from others: a
+                # reclaim that depends on other groups' ends would not continue.
                 causes = tuple(chain.from_iterable(_cause_sets(self._cycle, group, missing(group))))
                 if self._candidates.may_exist_for(group, causes):
                     starving.append(group)
@@ -345,7 +345,7 @@ class _Searches:
             if places <= 0:
                 return
             if len(self._vain) > _SEARCHES:
-                # With each second others have their turn, until all have had one since anything changed.
+                # Each second other groups have their turn, until all have had one since the last change.
                 now, turns = int(self._cycle.snapshot.now), [self._price.turns_of(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(turn.last_at for turn in turns)))
                 if (now - changed_at) * _IN_TURN < all_after:

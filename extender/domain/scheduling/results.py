@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, add, add_times, in_flavor, of_flavor, on_all_nodes
-from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo
@@ -376,7 +376,7 @@ def _queues(
     for (name, column), number in (more if earlier.decisions else counts).items():
         if name in queues:
             columns.add(name, {column: number})
-    for name in differing(queues, earlier.views):
+    for name in changed_keys(queues, earlier.views):
         if name in queues:
             asked.add(name, queues[name].requested)
             asked.add(name, earlier.views[name].requested if name in earlier.views else {}, -1)
@@ -427,7 +427,7 @@ def _queues(
 def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or that reclaimed capacity."""
     carried, before = inadmissible.carried, inadmissible.before.queues
-    changed = set(differing(now, before if carried is not None else {}))
+    changed = set(changed_keys(now, before if carried is not None else {}))
     reserved = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
     return {*(carried.keeping - changed if carried is not None else ()), *reserved}
 

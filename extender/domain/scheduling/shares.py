@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.domain.model.resources import PODS, Resources, add, resource_of, show, total
-from extender.domain.model.shared_maps import differing, have_same_keys, with_changes
+from extender.domain.model.shared_maps import changed_keys, have_same_keys, with_changes
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
@@ -56,7 +56,7 @@ class Standing(NamedTuple):
             known = before.snapshot.queues, before.as_specified.demands, before.holdings.own
         more: dict[str, QueueDemand] = {}
         more_own: dict[str, Resources] = {}
-        for name in differing(queues, known[0]):
+        for name in changed_keys(queues, known[0]):
             queue = queues[name]
             more[name], more_own[name] = _demand(queue, oversell), queue.allocated
             if pooled is not None:
@@ -122,7 +122,7 @@ class QueueShares:
         self._short = self.at_first.oversold_resources()
         self._ceilings: dict[int, Portions] = {}
         self._used_lately: dict[int, float] = {}
-        # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
+        # Lowest slack of the ceilings up to root by resource, until the next allocation.
         self._slacks: dict[str, dict[str, float]] = {}
         self._reserved: dict[int, dict[str, int]] = {}  # headroom that is kept for some, by node
         self._journal = Journal() if journal is None else journal
@@ -274,7 +274,7 @@ class QueueShares:
         """Return how many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
         for name, amount in self._offered_part(requests).items():
-            # What is kept below the nodes passed, and free: it counts in the next one's sum already.
+            # Free reserved amounts below the passed nodes: they are part of the next sum already.
             unused = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
@@ -390,7 +390,7 @@ class QueueShares:
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
             return text
-        # What the ceiling consists of, where a queue may borrow no more.
+        # Parts of the ceiling if the borrowing limit is reached.
         own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
         if abs(own + borrowed - most) > 1:

@@ -160,7 +160,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     history: GroupHistory
     start: Start
 
-    # Its members: pods by where they are, and what is known of each.
+    # Members by progress, with their history.
 
     placed: tuple[PodRecord, ...]  # members that are on a node and not being deleted, or have succeeded
     pinned: tuple[tuple[PodRecord, str], ...]  # their node is given to the scheduler: no plan may move them
@@ -177,7 +177,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     stands: bool  # whether the placed members make it whole now
     stands_as_before: bool  # it has fully run and as many are placed as then: further needs are growth
 
-    # What they hold and ask for.
+    # Allocated and requested amounts.
 
     allocated: Resources  # what members on nodes and pinned members ask for together
     pending: Resources  # what waiting members ask for together

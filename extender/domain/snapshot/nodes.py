@@ -190,7 +190,7 @@ class NodeTable:
         self._age = 0  # how many tables before it had as many rows, and other labels or taints
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # by row, at which age these last changed
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # with the age at which they were right
-        # How many pods of each shape all empty nodes hold, as far as known; callers add to it.
+        # Pods per shape that all empty nodes hold, as far as known; callers add to it.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
         self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
         self._pooled: PoolRows | None = None

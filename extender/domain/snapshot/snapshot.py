@@ -138,7 +138,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         for pod, node, times in pods:
             rules = pod.shape.constraints
             ports += [(node, port, times) for port in rules.ports]
-            selecting = self.terms.selecting(pod.namespace, pod.labels) if len(self.terms) else ()
+            selecting = self.terms.terms_selecting(pod.namespace, pod.labels) if len(self.terms) else ()
             selected += [(term, node, times) for term in selecting]
             carried += [(term, node, times) for term in rules.anti_affinity if term in self.carried]
         if not (ports or selected or carried):

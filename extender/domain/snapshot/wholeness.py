@@ -70,7 +70,7 @@ def members_to_replace(group: GroupInfo) -> Missing:
 
 
 def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
-    # Planned ones first, then those that fit; then by priority, highest first, and name.
+    # Planned members first, then those that fit; then by priority, highest first, and name.
     pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
     if group.planned or fitting:
