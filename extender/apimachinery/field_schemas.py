@@ -28,14 +28,16 @@ def definitions() -> dict[str, Json]:
     """Return every schema by its name, such as io.k8s.api.core.v1.Pod."""
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for crd in _crds():
-        known |= _of_crd(crd)
+        known |= _crd_schemas(crd)
     for kind in UNSHIPPED_KINDS:  # a CRD that takes everything
         text = {"type": "string"}
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
         schema = {"type": "object", "properties": properties}
         version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
-        known |= _of_crd({"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}})
+        known |= _crd_schemas(
+            {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
+        )
     return known
 
 
@@ -107,7 +109,7 @@ def openapi_document(path: str) -> Json | None:
     }
 
 
-def _of_crd(crd: Json) -> dict[str, Json]:
+def _crd_schemas(crd: Json) -> dict[str, Json]:
     """Return the served versions, with the metadata of every object, named as the API server names them."""
     spec = crd["spec"]
     kind = spec["names"]["kind"]

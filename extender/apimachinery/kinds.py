@@ -87,7 +87,7 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
     return ResourceKind(row.api_version, row.kind, row.plural, short=row.short, status=True, custom=True)
 
 
-def _of_operators() -> Iterator[ResourceKind]:
+def _operator_kinds() -> Iterator[ResourceKind]:
     """Return the kinds of operators' jobs that can wait suspended, if their pods own no others."""
     for row in WORKLOADS.values():
         owned = any(made.owner for made in row.offspring)
@@ -102,7 +102,7 @@ def _expanded() -> Iterator[ResourceKind]:
             yield _kind_of(row)
 
 
-OPERATOR_KINDS = tuple(_of_operators())
+OPERATOR_KINDS = tuple(_operator_kinds())
 EXPANDED_KINDS = tuple(_expanded())  # without controllers: pods are made once, of objects in files
 VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)

@@ -49,7 +49,7 @@ def usage(pod: Pod) -> dict[str, Quantity]:
         found[_REQUESTS + name] = amount
         if name in _PLAIN or name.startswith(_HUGE_PAGES):
             found[name] = amount
-    limits = _summed(_of_limits(pod.spec))
+    limits = _summed(_limits_as_requests(pod.spec))
     return found | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}
 
 
@@ -69,7 +69,7 @@ def _containers(spec: PodSpec) -> list[Container]:
     return [*spec.containers, *(spec.init_containers or ())]
 
 
-def _of_limits(spec: PodSpec) -> PodSpec:
+def _limits_as_requests(spec: PodSpec) -> PodSpec:
     """Return the spec as if its limits were its requests."""
 
     def swapped(container: Container) -> Container:

@@ -63,7 +63,7 @@ class PolledFact(Poller):
         raise NotImplementedError
 
     def on_polled(self, before: bool | None) -> None:
-        """Apply `holds`, after each look that succeeded; it was `before` until then."""
+        """Apply `holds` after each successful poll; `before` is its previous value."""
         raise NotImplementedError
 
     def start(self, patience: float = _PATIENCE) -> None:

@@ -45,7 +45,7 @@ class FaultGuard:
         self._faulty: set[Hashable] = set()
 
     def run(self, key: Hashable, act: Callable[[], object]) -> bool:
-        """Call `act`; whether it succeeded. Raises nothing."""
+        """Call `act`, and return whether it succeeded. Raises nothing."""
         try:
             act()
         except Exception:
@@ -264,4 +264,4 @@ class QueueWaits:
         if since is None or decision is None:
             return
         if decision.verdict in (Verdict.STARTING, Verdict.RUNNING):
-            metrics.of_queue(metrics.queue_waited, decision.queue).observe(self._clock() - since)
+            metrics.labelled_by_queue(metrics.queue_waited, decision.queue).observe(self._clock() - since)

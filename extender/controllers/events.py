@@ -23,7 +23,7 @@ from cachetools import TTLCache
 
 from extender.api.objects.base import Reference
 from extender.controllers.cycle import ChangedGroups, FaultGuard
-from extender.controllers.objects import of_group, of_job, of_pod, timestamp
+from extender.controllers.objects import group_reference, job_reference, pod_reference, timestamp
 from extender.controllers.work_queue import WorkQueue
 from extender.domain.explain.explain import WhyGroup, explain_group, work_of
 from extender.domain.ledger.ledger import Ledger
@@ -88,7 +88,7 @@ class EventRecorder:
         self._all = TokenBucket(_RATE, _BURST, clock())
 
     def has_capacity(self, events: int = 1) -> bool:
-        """Return whether so many Events may be written now.
+        """Return whether this number of Events may be written now.
 
         Callers that can wait ask first, and record later.
         """
@@ -227,7 +227,7 @@ class GroupEvents:
             self._changes.forget(key)
             self._lacking.discard(key)
             return self._unreported.forget(key)
-        happened = transitions.of_turn(was, now)
+        happened = transitions.turn_transition(was, now)
         if was is None or transitions.event_course(was) != transitions.event_course(now):
             self._unreported.forget(key)
             if happened is None:
@@ -241,7 +241,7 @@ class GroupEvents:
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
             why = self._changes.work_out(self._ledger.decisions, decision)
-            if (lasting := transitions.of_state(decision, why.outlook if why else "")) is not None:
+            if (lasting := transitions.state_transition(decision, why.outlook if why else "")) is not None:
                 self._report(key, lasting)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
@@ -249,17 +249,17 @@ class GroupEvents:
         if groups.may_be_left(key) or (is_minor and groups.needs_no_barrier(key)):
             return
         group = groups.record(key)
-        about = [of_group(group)] if group else []
+        about = [group_reference(group)] if group else []
         if transition.for_members:
             # The job that its author looks at, whether it waits suspended or as pods.
             registry, namespace = self._ledger.registry, key.partition("/")[0]
             owner, job = registry.owner_of(key), registry.jobs.get(key)
             if registry.has_job(key) and job is not None:
-                about.append(of_job(job))
+                about.append(job_reference(job))
             elif owner is not None and (made := owner.reference) is not None:
                 about.append(Reference(made.api_version, made.kind, made.name, namespace, made.uid))
             waiting = (pod for pod in groups.members(key) if pod.waiting)
-            about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
+            about += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.warning else NORMAL
         self._lacking.add(key)
         for reference in about:

@@ -13,7 +13,7 @@ from extender.api.keys import DISRUPTION_TARGET
 from extender.api.objects.base import Condition, Reference
 from extender.controllers.controller import RecordingController
 from extender.controllers.events import WARNING
-from extender.controllers.objects import of_group, of_pod, with_transition_time
+from extender.controllers.objects import group_reference, pod_reference, with_transition_time
 from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS, EvictionCause
 from extender.domain.model.reasons import EventReason
@@ -108,7 +108,7 @@ class EvictionsController(RecordingController[Uid]):
         grace, overrules = None, False
         if protection is not None:  # budgets keep none that is going
             grace = protection.max_grace
-            overrules = cause is EvictionCause.RECLAIM and not (protection.by_budgets or pod.deleting)
+            overrules = cause is EvictionCause.RECLAIM and not (protection.honours_budgets or pod.deleting)
         remove = self._cluster.delete_pod if overrules else self._cluster.evict
         if cause in FROM_OTHERS and not pod.deleting:
             record_reclaims(self._ledger, self._cluster, losing)
@@ -133,7 +133,7 @@ class EvictionsController(RecordingController[Uid]):
             return
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
-            metrics.of_queue(metrics.queue_evictions, decision.queue, cause).inc()
+            metrics.labelled_by_queue(metrics.queue_evictions, decision.queue, cause).inc()
         if cause in _REASONS:
             self._record_event(pod, cause, why)
 
@@ -151,4 +151,4 @@ class EvictionsController(RecordingController[Uid]):
 
     def _event_objects(self, pod: PodRecord) -> list[Reference]:
         group = self._ledger.groups.record(pod.group) if pod.group else None
-        return [of_pod(pod)] + ([of_group(group)] if group else [])
+        return [pod_reference(pod)] + ([group_reference(group)] if group else [])

@@ -23,7 +23,7 @@ from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
 from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, is_suspended, value_at, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
-from extender.controllers.objects import of_group, of_job, timestamp
+from extender.controllers.objects import group_reference, job_reference, timestamp
 from extender.controllers.podgroup_status import first_status
 from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS
@@ -239,7 +239,7 @@ class JobsController(RecordingController[GroupKey]):
         except Conflict:  # it exists already: the watch will show it
             pass
         except (Forbidden, Invalid) as fault:
-            self._recorder.record(of_job(job), WARNING, EventReason.GROUP_REFUSED, fault.message)
+            self._recorder.record(job_reference(job), WARNING, EventReason.GROUP_REFUSED, fault.message)
             raise
 
     def _unsuspend(self, managed: ManagedJob) -> None:
@@ -266,7 +266,7 @@ class JobsController(RecordingController[GroupKey]):
                 job, job_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to)
             )
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
-        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
+        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
     def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses the pods of a job, by the Events on it and its children."""
@@ -341,7 +341,10 @@ class JobsController(RecordingController[GroupKey]):
         return True
 
     def _record_event(self, managed: ManagedJob, reason: EventReason, text: str) -> None:
-        for about in (of_job(managed.job), *([of_group(managed.group)] if managed.group else [])):
+        for about in (
+            job_reference(managed.job),
+            *([group_reference(managed.group)] if managed.group else []),
+        ):
             self._recorder.record(about, WARNING, reason, text)
 
     def _read_job(self, job: JobRecord) -> dict[str, object] | None:

@@ -79,20 +79,20 @@ class Objects:
 # References to objects, of Events and owners.
 
 
-def of_pod(pod: PodRecord) -> Reference:
+def pod_reference(pod: PodRecord) -> Reference:
     return Reference("v1", "Pod", pod.name, pod.namespace, pod.uid)
 
 
-def of_group(group: GroupRecord) -> Reference:
+def group_reference(group: GroupRecord) -> Reference:
     kind = GROUP_KINDS[group.origin]
     return Reference(kind.version, POD_GROUP_KIND, group.name, group.namespace, group.uid)
 
 
-def of_job(job: JobRecord) -> Reference:
+def job_reference(job: JobRecord) -> Reference:
     return Reference(job.kind.api_version, job.kind.kind, job.name, job.namespace, job.uid)
 
 
-def of_queue(name: str, uid: str) -> Reference:
+def queue_reference(name: str, uid: str) -> Reference:
     return Reference(POD_GROUPS.version, "Queue", name, "", uid)
 
 

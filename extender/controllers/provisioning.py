@@ -68,13 +68,15 @@ class ProvisioningRequests:
         """Call a listener with the group of each request that is new or changed, or gone (True)."""
         self._listeners.append(listener)
 
-    def of_group(self, key: GroupKey) -> list[ProvisioningRequest]:
+    def requests_of(self, key: GroupKey) -> list[ProvisioningRequest]:
         with self._lock:
             return list(self._of.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
         """Return why the autoscaler adds no nodes for a group, for messages; of one request."""
-        failures = ((found.metadata.name, failure(found.status.conditions)) for found in self.of_group(key))
+        failures = (
+            (found.metadata.name, failure(found.status.conditions)) for found in self.requests_of(key)
+        )
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
@@ -194,7 +196,7 @@ class ProvisioningController(PacedController[GroupKey]):
             decision = decisions.groups.get(key)
             if (
                 key in self._turns
-                or self._requests.of_group(key)
+                or self._requests.requests_of(key)
                 or (decision and self._asking.get(decision.queue))
             ):
                 yield key
@@ -210,7 +212,7 @@ class ProvisioningController(PacedController[GroupKey]):
         name = wanted and wanted.name
         others = [
             request.metadata
-            for request in self._requests.of_group(key)
+            for request in self._requests.requests_of(key)
             if not request.metadata.deletion_timestamp
             and (request.metadata.name != name or is_spent(request.status.conditions))
         ]

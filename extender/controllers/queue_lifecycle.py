@@ -10,7 +10,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.objects.queues import Command
 from extender.controllers.controller import Controller, RecordingController
 from extender.controllers.events import WARNING
-from extender.controllers.objects import of_queue
+from extender.controllers.objects import queue_reference
 from extender.domain.model.reasons import EventReason
 from extender.domain.queues import states
 from extender.domain.queues.states import CommandRecord, CommandStep, Judgement
@@ -124,7 +124,7 @@ class BusCommandsController(RecordingController[str]):
         name = f"{command.namespace}/{command.name}"
         log.warning("a Command was refused and removed", command=name, queue=command.queue, why=why)
         if (queue := self._ledger.queues.get(command.queue)) is not None:
-            about = of_queue(queue.name, queue.uid)
+            about = queue_reference(queue.name, queue.uid)
             self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")
 
 

@@ -24,7 +24,7 @@ from extender.api.objects.base import Condition, condition
 from extender.api.objects.queues import LocalQueue, Queue, QueueFlavorStatus, QueueReclaimed, QueueReservation
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
-from extender.controllers.objects import ObjectStore, QueueCopy, of_queue, with_transition_time
+from extender.controllers.objects import ObjectStore, QueueCopy, queue_reference, with_transition_time
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import Resources, quantities
@@ -249,7 +249,7 @@ class QueueStatusController(QueueController[QueueCopy]):
             if queue.status.state or state != QueueState.OPEN:  # a new queue is open
                 kind, happened = _HAPPENED[QueueState(state)]
                 message = next(conditions_of(decision)).message
-                self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
+                self._recorder.record(queue_reference(meta.name, meta.uid), kind, happened, message)
         if changes:
             self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
             self._report_unmet(queue, decision)
@@ -258,7 +258,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         before = condition(queue.status.conditions, GUARANTEE_UNMET)
         now = next(it for it in conditions_of(decision) if it.type == GUARANTEE_UNMET)
         if now.holds and (before is None or before.status != "True"):
-            reference = of_queue(queue.metadata.name, queue.metadata.uid)
+            reference = queue_reference(queue.metadata.name, queue.metadata.uid)
             self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, now.message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:

@@ -35,7 +35,7 @@ class SchedulingGatesController(Controller[GroupKey]):
 
     def reconcile(self, key: GroupKey) -> None:
         """Remove the gate, once, of every planned pod that the scheduler has not asked about yet."""
-        planned = self._ledger.to_release([key])
+        planned = self._ledger.claims_to_release([key])
         with self._lock:
             before = self._done.pop(key, {})
             if planned:

@@ -52,7 +52,7 @@ def asked_of(job: VolcanoJob) -> Asked | None:
     return Asked(command, Action(action))
 
 
-def of_volcano_job(job: VolcanoJob) -> Reference:
+def volcano_job_reference(job: VolcanoJob) -> Reference:
     meta = job.metadata
     return Reference(*VOLCANO_JOB.key, meta.name, meta.namespace, meta.uid)
 
@@ -152,7 +152,7 @@ class VolcanoCommandsController(RecordingController[str]):
         log.warning("a Command was refused and removed", command=name, why=why)
         if job is not None:
             message = f"Command {name}: {why}"
-            self._recorder.record(of_volcano_job(job), WARNING, EventReason.COMMAND_REFUSED, message)
+            self._recorder.record(volcano_job_reference(job), WARNING, EventReason.COMMAND_REFUSED, message)
 
 
 def _order(command: Command) -> tuple[str, int]:

@@ -121,7 +121,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         text = "; ".join(remark.message for remark in plan.remarks)
         if text and text != self._said.get(Uid(cron.metadata.uid)):
             for remark in plan.remarks:
-                self._recorder.record(_of_cron_job(cron), *remark)
+                self._recorder.record(_cron_job_reference(cron), *remark)
         self._said[Uid(cron.metadata.uid)] = text
 
     def _end(self, uid: Uid) -> None:
@@ -156,9 +156,9 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             raise
 
     def _record_event(self, cron: CronJob, message: str) -> None:
-        self._recorder.record(_of_cron_job(cron), WARNING, EventReason.FAILED_CREATE, message)
+        self._recorder.record(_cron_job_reference(cron), WARNING, EventReason.FAILED_CREATE, message)
 
 
-def _of_cron_job(cron: CronJob) -> Reference:
+def _cron_job_reference(cron: CronJob) -> Reference:
     meta = cron.metadata
     return Reference(JOB_VERSION, "CronJob", meta.name, meta.namespace, meta.uid)

@@ -21,7 +21,7 @@ from extender.api.workloads.operators import VOLCANO_COMMANDED, VOLCANO_JOB
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import EventRecorder
 from extender.controllers.objects import ObjectStore
-from extender.controllers.volcano_commands import asked_of, of_volcano_job
+from extender.controllers.volcano_commands import asked_of, volcano_job_reference
 from extender.controllers.volcano_copies import LostPod, VolcanoCopies
 from extender.controllers.volcano_objects import JobObjects, difference
 from extender.domain.model.reasons import EventReason
@@ -301,7 +301,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
             if remark not in memory.said:
-                self._recorder.record(of_volcano_job(job), *remark)
+                self._recorder.record(volcano_job_reference(job), *remark)
         memory.said = remarks
 
     def _make_group(self, job: VolcanoJob, memory: _JobMemory) -> None:

@@ -15,7 +15,7 @@ from extender.api.objects.volcano import Json, VolcanoJob
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.operators import VOLCANO_COMMANDED
 from extender.controllers.events import WARNING, EventRecorder
-from extender.controllers.volcano_commands import of_volcano_job
+from extender.controllers.volcano_commands import volcano_job_reference
 from extender.domain.model.reasons import EventReason
 from extender.domain.snapshot.auto_podgroups import record_submitter
 from extender.kube import resources
@@ -100,7 +100,7 @@ class JobObjects:
         return found
 
     def tell_refusal(self, job: VolcanoJob, message: str) -> None:
-        self._recorder.record(of_volcano_job(job), WARNING, EventReason.FAILED_CREATE, message)
+        self._recorder.record(volcano_job_reference(job), WARNING, EventReason.FAILED_CREATE, message)
 
     @contextmanager
     def _refusals_reported(

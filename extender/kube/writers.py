@@ -62,7 +62,7 @@ class TokenBucket:
         return self._left
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
-        """Take `tokens` if that many are available, otherwise none. Whether they were taken."""
+        """Take `tokens` if all are available; return whether they were taken."""
         if self.available(now) < tokens:
             return False
         self._left -= tokens

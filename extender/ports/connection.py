@@ -54,7 +54,7 @@ class Caller:
             return self.lost
         poll = select.poll()
         poll.register(self._descriptor, _HUNG_UP)
-        # In the end once more: meanwhile the descriptor may have become another connection's.
+        # Checked again at the end: the descriptor may belong to another connection by now.
         return bool(poll.poll(0)) or self.lost
 
 

@@ -130,7 +130,7 @@ class Connections:
         member.size = 0
 
     def drop_late(self, now: float) -> bool:
-        """Close connections past their deadline, a few at a time; whether there are more."""
+        """Close a few connections past their deadline; return whether there are more."""
         late = [member for member in self._waiting if member.deadline < now]
         for member in late[:_AT_A_TIME]:
             if member.state in _BEGUN:
@@ -162,7 +162,7 @@ class Connections:
 
 
 class TurnsByAddress:
-    """Turns of requests by address: so many are answered at the same time.
+    """Turns of requests by address, with a limit of concurrent answers.
 
     A flood costs others a turn for each of its addresses, not for each request. Used only in the event
     loop.

@@ -164,7 +164,7 @@ log = logger(__name__)
 _MUCH = 256  # queued: no more is read from the API server until the client has read some
 _MOST = 200_000  # queued: the client is cut off, and comes back with the version that it has
 _PIECE = 256 * 1024  # bytes, about: encoded at a time
-_MOST_CLIENTS = 16  # of one that is forgotten, the pods are read again when it comes back
+_MOST_CLIENTS = 16  # the pods of a forgotten client are read again when it returns
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
 _OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for users and for other controllers
 

@@ -41,7 +41,7 @@ _CONNECTIONS = {
 }
 _LINES = 24  # for short Events
 _MOST_TELLING = 128  # Events on their way at once, half of what the port takes
-_HANGS = 1.0  # seconds without an answer to any of these, after which others are not to come again
+_HANGS = 1.0  # seconds without an answer to any Event, after which clients repeat none
 _LONGEST_HEADER = 64 * 1024  # bytes
 _REFRESH = 1.0  # seconds between two looks at the credentials
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})

@@ -185,7 +185,7 @@ _counted_of_queues: dict[Part, None] = {}
 _shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Part, float]]] = {}  # by name
 
 
-def of_queue(metric: Metric, queue: str, *labels: str) -> Metric:
+def labelled_by_queue(metric: Metric, queue: str, *labels: str) -> Metric:
     """Return the child of a metric for a queue, until that is removed."""
     _counted_of_queues[metric, (queue, *labels)] = None
     return metric.labels(queue, *labels)

@@ -242,7 +242,7 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
     if not view.may_have_pods:
         return there
     if phase is JobPhase.RESTARTING:
-        return _to_be_restarted(view.job, status, request, there, unfinished)
+        return _pods_to_restart(view.job, status, request, there, unfinished)
     replicas = {task.name: task.replicas for task in view.job.spec.tasks}
     return [
         pod
@@ -252,7 +252,7 @@ def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> li
     ]
 
 
-def _to_be_restarted(
+def _pods_to_restart(
     job: VolcanoJob, status: JobStatus, request: JobRequest, there: list[JobPod], unfinished: list[JobPod]
 ) -> list[JobPod]:
     """Return the pods of a job that restarts. After the last retry ended ones stay, as evidence."""

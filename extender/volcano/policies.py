@@ -117,7 +117,7 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
             by_task[pod.task].append(pod)
     for task in job.spec.tasks:
         wanted = [pod for pod in by_task[task.name] if pod.index < task.replicas]
-        yield from _of_task(task, wanted, job.status.version)
+        yield from _task_events(task, wanted, job.status.version)
     current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
     # The group may still report this of deleted pods while their replacements are being bound.
@@ -126,7 +126,7 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
         yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")
 
 
-def _of_task(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
+def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
     """Return the event of a task. Pods of an older version of the job raise none."""
     current = [pod for pod in pods if pod.version >= version]
     for pod in current:

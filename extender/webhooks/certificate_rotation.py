@@ -229,7 +229,7 @@ class CertificateRotation(Poller):
         return True
 
     def _have_trusted(self, bundle: bytes) -> bool:
-        """Write the bundle into all webhook configurations; whether all have it, and had it before."""
+        """Write the bundle into all webhook configurations; return whether all have it, and had it before."""
         all_have = True
         for resource, name in CONFIGURATIONS:
             try:

@@ -36,7 +36,7 @@ _MOST = 4096  # names whose last look-up is remembered, and answers about who ma
 _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 
 T = TypeVar("T")
-# Whether RBAC grants a subject the verb `use` on a queue; takes so many seconds at most, and raises NotKnown.
+# Returns whether RBAC grants a subject the verb `use` on a queue, within seconds; raises NotKnown.
 MayUse = Callable[[Subject, str, float], bool]
 
 

@@ -190,7 +190,7 @@ def test_what_is_there_stays_until_it_is_known_whether_requests_may_be_made() ->
     """Keep the requests, which the watch shows one by one after a restart."""
     with desk(waiting()) as bench:
         bench.lasting()
-        made = bench.requests.of_group(key("g"))
+        made = bench.requests.requests_of(key("g"))
         bench.served = False
         bench.restart()
         for each in made:
@@ -312,5 +312,5 @@ def test_a_member_that_is_gone_meanwhile_ends_the_attempt_alone() -> None:
 def test_requests_of_others_are_nobodys() -> None:
     with desk(waiting()) as bench:
         bench.requests.upsert(ProvisioningRequest(Meta("theirs", NAMESPACE, "uid-theirs")))
-        assert bench.requests.of_group(key("g")) == []
+        assert bench.requests.requests_of(key("g")) == []
         bench.requests.remove(Removed(NAMESPACE, "theirs", "uid-theirs"))

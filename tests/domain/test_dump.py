@@ -26,8 +26,8 @@ from extender.domain.explain.dump import (
     dump,
     keyed_hash,
     read_dump,
-    renamed,
-    replayed,
+    rename_dump,
+    replay,
 )
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
@@ -59,7 +59,7 @@ def dumped(decisions: Decisions) -> bytes:
 def is_replayed(decisions: Decisions) -> bool:
     found = read_dump(dumped(decisions), "1.2.3")
     assert as_bytes(found.decisions) == as_bytes(decisions)
-    return replayed(found.snapshot, found.decisions).same
+    return replay(found.snapshot, found.decisions).same
 
 
 def in_the_same_order(part: str) -> str:
@@ -67,7 +67,7 @@ def in_the_same_order(part: str) -> str:
 
 
 def other_names(decisions: Decisions, hashed: Callable[[str], str]) -> Dump:
-    return read_dump(renamed(read_dump(dumped(decisions), "1.2.3"), hashed), "1.2.3")
+    return read_dump(rename_dump(read_dump(dumped(decisions), "1.2.3"), hashed), "1.2.3")
 
 
 class Dumped:
@@ -139,7 +139,7 @@ def test_another_state_is_decided_otherwise_and_it_says_which_groups() -> None:
     before = full_cluster().ledger.decisions
     found = read_dump(dumped(before), "1.2.3")
     now = full_cluster().add(node("n9", cpu="8")).settle().ledger.decisions
-    result = replayed(found.snapshot, now)
+    result = replay(found.snapshot, now)
     assert not result.same
     changed = [each.group for each in differences(before, now)]
     assert [each.group for each in result.differences] == changed
@@ -172,14 +172,14 @@ def test_no_name_is_left() -> None:
     decisions = named_world().ledger.decisions
     for part in ("acme", "team", "Zo", "🔥", "script", "ключ", "uid-"):
         assert part.encode() in dumped(decisions)
-    raw = renamed(read_dump(dumped(decisions), "1.2.3"), keyed_hash(b"secret"))
+    raw = rename_dump(read_dump(dumped(decisions), "1.2.3"), keyed_hash(b"secret"))
     for part in ("acme", "team", "Zo", "🔥", "script", "ключ", "uid-", "window"):
         assert part.encode() not in raw
 
 
 def test_other_names_are_of_one_dump_alone() -> None:
     found = read_dump(dumped(named_world().ledger.decisions), "1.2.3")
-    assert renamed(found, keyed_hash(b"one")) == renamed(found, keyed_hash(b"one"))
+    assert rename_dump(found, keyed_hash(b"one")) == rename_dump(found, keyed_hash(b"one"))
     assert set(Pseudonyms(keyed_hash(b"one"), ())("acme-g")) - {""}
     assert Pseudonyms(keyed_hash(b"one"), ())("acme-g") != Pseudonyms(keyed_hash(b"two"), ())("acme-g")
 
@@ -189,7 +189,7 @@ def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> No
     """Compare groups that differ in age: no name decides the order."""
     found = other_names(world().ledger.decisions, keyed_hash(b"secret"))
     assert (found.file.renamed, found.file.otherwise) == (True, 0)
-    assert replayed(found.snapshot, found.decisions).same
+    assert replay(found.snapshot, found.decisions).same
 
 
 def test_it_is_counted_where_names_decide_who_comes_first() -> None:

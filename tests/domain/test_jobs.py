@@ -15,7 +15,7 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.decisions import of_state
+from extender.domain.snapshot.decisions import state_transition
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
@@ -120,7 +120,7 @@ def test_a_job_whose_pods_are_not_made_says_whom_it_waits_for() -> None:
     world.stopped = True
     world.submit(job("stuck", 2)).work().advance(2).work()
     starting = world.decision(podgroup_name("stuck"))
-    said = of_state(starting)
+    said = state_transition(starting)
     assert said is not None
     assert (starting.verdict, world.figures(podgroup_name("stuck"))) == (Verdict.STARTING, ["0", "2"])
     assert said.message.endswith(starting.detail)

@@ -421,10 +421,10 @@ def test_a_queue_asks_for_what_its_groups_ask_for_now() -> None:
 
 def test_who_is_to_be_released() -> None:
     world = World(node("a"), gang("g", 2, min_member=1)).settle()
-    first = [claim.pod.name for claim in world.ledger.to_release()]
+    first = [claim.pod.name for claim in world.ledger.claims_to_release()]
     assert first == list(world.plan("g"))
     world.scheduler_takes(*first).settle()
-    assert [claim.pod.name for claim in world.ledger.to_release()] == list(world.plan("g"))
+    assert [claim.pod.name for claim in world.ledger.claims_to_release()] == list(world.plan("g"))
 
 
 def test_a_pod_that_comes_again_under_its_name_queues_again() -> None:

@@ -29,18 +29,18 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
     (None, NO_ROOM, None),
 )
 def test_what_a_turn_tells(before: GroupDecision | None, now: GroupDecision, reason: str | None) -> None:
-    transition = decisions.of_turn(before, now)
+    transition = decisions.turn_transition(before, now)
     assert (transition.reason if transition else None) == reason
 
 
 @each_of((NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None))
 def test_what_a_state_tells(decision: GroupDecision, reason: str | None) -> None:
-    transition = decisions.of_state(decision)
+    transition = decisions.state_transition(decision)
     assert (transition.reason if transition else None) == reason
 
 
 def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
-    transition = decisions.of_state(NO_ROOM)
+    transition = decisions.state_transition(NO_ROOM)
     assert transition is not None
     assert transition.message == f"{Reason.NO_ROOM.meaning}: cpu: 4 needed, 1 left"
     assert transition.for_members
@@ -48,14 +48,14 @@ def test_a_wait_is_told_with_its_sentence_and_its_numbers() -> None:
 
 @each_of(*Reason)
 def test_every_reason_can_be_told(reason: Reason) -> None:
-    transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    transition = decisions.state_transition(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert (transition.reason, transition.message) == (reason, reason.meaning)
 
 
 @each_of((Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False))
 def test_a_wait_that_needs_somebody_to_act_is_a_warning(reason: Reason, warning: bool) -> None:
-    transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    transition = decisions.state_transition(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert transition.warning is warning
 

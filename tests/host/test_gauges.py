@@ -159,7 +159,7 @@ def test_queues_are_shown_by_name_until_they_are_gone(station: Station) -> None:
     assert shown("muster_queue_deserved", queue="q", resource="cpu") == 3
     assert shown("muster_queue_allocated", queue="q", resource="cpu") == 0
     assert shown("muster_queue_groups", queue="q", column="inqueue") == 1
-    metrics.of_queue(metrics.queue_evictions, "q", "Reclaim").inc()
+    metrics.labelled_by_queue(metrics.queue_evictions, "q", "Reclaim").inc()
     watch.gauges.update(watch.bench.ledger.decisions)
     assert shown("muster_queue_evictions_total", queue="q", cause="Reclaim") == 1
     watch.bench.ledger.intake.drop_queue("q")

@@ -113,7 +113,7 @@ class QueueReservation(Wire, frozen=True):
 
 
 class QueueTaken(Wire, frozen=True):
-    """Group that got reclaimed capacity, when, and how long it must run until that was not in vain."""
+    """Group that got reclaimed capacity, when, and how long it must run to count as a use of it."""
 
     group: str
     at: str = ""
@@ -123,7 +123,7 @@ class QueueTaken(Wire, frozen=True):
 class QueueReclaimed(Wire, frozen=True):
     """Last reclaim of a queue from another one: when, for which group, and with which success.
 
-    It also says how often in vain before, and for which groups the success is not known yet.
+    It also counts unused reclaims before, and names the groups whose use is not known yet.
     """
 
     queue: str
@@ -351,6 +351,6 @@ OF_QUEUE: Mapping[str, Patch] = {
 }
 
 
-def of_priority(priority_class: str) -> Patch:
+def priority_patch(priority_class: str) -> Patch:
     """Return the patch of a group's priority class; a group that stands for a job follows its job."""
     return {"spec": {"priorityClassName": priority_class}}

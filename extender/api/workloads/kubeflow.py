@@ -137,7 +137,7 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
         for override in shape.items_at(train_job, "spec", field):
             pod = _without_targets(override)
             form = {"spec": pod} if field == "podSpecOverrides" else pod
-            patches += [_of_job(target.get("name"), form) for target in override.get("targetJobs") or []]
+            patches += [_job_patch(target.get("name"), form) for target in override.get("targetJobs") or []]
     for patch in shape.items_at(train_job, "spec", "runtimePatches"):
         patches += value_at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []
     for patch in patches:
@@ -154,7 +154,7 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
     others = [override for override in overrides if _without_targets(override) != meta]
     patches = shape.items_at(train_job, "spec", "runtimePatches")
     patches = [patch for patch in patches if patch.get("manager") != _MANAGER]
-    on_jobs = [_of_job(name, meta) for name in jobs]
+    on_jobs = [_job_patch(name, meta) for name in jobs]
     own = {"template": {"spec": {"replicatedJobs": on_jobs}}}
     return {
         "podTemplateOverrides": [*others, {"targetJobs": [{"name": name} for name in jobs], **meta}],
@@ -176,7 +176,7 @@ def merged_by_name(base: Any, patch: Any) -> Any:
     return patch
 
 
-def _of_job(name: Any, pod: Json) -> Json:
+def _job_patch(name: Any, pod: Json) -> Json:
     return {"name": name, "template": {"spec": {"template": pod}}}
 
 

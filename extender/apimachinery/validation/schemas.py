@@ -151,12 +151,12 @@ def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") 
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
-            yield _of_type(at, value, "integer,string")
+            yield _check_type(at, value, "integer,string")
             return
     else:
         wanted, found = published.get("type"), _NAMES.get(type(value))
         if wanted not in (None, found) and (wanted, found) != ("number", "integer"):
-            yield _of_type(at, value, str(published.get("format") if found == "number" else wanted))
+            yield _check_type(at, value, str(published.get("format") if found == "number" else wanted))
             return
     yield from _scalar_errors(value, published, at)
     yield from _quantity_errors(value, published, in_rules or at)
@@ -191,7 +191,7 @@ def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.Field
             keys.add(key)
 
 
-def _of_type(at: str, value: Any, wanted: str) -> Any:
+def _check_type(at: str, value: Any, wanted: str) -> Any:
     found = "float64" if isinstance(value, float) else _NAMES[type(value)]
     detail = f'{at} in body must be of type {wanted}: "{found}"'
     return errors.wrong(at, found, detail, "FieldValueTypeInvalid")

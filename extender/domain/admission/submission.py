@@ -98,19 +98,23 @@ def destination_of_pod(
         own = _named_by(job, meta.namespace, queues)
     controller = pod.controller if job is None else controller_of(job.owner_references)
     if own is None and controller is not None:
-        own = _by_owner(controller, meta.namespace, queues)
+        own = _destination_by_owner(controller, meta.namespace, queues)
     joined = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
     if joined is not None and (own is None or own.queue == joined):
         return Destination(joined, "metadata.ownerReferences", joined=True)
-    return own or by_namespace(meta.namespace, queues)
+    return own or destination_by_namespace(meta.namespace, queues)
 
 
 def _named_by(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
     named = queue_named_in(meta, path)
-    return replace(named, namespace=namespace) if named else _by_label(meta, namespace, queues, path)
+    return (
+        replace(named, namespace=namespace) if named else _destination_by_label(meta, namespace, queues, path)
+    )
 
 
-def _by_owner(controller: OwnerReference, namespace: str, queues: QueueLookup) -> Destination | None:
+def _destination_by_owner(
+    controller: OwnerReference, namespace: str, queues: QueueLookup
+) -> Destination | None:
     """Return the queue that an owner names. Where it is not read yet, the group waits for it."""
     named = queues.of_owner(namespace, controller)
     to = Destination(named.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
@@ -128,7 +132,9 @@ def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
     return None
 
 
-def _by_label(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
+def _destination_by_label(
+    meta: Meta, namespace: str, queues: QueueLookup, path: str = ""
+) -> Destination | None:
     """Return the queue that a LocalQueue leads to."""
     label = local_queue_label(meta)
     local = queues.local_queue_named_by(namespace, label)
@@ -138,7 +144,7 @@ def _by_label(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -
     return Destination(local.leads_to, field, namespace=namespace, leads_nowhere=not local.exists)
 
 
-def by_namespace(namespace: str, queues: QueueLookup) -> Destination:
+def destination_by_namespace(namespace: str, queues: QueueLookup) -> Destination:
     queue = queues.of_namespace(namespace)
     if queue:
         return Destination(queue, _BY_NAMESPACE, namespace=namespace)
@@ -153,8 +159,8 @@ def destination_of_other_group(
     The result is None if neither the group nor its namespace names a queue: its scheduler may have none.
     """
     meta = group.metadata
-    own = queue_named_in(meta) or _by_label(meta, namespace, queues)
-    to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, queues)
+    own = queue_named_in(meta) or _destination_by_label(meta, namespace, queues)
+    to = replace(own, namespace=namespace) if own is not None else destination_by_namespace(namespace, queues)
     return to if to.named else None
 
 
@@ -162,7 +168,7 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
     """Return the queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
-    to = _by_label(meta, namespace, queues) or by_namespace(namespace, queues)
+    to = _destination_by_label(meta, namespace, queues) or destination_by_namespace(namespace, queues)
     return replace(to, named=to.named or bool(queue))
 
 
@@ -178,7 +184,7 @@ def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
         return []
     if info.state != "Open":
         text = f"queue {to.queue!r} is {info.state} and takes no new work: "
-        text += f"name another queue, or set spec.state of {info.to_open} to Open"
+        text += f"name another queue, or set spec.state of {info.queue_to_open} to Open"
         if info.record.deleting:
             text = f"queue {to.queue!r} is being deleted and takes no new work: name another queue"
         return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]

@@ -17,7 +17,7 @@ from extender.api.units import listed
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.explain.hypotheses import (
     best_node,
-    on_nodes,
+    placements,
     snapshot_without,
     with_group,
     with_groups,
@@ -106,7 +106,7 @@ def members(case: WaitingCase) -> StartChange | None:
     if not there:
         likely = more <= case.snapshot.limits.window
         return StartChange(f"{text}, if they find room") if likely else None
-    if more > case.snapshot.limits.window:  # one number of a tenant's: so many are never made up
+    if more > case.snapshot.limits.window:  # a tenant may write any number: more pods are never simulated
         fewer = replace(case.group, min_member=len(there))
         text = f"if it needs no more than the {len(there)} member{'s' * (len(there) > 1)} that it has"
         return case.start_change(text, with_group(case.snapshot, fewer))
@@ -328,13 +328,13 @@ def use_allowed(case: WaitingCase) -> StartChange:
 
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
     """Return the ends of holders. Those on the group's reserved nodes come first: its messages then agree."""
-    there = sorted(case.that_may_end(), key=_smallest_first)
+    there = sorted(case.evictable_holders(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:
         nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
 
         def is_elsewhere(holder: Holder) -> bool:
             if holder.group:
-                return nodes.isdisjoint(node for _, node in on_nodes(snapshot.groups[holder.group]))
+                return nodes.isdisjoint(node for _, node in placements(snapshot.groups[holder.group]))
             pod = snapshot.others.get(holder.uid)
             return pod is None or pod.node not in nodes
 
@@ -343,7 +343,7 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
-    there = sorted(case.of_the_queue(), key=_smallest_first)
+    there = sorted(case.queue_holders(), key=_smallest_first)
     there.sort(key=lambda holder: holder.queue != case.group.queue)
     return _end_of(case, there, "ends", "end")
 

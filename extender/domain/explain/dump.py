@@ -347,7 +347,7 @@ class Replay(msgspec.Struct, frozen=True):
     decisions: Decisions
 
 
-def replayed(snapshot: Snapshot, before: Decisions) -> Replay:
+def replay(snapshot: Snapshot, before: Decisions) -> Replay:
     """Return the decisions from nothing, and those after them with only changed groups evaluated again.
 
     Both must be the same.
@@ -417,7 +417,7 @@ def keyed_hash(key: bytes) -> Callable[[str], str]:
     return lambda part: f"x{blake2b(part.encode(), digest_size=6, key=key).hexdigest()}"
 
 
-def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
+def rename_dump(found: Dump, hashed: Callable[[str], str]) -> bytes:
     """Return the dump under other names, with new decisions; without the configuration.
 
     Decisions may differ where names decide the order.

@@ -141,7 +141,7 @@ def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -
     bound = {
         it.uid
         for it in victims
-        if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.by_budgets
+        if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.honours_budgets
     }
     going = [pod for pod in there if pod.uid in bound]
     if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):

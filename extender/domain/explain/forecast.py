@@ -25,7 +25,7 @@ from extender.api.keys import RUN_TIME
 from extender.api.units import listed
 from extender.domain.explain.future import EndOf, Future, Method
 from extender.domain.explain.holders import WaitingCase
-from extender.domain.explain.hypotheses import on_nodes
+from extender.domain.explain.hypotheses import placements
 from extender.domain.model.reasons import FOR_OTHERS, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
@@ -88,7 +88,7 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     starts: list[Mapping[GroupKey, float]] = []
     reclaiming = Counter[GroupKey]()  # by group the futures in which other groups give up capacity for it
     for number in range(FUTURES):
-        future = Future(snapshot, laws.of_future(number), _PACE)
+        future = Future(snapshot, laws.ends_in_future(number), _PACE)
         yield
         future.step()  # decides for the first time
         yield
@@ -124,7 +124,7 @@ def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
         kinds = set[Signature]()
         for place, group in enumerate(line):
             kinds.add(missing(group).signature)
-            if (place >= _MOST_PLACES or len(kinds) > _MOST_KINDS) and not on_nodes(group):
+            if (place >= _MOST_PLACES or len(kinds) > _MOST_KINDS) and not placements(group):
                 yield group.key
 
 
@@ -250,7 +250,7 @@ class RunLaws:
         self._laws: dict[GroupKey, RunLaw | None] = {}
         self.learnt_from = [inf] * FUTURES
 
-    def of_future(self, number: int) -> EndOf:
+    def ends_in_future(self, number: int) -> EndOf:
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
             law = self.law_of(group)
             if law is None:

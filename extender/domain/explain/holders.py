@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from extender.domain.explain.hypotheses import Trial, on_nodes
+from extender.domain.explain.hypotheses import Trial, placements
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, total
@@ -74,7 +74,7 @@ class WaitingCase:
         if reason in _FOR_CAPACITY:
             return self.largest_first([*self.on_suitable_nodes(), *self.others()])
         if reason is Reason.QUEUE_CEILING:
-            return self.largest_first(self.of_the_queue())
+            return self.largest_first(self.queue_holders())
         if reason is Reason.RECLAIMING:
             return self.largest_first(self.victims())
         picks: Mapping[Reason, _Picks] = {
@@ -90,7 +90,7 @@ class WaitingCase:
         gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
         for key in dict.fromkeys(gone.values()):
             if (group := self.snapshot.groups.get(key)) is not None:
-                pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
+                pods = [pod for pod, _ in placements(group) if pod.uid in gone]
                 yield self._holding(pods, key, group)
         for uid in gone:
             if (pod := self.snapshot.others.get(uid)) is not None:
@@ -113,7 +113,7 @@ class WaitingCase:
     def on_suitable_nodes(self) -> Iterator[Holder]:
         """Yield groups with members on suitable nodes."""
         for group in self.snapshot.groups.values():
-            if group.key != self.group.key and any(self._suits(node) for _, node in on_nodes(group)):
+            if group.key != self.group.key and any(self._suits(node) for _, node in placements(group)):
                 yield self._holder(group)
 
     def others(self) -> Iterator[Holder]:
@@ -122,7 +122,7 @@ class WaitingCase:
             if self._suits(pod.node):
                 yield self._holding([pod], pod.key)
 
-    def that_may_end(self) -> Iterator[Holder]:
+    def evictable_holders(self) -> Iterator[Holder]:
         """Yield all holders except pods that belong to their nodes or that the cluster depends on."""
         yield from self.on_suitable_nodes()
         for holder in self.others():
@@ -130,13 +130,13 @@ class WaitingCase:
             if pod is not None and (pod.deleting or not pod.is_vital):
                 yield holder
 
-    def of_the_queue(self) -> Iterator[Holder]:
+    def queue_holders(self) -> Iterator[Holder]:
         """Yield groups of its queue, and of those that share a parent with it, that hold or start."""
         own = {*queues_above(self.decisions, self.group.queue)} - {"root"}
         for group in self.snapshot.groups.values():
             if group.key == self.group.key or own.isdisjoint(queues_above(self.decisions, group.queue)):
                 continue
-            if on_nodes(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
+            if placements(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
                 yield self._holder(group)
 
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
@@ -150,7 +150,7 @@ class WaitingCase:
         return sorted(holders, key=size)
 
     def _holder(self, group: GroupInfo) -> Holder:
-        pods = [pod for pod, _ in on_nodes(group)]
+        pods = [pod for pod, _ in placements(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
         return self._holding(pods, group.key, group)

@@ -45,7 +45,7 @@ def with_infos(
         for info, times in ((before, -1), (now, 1)):
             if info is None:
                 continue
-            moved += [(pod, node, times) for pod, node in on_nodes(info)]
+            moved += [(pod, node, times) for pod, node in placements(info)]
             if (queue := queues.get(info.queue)) is not None:
                 queues[info.queue] = _counting(snapshot, queue, info, times)
     return replace(
@@ -80,7 +80,7 @@ def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
     """Return the snapshot without some pods; a group with others left continues."""
     changed: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
-        pods = on_nodes(group)
+        pods = placements(group)
         going = [each for each in pods if each[0].uid in gone]
         if going:
             changed[key] = None if len(going) == len(pods) else _without_members(snapshot, group, going)
@@ -100,7 +100,7 @@ def _without_members(
     )
 
 
-def on_nodes(group: GroupInfo) -> list[tuple[PodRecord, str]]:
+def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, and their nodes."""
     there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
     return [*there, *((pod, node) for pod, node in group.pinned)]

@@ -193,7 +193,7 @@ class _Waits:
     def follow(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
-            yield from self._by_objects(group, step)
+            yield from self._waits_from_objects(group, step)
         is_another = wait is not None and group is not None and not group.is_that_of(wait)
         if wait is not None and (is_another or verdict not in _WAITS):
             del self.open[key]
@@ -219,7 +219,7 @@ class _Waits:
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
         return replace(wait.ended(at), has_started=runs or has_run)
 
-    def _by_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
+    def _waits_from_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group that was not seen to wait; none if it may have waited twice."""
         start, end = group.created, self._waiting_since(group, step)
         if start and not group.info.history.lost_work:

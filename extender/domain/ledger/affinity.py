@@ -138,7 +138,7 @@ class Terms:
         self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod whose terms are followed
         self._users: dict[Term, int] = {}  # how many pods have a term that is followed
         self._others = _TermsOfOthers()
-        self._brought: dict[Term, str] = {}  # by which namespace's pods, as far as they are ours
+        self._brought: dict[Term, str] = {}  # namespace of the member pods with the term
         self._weight: Counter[str] = Counter()  # by namespace, of these
         self._selected = _Places()
         self._carried = _Places()

@@ -46,7 +46,7 @@ class LaterPods:
         self._patience = patience
         self._since: dict[GroupKey, float] = {}  # when a job that has pods to come was last given one
 
-    def to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
+    def pods_to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
         """Return how many pods its controller will make now, besides those that are `there`."""
         # The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count.
         succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
@@ -114,7 +114,7 @@ class ExpectedMembers:
         """Update the expected members of dirty groups from their jobs and existing pods."""
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
-        # Jobs over the limit, oldest first, as far as the limit allows again.
+        # Jobs over the limit, oldest first, up to the limit.
         for namespace, waiting in list(self._crowded_out.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
@@ -157,7 +157,7 @@ class ExpectedMembers:
             return {}
         if job is not None and has_later_pods(group, job):
             unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
-            return {0: (self.later.to_come(job, there, bool(unclaimed)), unclaimed)}
+            return {0: (self.later.pods_to_come(job, there, bool(unclaimed)), unclaimed)}
         self.later.forget(group.key)
         if job is None or not _expects(group, job, there):
             return {}

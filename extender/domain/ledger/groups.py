@@ -36,8 +36,8 @@ class Group(msgspec.Struct, eq=False):
     attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
     info: GroupInfo | None = None  # the newest one
     job: JobRecord | None = None  # the job that is managed, and makes its pods
-    unsuspended_since: float | None = None  # since when that is not suspended, as far as was seen
-    job_finished_at: float | None = None  # when it had finished, as far as was seen
+    unsuspended_since: float | None = None  # observed time of the job's unsuspension
+    job_finished_at: float | None = None  # observed time of the job's end
     crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
     vacated: list[PodRecord] = []  # members that have left their nodes since it was last settled
     lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its capacity is reserved
@@ -144,7 +144,7 @@ class Group(msgspec.Struct, eq=False):
         return self.job.least if self.job.least < self.needs.min_member else 0
 
     def _at_most_made(self, members: int) -> int:
-        """Return how many of so many members a partial start will make, or has made."""
+        """Return how many of `members` a partial start will create, or has created."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
         is_partial = self.job is not None and self.job.least > 0 and self.job.is_unsuspended
@@ -193,7 +193,7 @@ class Group(msgspec.Struct, eq=False):
             self.start = replace(self.start, released_at=now)
 
     def record_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
-        """Record that the scheduler found no node. `refused_at`: None if it is asked once more."""
+        """Record that the scheduler found no node. `refused_at`: None if the pod is tried again."""
         known = self.attempt(uid)
         self.attempts[uid] = replace(
             known,

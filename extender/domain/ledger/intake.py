@@ -175,7 +175,7 @@ class Intake:
         with self._lock:
             changed = {*self._registry.left_kinds} ^ {*kinds}
             self._registry.left_kinds = kinds
-            self._record_changed(self._registry.jobs.of_kinds(changed))
+            self._record_changed(self._registry.jobs.groups_of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """Record an object with the templates of jobs. Return the jobs that are to be read again."""

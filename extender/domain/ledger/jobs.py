@@ -85,7 +85,7 @@ class Jobs:
         labels = ((key, self._records[key].local_queue) for key in self.groups_in(namespace))
         return [key for key, label in labels if label is not None and label.name == local_queue]
 
-    def of_kinds(self, kinds: Collection[KindName]) -> list[GroupKey]:
+    def groups_of_kinds(self, kinds: Collection[KindName]) -> list[GroupKey]:
         return [key for key, job in self._records.items() if job.kind in kinds]
 
     @property

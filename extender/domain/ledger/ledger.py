@@ -413,7 +413,7 @@ class Ledger:
             self.registry.mark_dirty(key)
             self._changes.mark()
 
-    def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
+    def claims_to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
         """Return planned claims of existing pods without an answer, for the scheduler.
 
         None: of all groups.
@@ -433,7 +433,7 @@ class Ledger:
 
         The scheduler should ask about such a pod.
         """
-        return any(not claim.pod.gated for claim in self.to_release())
+        return any(not claim.pod.gated for claim in self.claims_to_release())
 
     def managed_job(self, key: GroupKey) -> ManagedJob | None:
         """Return the job that makes a group's pods; None if there is none, or it is not managed."""
@@ -543,7 +543,7 @@ class ReclaimedCapacity:
     def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
         group = self._registry.groups.get(moved)
         if group is not None and group.info is not None:
-            there, going = dict(_on_nodes(group.info)), reclaim.homes
+            there, going = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple(
                 (group.pods[uid], going[uid]) for uid in there if uid in going and uid in group.pods
             )
@@ -572,7 +572,7 @@ class ReclaimedCapacity:
         self._moves = dict(moves)
 
     def _left(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
-        reclaim, there = self._reclaims.get(move.claimant), dict(_on_nodes(info))
+        reclaim, there = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
         back = {uid: node for uid, node in there.items() if uid not in moved}
@@ -596,7 +596,7 @@ class ReclaimedCapacity:
             yield move.until if now < move.until else move.at + self._memory
 
 
-def _on_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
+def _pods_with_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
     """Yield unfinished members on nodes or with an assumed node, with their nodes."""
     yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
     yield from ((pod.uid, node) for pod, node in info.pinned)

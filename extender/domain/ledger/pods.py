@@ -281,12 +281,12 @@ class Pods:
                 self._registry.group(record.group).pods[record.uid] = record
             return
         try:
-            self._take_in(record, before)
+            self._store_record(record, before)
         except Exception:  # better unknown than half-recorded: the watch delivers the pod again
             self.drop(record.uid)
             raise
 
-    def _take_in(self, record: PodRecord, before: PodRecord | None) -> None:
+    def _store_record(self, record: PodRecord, before: PodRecord | None) -> None:
         if before is not None and before.group and before.group != record.group:
             self.leave_group(before)
         self.by_uid[record.uid] = record
@@ -315,7 +315,7 @@ class Pods:
             self._moves.count_running(group, record)
             self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
-            self._releases.record_stranger(record.uid, is_left=self.is_left(record.scheduler))
+            self._releases.record_foreign_pod(record.uid, is_left=self.is_left(record.scheduler))
         if record.group or _has_moved(record, before):  # of others, only capacity taken or freed matters
             self._changes.mark()
 
@@ -343,7 +343,7 @@ class Pods:
     def record_refused(
         self, pod: PodRecord, words: str, refused_at: float | None, asked_twice: bool = False
     ) -> None:
-        """Record that the scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
+        """Record that the scheduler found no node for a pod. `refused_at`: None if it is tried again."""
         self._registry.group(pod.group).record_refused(pod.uid, words, refused_at, asked_twice)
         if refused_at is not None:
             self.separate(pod)

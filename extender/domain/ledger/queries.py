@@ -54,7 +54,7 @@ class GroupQueries:
         return group.plain_pod if group is not None else None
 
     def may_use(self, key: GroupKey, queue: str) -> bool:
-        """Return whether a group may enter a queue, as far as its author's rights go."""
+        """Return whether the rights of its author allow a group to enter a queue."""
         with self._lock:
             group = self._registry.groups.get(key)
             return group is not None and self._registry.may_use(group, queue)

@@ -97,7 +97,7 @@ class Priorities:
         self._default = min((kind.value for kind in self._classes.values() if kind.is_default), default=0)
         return True
 
-    def of_group(self, name: str, pods: Iterable[int]) -> int:
+    def group_priority(self, name: str, pods: Iterable[int]) -> int:
         """Return the priority of a group by its class `name`, or none (""), and its `pods`' priorities.
 
         Without a class it is the highest of the pods; without pods either, that of the default class.
@@ -421,7 +421,7 @@ class Registry:
 
     def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
-        return self.priorities.of_group(name, (pod.priority for pod in group.pods.values()))
+        return self.priorities.group_priority(name, (pod.priority for pod in group.pods.values()))
 
     def preempts(self, group: Group) -> bool:
         """Return whether a group may evict others: neither its class nor a member's says never."""

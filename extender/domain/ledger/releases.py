@@ -134,7 +134,7 @@ class Releases:
         if self._named.get(pod.key) == pod.uid:
             del self._named[pod.key]
 
-    def record_stranger(self, uid: Uid, is_left: bool) -> None:
+    def record_foreign_pod(self, uid: Uid, is_left: bool) -> None:
         """Record a pod of Muster's scheduler name that Muster does not place.
 
         It appears as it is, unless it is left to another scheduler.
@@ -151,7 +151,7 @@ class Releases:
         self._leaving.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
-        """Show a pod again after so many lags.
+        """Show a pod again after a number of lags.
 
         It was taken back, and its attempt has ended.
         """

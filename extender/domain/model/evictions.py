@@ -79,12 +79,12 @@ class Protection(NamedTuple):
     max_grace: float = _MAX_GRACE
 
     @property
-    def by_budgets(self) -> bool:
+    def honours_budgets(self) -> bool:
         """Return whether disruption budgets protect it."""
         return keys.BUDGETS in self.honour
 
     @property
-    def by_word(self) -> bool:
+    def honours_preemptable(self) -> bool:
         """Return whether pods and PodGroups protect themselves."""
         return keys.PREEMPTABLE_WORD in self.honour
 

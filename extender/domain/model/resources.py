@@ -108,7 +108,7 @@ def add(sums: dict[str, int], more: Resources, times: int = 1) -> None:
 
 
 def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
-    """Add amounts so many times to sums that have no zeros."""
+    """Add amounts, multiplied by `times`, to sums without zeros."""
     for name, amount in amounts.items():
         if now := sums.get(name, 0) + amount * times:
             sums[name] = now

@@ -253,7 +253,7 @@ class Shapes:
             requests, Constraints(of_nodes.node_labels, of_nodes.node_terms, of_nodes.tolerations)
         )
 
-    def of_others(self, spec: PodSpec, namespace: str) -> Shape:
+    def foreign_shape(self, spec: PodSpec, namespace: str) -> Shape:
         """Return the shape of a pod of another scheduler: requests, host ports, and anti-affinity.
 
         Its constraints on nodes, which differ from pod to pod of a DaemonSet, are left out.

@@ -51,7 +51,7 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         uid=Uid(meta.uid),
         namespace=intern(meta.namespace),
         name=meta.name,
-        shape=shapes.of_others(counted_spec(pod), meta.namespace),
+        shape=shapes.foreign_shape(counted_spec(pod), meta.namespace),
         labels=shapes.labels.intern(meta.labels),
         node=intern(spec.node_name),
         scheduler=intern(spec.scheduler_name),

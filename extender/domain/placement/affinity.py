@@ -35,7 +35,7 @@ def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
         spend(number * looks)
 
 
-def on_rows(nodes: NodeTable, by_name: int = 1) -> float:
+def looks_on_rows(nodes: NodeTable, by_name: int = 1) -> float:
     """Return the cost of a look at all nodes together, and at some of them by name."""
     return by_name + len(nodes.nodes) / _FEW
 
@@ -288,7 +288,7 @@ class PodsByTerms:
         mask = mask.copy()
         for key, names in nodes_by_key.items():
             rows = [row for row in map(self._nodes.row.get, names) if row is not None]
-            self._spend(on_rows(self._nodes, len(rows)))
+            self._spend(looks_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
             inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by code; the last one stands for -1
             inside[codes[rows]] = True
@@ -321,7 +321,7 @@ class Effort:
         before, self._left = self._left, looks
         return before
 
-    def at_most(self, looks: float, work: Callable[[], T]) -> T | None:
+    def within(self, looks: float, work: Callable[[], T]) -> T | None:
         """Return the result of the work; None where it takes more looks than that."""
         before = self.allow(0.0)
         allowed = min(before, looks)
@@ -495,7 +495,7 @@ class AffinityCounts:
 
         The first pod that selects its own kind may go to any domain.
         """
-        self.effort.spend(on_rows(self._nodes, _NEAR))
+        self.effort.spend(looks_on_rows(self._nodes, _NEAR))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
             # Rows of the domains with capacity for all pods that must share one; of all domains without such

@@ -250,7 +250,7 @@ class Capacity:
         return rows[np.argsort(left, kind="stable")[:pods]]
 
     def emptiest_first(self, shape: Shape, pods: int) -> Rows:
-        """Return a row for each of so many pods, as far as capacity allows, the emptiest first.
+        """Return a row for each pod, up to the free capacity, the emptiest row first.
 
         Each pod gets the row with the most free capacity after those before it; ties in the order of
         rows.
@@ -318,7 +318,7 @@ class Capacity:
         return sums
 
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Take all of it, or nothing if not all of it fits. Whether it was taken."""
+        """Allocate all or nothing; return whether it fitted."""
         if not all(self.are_suitable(shape, of_shape) for shape, of_shape in rows.items()):
             return False
         self.take_rows(rows)

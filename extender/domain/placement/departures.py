@@ -58,7 +58,7 @@ class RunTimes:
         declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
         return declared if limit is None else min(declared, limit)
 
-    def in_time(self, group: GroupInfo, at: float) -> float:
+    def ends_by(self, group: GroupInfo, at: float) -> float:
         """Return when a group that ran before `at` will have ended, by its own time and ended groups.
 
         The result does not move as time passes. It is inf if unknown, or if the group has outrun its
@@ -102,7 +102,7 @@ class RunTimes:
 
 
 def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
-    """Return the expected end of a run since then of so many seconds; None: no run time is known."""
+    """Return the expected end of a run from its start and run time; None: unknown."""
     if seconds is None:
         return RunEnd(inf, is_known=False)
     return RunEnd(since + _total_run_time(now - since, max(seconds, _SHORTEST)), is_known=True)

@@ -107,7 +107,9 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
         protection: That of the capacity that its queue holds beyond its share.
     """
     lends = cause is EvictionCause.RECLAIM
-    return group.computed(_MADE[cause, not lends or protection.by_word, lends and not protection.by_budgets])
+    return group.computed(
+        _MADE[cause, not lends or protection.honours_preemptable, lends and not protection.honours_budgets]
+    )
 
 
 def _eviction_units(
@@ -187,7 +189,7 @@ def inverted(text: str) -> tuple[int, ...]:
 class Loss(NamedTuple):
     """Loss by the eviction of pods, the smallest first."""
 
-    work: float  # their part of the cluster times the seconds that they have worked in vain
+    work: float  # part of the cluster times the seconds of lost work
     part: float  # of all there is, of the resource of which that is the most
     pods: int
 

@@ -91,7 +91,7 @@ class Journal:
         self.reads = Reads()
 
     def apply(self, allocation: Callable[[int], None], times: int = 1) -> None:
-        """Take something so many times; to undo it is to take it as many times less."""
+        """Apply an allocation `times` times, and record it; the undo applies it -`times` times."""
         allocation(times)
         self.record(allocation, times)
 
@@ -269,7 +269,7 @@ class Planner:
             self._journal.roll_back(mark)
 
     def take_holdings(self, holdings: Iterable[Holding]) -> bool:
-        """Take what groups hold, all of it or nothing. Whether it was taken."""
+        """Allocate the holdings of groups, all or nothing; return whether they fitted."""
         rows: dict[Shape, list[Rows]] = {}
         for holding in holdings:
             if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
@@ -286,7 +286,7 @@ class Planner:
             self._journal.apply(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
 
     def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
-        """Take capacity for pods on given nodes; returns those that fit there."""
+        """Allocate capacity for pods on given nodes; return those that fit there."""
         are_free = not any(self.affinity.is_counted(pod) for pod, _ in planned)
         if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
@@ -302,7 +302,7 @@ class Planner:
         return taken
 
     def take_node(self, pod: PodRecord, node: str) -> bool:
-        """Take capacity for `pod` on a given node, if it fits there."""
+        """Allocate capacity for `pod` on a given node, if it fits there."""
         return bool(self._take_part([pod], {pod.uid: node}))
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
@@ -322,7 +322,7 @@ class Planner:
         return taken
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """Take capacity that is for no pod in particular; with `times` -1, give it back."""
+        """Allocate capacity for no particular pod; with `times` -1, free it."""
         self._journal.apply(partial(self.capacity.take_amounts, rows, amounts), times)
 
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
@@ -410,7 +410,7 @@ class Planner:
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _place_otherwise(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
-        """Return nodes in any way there is, as far as the search is cheap, if each batch fits alone.
+        """Return nodes by a bounded search, if each batch fits alone.
 
         The first pod of a batch is tried in each domain, and the others follow it. Few pods are tried
         one by one; on few nodes each of them on each node.
@@ -430,7 +430,7 @@ class Planner:
         keys = {term.topology_key for shape in shapes for term in shape.terms}
         domains = [self.nodes.domains(key) for key in sorted(keys)]
         search = partial(self._place_parts, parts, domains, [_MOST_TRIES])
-        if (plan := self.affinity.effort.at_most(_MOST_LOOKS, search)) is None:
+        if (plan := self.affinity.effort.within(_MOST_LOOKS, search)) is None:
             self._journal.roll_back(mark)
         return plan
 

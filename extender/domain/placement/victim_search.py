@@ -111,7 +111,7 @@ class Search:
         for pick in self._picks.all:
             self._picks.count(pick, -1)
         picks = Picks(other, self._shares, self._disruptions)
-        trial = _by_trial(other, self._shares, self._eviction_units, picks, wanted)
+        trial = _find_by_trial(other, self._shares, self._eviction_units, picks, wanted)
         return None if trial is None else Found(tuple(picks.all), trial)
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
@@ -278,7 +278,7 @@ class Search:
                 self._picks.evict([pick])
 
 
-def _by_trial(
+def _find_by_trial(
     planner: Planner, shares: Shares, eviction_units: Iterable[EvictionUnit], picks: Picks, wanted: Missing
 ) -> Mapping[Uid, str] | None:
     """Return a node for each member where constraints concern other pods.
@@ -381,7 +381,7 @@ class CheapestFirst:
             self._record(cost.queue)
 
     def pop(self) -> Cost | None:
-        """Return the cheapest row as far as is known; None if none is left."""
+        """Return the cheapest known row; None if none is left."""
         while self._turns:
             turn = heappop(self._turns)
             if turn == self._turn(turn.queue):

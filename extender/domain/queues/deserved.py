@@ -264,7 +264,7 @@ class Siblings(msgspec.Struct, eq=False):
     of: Nodes  # the position of its parent among the parents
     weights: Portion
     asked: PortionRows
-    most: PortionRows  # what they ask for, as far as their ceilings allow
+    most: PortionRows  # requests, limited to their ceilings
     guarantees: PortionRows
     given: PortionRows
 
@@ -274,7 +274,7 @@ class Siblings(msgspec.Struct, eq=False):
 
 def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
-    # What each is given by name comes first, as far as it asks for it and may hold it. Where that is more
+    # Amounts deserved by name come first, limited to request and ceiling. If that is more
     # than there is, each has the same part.
     of, wanted = siblings.of, np.minimum(siblings.given, siblings.asked)
     named = np.minimum(wanted, siblings.most)
@@ -396,7 +396,7 @@ class Holdings:
         return max(self.reserved(node).get(name, 0) - self._filled[node].get(name, 0), 0)
 
     def add(self, queue: str, asked: Resources, times: int = 1) -> None:
-        """Add to what the groups of a queue hold, so many times; negative: subtract."""
+        """Add amounts, multiplied by `times`, to the allocation of a queue; negative: subtract."""
         path = self._division.tree.path(queue)
         more: Resources = {name: amount * times for name, amount in asked.items()}
         for node in path:

@@ -67,7 +67,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         later = PastUsage(now, parts, _by_queue(parts))
         if self.shown_at <= now < self.shown_at + half_life / _SHOWN:
             return replace(later, shown_at=self.shown_at, shown=self.shown)
-        return replace(later, shown_at=now, shown=later._of_queues())
+        return replace(later, shown_at=now, shown=later._queue_usages())
 
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
         """Return the usage including the status of a queue that is not known yet."""
@@ -84,7 +84,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         parts = {**self.parts, **parts}
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
-    def _of_queues(self) -> dict[str, QueueUsage]:
+    def _queue_usages(self) -> dict[str, QueueUsage]:
         """Return usage as the statuses of queues state it, without queues that held nothing lately."""
         users: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         namespaces: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
@@ -100,7 +100,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
             if not (user or namespace)
         }
 
-    def of_submitter(self, queue: str, user: str, namespace: str) -> float:
+    def submitter_usage(self, queue: str, user: str, namespace: str) -> float:
         """Return the usage of a user or, where that is not known, of the namespace."""
         holder = UsedBy(queue, user=user) if user else UsedBy(queue, namespace=namespace)
         return self.parts.get(holder, 0.0)

@@ -246,7 +246,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     priority_threshold: int | None = None  # of the strategy `mixed`: groups from it on let none pass
     ageing: int = 0  # priority that a waiting group gains per hour
     stop_policy: str = ""  # Hold: no group is admitted; HoldAndDrain: running ones are evicted
-    oversell: float | None = None  # so many times its capability may be admitted; None: as the cluster says
+    oversell: float | None = None  # factor of the capability that may be admitted; None: the cluster's
     limits: RunningLimits = RunningLimits()
     default_request: Resources = {}  # of a group without minResources, before its pods are there
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit

@@ -35,7 +35,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
     deserved: Resources | None = None  # what it deserves before the rest is divided; None: it names nothing
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of `deserved` that others may use; None: all
-    oversell: float = 1.0  # so many times its capability may be held
+    oversell: float = 1.0  # factor of the capability that may be allocated
 
 
 def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:

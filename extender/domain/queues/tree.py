@@ -43,7 +43,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     by_pool: Mapping[str, Resources] = {}  # of what is allocated, the amounts on the nodes of each pool
 
     @property
-    def to_open(self) -> str:
+    def queue_to_open(self) -> str:
         """Return the queue that has to be opened to open this one."""
         is_held = self.closed_above and self.wish is QueueState.OPEN
         return self.closed_above if is_held else self.record.name
@@ -94,7 +94,7 @@ class Queues:
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.names: dict[str, str] = {}  # by UID
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
-        self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
+        self._faults: dict[str, str] = {}  # cached faults of queues in this tree
         self._pools: Pools | None = None
         self._flavors: dict[str, tuple[Flavor, ...]] = {}  # the same
         self._protections: dict[str, Protection] = {}  # the same

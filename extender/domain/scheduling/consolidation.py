@@ -58,7 +58,7 @@ def find_with_homes(
     The result has a node for each of their pods. A unit that finds no place together with the others
     stays in the next search.
     """
-    eviction_units = _that_fit_elsewhere(cycle, planner, eviction_units)
+    eviction_units = _movable_units(cycle, planner, eviction_units)
     for _ in range(_SEARCHES):
         found = (
             Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
@@ -80,27 +80,27 @@ def find_with_homes(
 
 
 def _homes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
-    """Return nodes for the replacements of pods, as far as there are any.
+    """Return nodes for the replacements of pods, if there are any.
 
     Their constraints are not at the gang's expense: where they cost too much, there are none.
     """
     own = cycle.effort.allow(_MOST_LOOKS)
     try:
-        return planner.place([_as_now(cycle, pod) for pod in pods], partly=True) or {}
+        return planner.place([_replacement_of(cycle, pod) for pod in pods], partly=True) or {}
     except OverBudget:
         return {}
     finally:
         cycle.effort.allow(own)
 
 
-def _that_fit_elsewhere(
+def _movable_units(
     cycle: Cycle, planner: Planner, eviction_units: Iterable[EvictionUnit]
 ) -> list[EvictionUnit]:
     """Return the units whose pods would each fit on another node, if only it moved."""
     having_capacity: dict[Shape, int] = {}
 
     def fits(pod: PodRecord) -> bool:
-        shape, row = _as_now(cycle, pod).shape, planner.nodes.row.get(pod.node)
+        shape, row = _replacement_of(cycle, pod).shape, planner.nodes.row.get(pod.node)
         counts = planner.capacity.counts(shape)
         if shape not in having_capacity:
             having_capacity[shape] = int(np.count_nonzero(counts))
@@ -109,7 +109,7 @@ def _that_fit_elsewhere(
     return [eviction_unit for eviction_unit in eviction_units if all(map(fits, eviction_unit.pods))]
 
 
-def _as_now(cycle: Cycle, pod: PodRecord) -> PodRecord:
+def _replacement_of(cycle: Cycle, pod: PodRecord) -> PodRecord:
     """Return the replacement of a pod, to be planned on nodes of the same flavor."""
     flavors = cycle.budget.flavors
     flavor = flavors.flavor_on(cycle.snapshot.groups[pod.group].queue, pod.node)

@@ -40,7 +40,7 @@ def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
 
 
 def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
-    """Return whether members may start, as far as ceilings and limits go."""
+    """Return whether ceilings and limits allow members to start."""
     if budget.running.excess(group, len(wanted.members)) is not None:
         return False
     return not budget.shares.above_ceiling(group.queue, wanted.requests)

@@ -171,7 +171,7 @@ class InadmissibleGroups:
         if memory.not_at_rest is None:
             self.then, self.active = None, self.snapshot.groups
         else:
-            self.then = memory.of_those_at_rest(self.snapshot)
+            self.then = memory.at_rest_only(self.snapshot)
             due = () if self.carried is None else instants(self, self.carried)
             self.active = self._existing(memory.not_at_rest.union(self.snapshot.dirty, due))
 

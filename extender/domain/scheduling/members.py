@@ -276,7 +276,7 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
 
 
 def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
-    """Start members of a batch, at `most` so many in one turn; whether it may come again."""
+    """Start at `most` this number of members of a batch; return whether it may have another turn."""
     active, pods, budget = batch.active, batch.pods, cycle.budget
     group, shares, requests = active.group, budget.shares, batch.shape.requests
     allowances = [  # how many more of them may start, and what stops the next one

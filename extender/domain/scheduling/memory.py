@@ -147,7 +147,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     first_starving: Mapping[object, GroupInfo]  # by kind the first that looks for victims
     idly_starving: Mapping[tuple[str, int], GroupInfo]  # by queue and priority one for which no victim runs
 
-    def of_those_at_rest(self, now: Snapshot) -> "Memory":
+    def at_rest_only(self, now: Snapshot) -> "Memory":
         """Return the memory with all other groups active."""
         return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_CLASSES, {}, None, {}, {})
 

@@ -29,10 +29,10 @@ from extender.domain.snapshot.wholeness import Missing, missing
 _NO_LIMIT = 10**9
 _NONE = Missing(())
 _MOST_SIMILAR = 64  # groups that are evaluated together
-_MOST_MISFITS = 16  # times that so many do not all have headroom, until none behind them in their queue asks
+_MOST_MISFITS = 16  # failed headroom checks of a queue, after which no later group asks
 
 Lines = Mapping[str, Sequence[GroupInfo]]
-Run = list[GroupInfo]  # consecutive groups of a queue that are equal, as far as headroom goes
+Run = list[GroupInfo]  # consecutive groups of a queue with equal needs of headroom
 Decided = Mapping[GroupKey, GroupDecision]
 
 

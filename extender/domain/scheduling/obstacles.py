@@ -88,7 +88,9 @@ def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDeci
     """Return the decision on a group that came too late, from elsewhere or too often."""
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
-        above = "" if queue.to_open == name else f", because queue {queue.to_open} above it is closed"
+        above = (
+            "" if queue.queue_to_open == name else f", because queue {queue.queue_to_open} above it is closed"
+        )
         above = ", because it is being deleted" if queue.record.deleting else above
         return waiting_decision(group, Reason.QUEUE_NOT_OPEN, text + above)
     if not group.namespace_allowed:

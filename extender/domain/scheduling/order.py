@@ -82,7 +82,7 @@ class Traverse:
         return 0.0
 
     def is_high(self, group: GroupInfo) -> bool:
-        """Return whether it comes before all groups of which that is not true."""
+        """Return whether a group is ahead of all groups without this property."""
         return True
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
@@ -108,7 +108,7 @@ class Traverse:
 class Fair(Traverse):
     def used(self, group: GroupInfo) -> float:
         namespace = group.key.partition("/")[0]
-        return self._cycle.snapshot.past.of_submitter(group.queue, group.spec.submitter, namespace)
+        return self._cycle.snapshot.past.submitter_usage(group.queue, group.spec.submitter, namespace)
 
 
 class Fifo(Traverse):

@@ -25,7 +25,7 @@ from extender.domain.scheduling.cycle import Cycle
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_LEAST_USE, _MOST_USE = 60.0, 600.0  # seconds that a group has to run until its reclaim was not in vain
+_LEAST_USE, _MOST_USE = 60.0, 600.0  # bounds of the run time in seconds after which a reclaim counts as used
 _PERIOD = 10.0  # seconds from one look to the next
 
 
@@ -122,7 +122,7 @@ class Price:
         Inf: unknown, or one has outrun its time.
         """
         groups = (self._cycle.snapshot.groups.get(pick.eviction_unit.group) for pick in picks)
-        ends = (inf if group is None else self._times.in_time(group, self.looked_at) for group in groups)
+        ends = (inf if group is None else self._times.ends_by(group, self.looked_at) for group in groups)
         return max(ends, default=inf)
 
     def worth_after(self, wanted: Missing, picks: Sequence[Pick]) -> float:

@@ -48,7 +48,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _STARVES = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
-_SEARCHES = 8  # in vain, in one cycle
+_SEARCHES = 8  # searches without a result in one cycle
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
 _MOST_UNUSED = 64  # groups of one namespace of which it is not known yet whether they use what they took
@@ -311,7 +311,7 @@ class _Searches:
         self._candidates = candidates
         self._price = price
         candidates.latest = price.latest
-        self._vain: set[object] = set()  # what was searched for in vain
+        self._vain: set[object] = set()  # kinds of groups without a result
         decided, reclaims = cycle.decided, cycle.reclaims.items()
         reserved = [
             reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim
@@ -469,9 +469,9 @@ class _Searches:
 def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) -> Reclaimed:
     """Return the record that a group takes capacity from another queue.
 
-    The last time was in vain if that queue has taken capacity back since, unless this group came only
+    The last reclaim was unused if that queue has reclaimed since, unless this group came only
     then: that is no turn in a loop, but two queues that lend to each other as their work comes and goes.
-    It was in vain, too, if its group waits again, or has gone before it had run for `least` seconds.
+    It was also unused if its group waits again, or is gone before it had run for `least` seconds.
     Groups that came together, and go together, count once.
     """
     now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(losing)
@@ -487,7 +487,7 @@ def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) 
 
 
 def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
-    """Record a reclaim of which no victim has gone, as an eviction was refused: it took nothing in vain."""
+    """Record a reclaim without victims, since an eviction was refused: it does not count as unused."""
     victims, taken = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.spared for victim in victims)
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):

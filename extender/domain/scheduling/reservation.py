@@ -44,7 +44,7 @@ _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next o
 _AGAIN = 1.0  # seconds until the next search, if a cycle has searched for other groups
 _LATE = 60.0  # seconds after the guaranteed time in which running groups may still end
 _MOST = 32  # reservations, however large the cluster: each group is compared with all of them
-_SEARCHES = 4  # in vain, in one cycle
+_SEARCHES = 4  # searches without a result in one cycle
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 RESERVED_FROM_OTHERS = (
     *LACKS_CAPACITY,
@@ -81,7 +81,7 @@ class Reservations:
         """Reserve the capacity for those of `waiting` that have a reservation."""
         cycle = self._cycle
         those = (group for group in waiting if group.key not in self._retained)  # else it has moved
-        holders = [(it, _as_reserved(group)) for group in those if (it := group.start.reservation)]
+        holders = [(it, _with_reserved_plan(group)) for group in those if (it := group.start.reservation)]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(cycle, group):
@@ -352,7 +352,7 @@ def _no_later(now: Reservation, before: Reservation) -> Reservation:
     return replace(now, passable_until=min((at for at in instants if at is not None), default=None))
 
 
-def _as_reserved(group: GroupInfo) -> GroupInfo:
+def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
     """Return the group with as many members as nodes were found for: a job that only fits partially."""
     found = len(group.start.reservation.nodes) if group.start.reservation else 0
     is_smaller = 0 < group.job.least <= found < group.min_member

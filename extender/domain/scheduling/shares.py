@@ -397,7 +397,7 @@ class QueueShares:
             return text
         return f"{text} ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
 
-    def of_own_groups(self, queue: str) -> float:
+    def own_share(self, queue: str) -> float:
         """Return how much of what they deserve the groups of the queue itself hold, in the dominant resource.
 
         It is infinite where they hold something of which the queue deserves nothing.

@@ -97,11 +97,11 @@ def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
         pod = cycle.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
     group = cycle.snapshot.groups.get(victim.group)
-    return _by_uid(group).get(victim.uid) if group is not None else None
+    return _pods_by_uid(group).get(victim.uid) if group is not None else None
 
 
 @computed_once
-def _by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
+def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
     return {pod.uid: pod for pod in group.placed if pod.holds_capacity}
 
 
@@ -160,7 +160,7 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
 
 
 def rests_until(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
-    """Return until when a queue that gave capacity in vain gives none to a group.
+    """Return until when a queue gives no capacity to a group after unused reclaims.
 
     A group that came later, such as a job that was cancelled and submitted again, has its capacity back
     after `atMost` of its own wait.
@@ -224,7 +224,7 @@ class Candidates:
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
             case EvictionCause.CONSOLIDATE:
-                return rules.consolidation and any(map(self._consolidates, self._on_nodes))
+                return rules.consolidation and any(map(self._consolidates, self._running_groups))
             case EvictionCause.UNMANAGED:
                 return rules.unmanaged and group.priority > self._cycle.snapshot.others.lowest_priority
             case _:
@@ -241,7 +241,7 @@ class Candidates:
     def _above_share(self) -> frozenset[str]:
         """Return the queues with running groups that were above their share at the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
-        found = (name for name in self._on_nodes if name in queues and queues[name].record.reclaimable)
+        found = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.holds_too_much, found))
 
     def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
@@ -277,7 +277,7 @@ class Candidates:
     ) -> Iterator[EvictionUnit]:
         for victim in runners:
             protection = self._cycle.snapshot.queues[victim.queue].protection
-            is_asked = protection.by_word or cause is not EvictionCause.RECLAIM
+            is_asked = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
             if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one unit affects no other
@@ -308,7 +308,7 @@ class Candidates:
         The group has no members to spare: elastic ones give those one by one.
         """
         shares = self._cycle.budget.shares
-        groups = (it for it in self._on_nodes.get(queue, ()) if len(it.placed) <= it.min_member)
+        groups = (it for it in self._running_groups.get(queue, ()) if len(it.placed) <= it.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _consolidates(self, queue: str) -> bool:
@@ -317,7 +317,7 @@ class Candidates:
         return queue in queues and queues[queue].record.preemption.consolidation
 
     def _may_move(self, victim: GroupInfo) -> bool:
-        """Return whether a victim may move: it comes back, and may start again on any node.
+        """Return whether a victim may move: it is replaced, and may start again on any node.
 
         Claims of volumes and devices may be tied to a node. A group that has moved stays there for a
         while.
@@ -331,9 +331,9 @@ class Candidates:
         return comes_back and is_free and blocking_decision(self._cycle, victim) is None
 
     def _may_take_from(self, group: GroupInfo, queue: str) -> bool:
-        """Return whether a group may take from a queue: two queues do not take turns.
+        """Return whether a group may reclaim from a queue: two queues do not reclaim in turns.
 
-        Where capacity was taken in vain too often for groups of one namespace, these have a rest.
+        After too many unused reclaims for groups of one namespace, these have to pause.
         """
         cycle, namespace = self._cycle, group.key.partition("/")[0]
         last = cycle.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
@@ -383,10 +383,10 @@ class Candidates:
         return [uids for uids in known if uids]
 
     def _running_in(self, queue: str) -> list[GroupInfo]:
-        """Return groups of a queue that run and may have to go, as far as they allow it."""
+        """Return running groups of a queue that allow their eviction."""
         if queue not in self._known:
             known: list[GroupInfo] = []
-            for group in self._on_nodes.get(queue, ()):
+            for group in self._running_groups.get(queue, ()):
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
                     continue
@@ -396,7 +396,7 @@ class Candidates:
         return self._known[queue]
 
     @cached_property
-    def _on_nodes(self) -> dict[str, list[GroupInfo]]:
+    def _running_groups(self) -> dict[str, list[GroupInfo]]:
         """Return the groups with members on nodes, by queue."""
         by_queue: dict[str, list[GroupInfo]] = {}
         for group in self._cycle.snapshot.groups.values():

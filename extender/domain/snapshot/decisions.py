@@ -222,7 +222,7 @@ def event_course(decision: GroupDecision) -> Course:
     return (decision.verdict, decision.reason)
 
 
-def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
+def turn_transition(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
     """Return the transition of a group; None for a first decision, which is compared with none."""
     if before is None:
         return None
@@ -241,7 +241,7 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
     return None
 
 
-def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
+def state_transition(decision: GroupDecision, change: str = "") -> Transition | None:
     """Return the state that lasts while the decision does; None if nothing is lacking.
 
     `change`: a sentence.

@@ -91,7 +91,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     failure: str = ""  # why the last start failed, for users
     released_at: float | None = None  # when the scheduler could first begin with a member; None: not yet
     admitted: bool = False  # it was admitted and has not waited since; stays once all needed are on nodes
-    rotation: int | None = None  # the rotation of its queue in which it has its turn; None: none is given
+    rotation: int | None = None  # the rotation of its queue with its next turn; None: not set
     claims_since: float | None = None  # since when capacity is reserved for its claim; None: none
     places_since: float | None = None  # since when it lacks only places in the window; None: it lacks more
     reservation: Reservation | None = None  # the nodes reserved for it, once it has waited too long
@@ -106,7 +106,7 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     held: bool  # whether its owner keeps it back
     min_resources: Resources  # what its needed members ask for together, according to its PodGroup
     run_time: float | None  # how long it will run, in seconds, as its owner declared
-    preemptable: bool  # whether its members may be evicted for others, as far as its PodGroup says
+    preemptable: bool  # whether its PodGroup allows the eviction of its members for others
     series: str  # what it came from, which is the same for the runs of one job
     submitter: str  # the user who made it; empty if that is not known
     reported_phase: str  # the phase in the status of its PodGroup now

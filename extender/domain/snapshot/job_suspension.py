@@ -122,7 +122,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     members: int  # how many of its pods start together
     group: GroupRecord | None = None  # its PodGroup
     decision: GroupDecision | None = None  # on its group
-    unsuspended_since: float | None = None  # since when it is not suspended, as far as was seen
+    unsuspended_since: float | None = None  # observed time of its unsuspension
     has_capacity: bool = False  # it is as it was when capacity was claimed for all pods with which it starts
     capacity_since: float | None = None  # since when capacity is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
@@ -134,7 +134,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     is_victim: bool = False  # its pods have to free their capacity
     runs_since: float | None = None  # when it was admitted, by its annotation; it outlives a restart
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
-    finished_at: float | None = None  # when it had finished, as far as was seen
+    finished_at: float | None = None  # observed time of its end
 
     @property
     def due_at(self) -> float | None:
@@ -211,7 +211,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if decision is None:
         return JobStep.NOTHING
     if job.suspended:
-        return _of_waiting(managed, decision, now)
+        return _step_of_waiting(managed, decision, now)
     if not job.started:  # only Muster may admit it; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     return _step_of_admitted(managed, managed.group, now)
@@ -231,7 +231,7 @@ def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> Jo
     return _update(managed)
 
 
-def _of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> JobStep:
+def _step_of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> JobStep:
     is_starting = decision.verdict is Verdict.STARTING
     if is_starting and managed.late_at is not None and now >= managed.late_at:
         return JobStep.GIVE_UP

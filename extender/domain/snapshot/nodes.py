@@ -234,7 +234,7 @@ class NodeTable:
         return known[1]
 
     def standing_alone(self) -> dict[frozenset[tuple[int, int]], bool]:
-        """Return whether so many of these shapes, by number, fit alone, as far as known.
+        """Return whether these numbers of shapes fit on empty nodes, as far as known.
 
         Callers add to the result.
         """
