@@ -36,14 +36,14 @@ _LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 
 _SHOWN = 200  # of the latest changes
 
 
-def what_is_decided(
+def decided_source(
     ledger: Ledger,
     log: Callable[[int], Sequence[LoggedDecision]],
     estimates: Estimates,
     changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
-    """Return the dashboard's source. `log`: returns so many of the latest changes, the newest first."""
+    """Return the dashboard's source. `log`: returns this number of the latest changes, the newest first."""
     return DecidedSource(
         lambda: ledger.decisions,
         lambda: [*map(_summary, log(_SHOWN))],
@@ -54,7 +54,7 @@ def what_is_decided(
     )
 
 
-def supposing(ledger: Ledger) -> Supposing:
+def what_if_source(ledger: Ledger) -> Supposing:
     """Return the function that answers what-if questions on the snapshot of the latest decisions."""
 
     def newest() -> Ground | None:

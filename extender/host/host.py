@@ -27,7 +27,7 @@ from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
-from extender.host.dashboard import Dashboard, supposing, what_is_decided
+from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
@@ -119,14 +119,14 @@ class Host:
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
-        self._decided = what_is_decided(
+        self._decided = decided_source(
             self.ledger,
             self._controllers.decision_log.latest,
             self._controllers.estimates,
             self._controllers.start_changes,
             self._leadership.leads,
         )
-        self._supposing = supposing(self.ledger)
+        self._supposing = what_if_source(self.ledger)
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
             self._dashboard = Dashboard(

@@ -211,7 +211,7 @@ class CertificateRotation(Poller):
         stored = read_stored(secret.data) if secret else None
         if stored is not None and stored != self._seen:
             self._seen, self._since = stored, self._monotonic()
-        trusted = stored is not None and self._have_trusted(stored.bundle)
+        trusted = stored is not None and self._publish_bundle(stored.bundle)
         now = self._clock()
         settled = trusted and self._monotonic() - self._since >= settle_time(self._lifetime)
         step = next_step(stored.retained if stored else None, self._names, self._lifetime, now, settled)
@@ -228,7 +228,7 @@ class CertificateRotation(Poller):
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 
-    def _have_trusted(self, bundle: bytes) -> bool:
+    def _publish_bundle(self, bundle: bytes) -> bool:
         """Write the bundle into all webhook configurations; return whether all have it, and had it before."""
         all_have = True
         for resource, name in CONFIGURATIONS:

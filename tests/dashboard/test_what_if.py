@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.decided import DecidedSource
-from extender.host.dashboard import supposing
+from extender.host.dashboard import what_if_source
 from tests.dashboard.standins import SomeViewer
 from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang
@@ -34,7 +34,7 @@ def two_that_wait() -> Stage:
 def client(viewer: SomeViewer) -> FlaskClient:
     stage = two_that_wait()
     source = DecidedSource(lambda: stage.decisions, list)
-    app = create_dashboard_app(source, lambda _: viewer, supposing=supposing(stage.ledger))
+    app = create_dashboard_app(source, lambda _: viewer, supposing=what_if_source(stage.ledger))
     return app.test_client()
 
 

@@ -328,10 +328,10 @@ def by_usage() -> World:
 
 CAPACITY = ("room_for_pods", "amounts_left", "places")
 CASES: dict[str, Case] = {
-    "cluster": Case(short, lambda world: set_limits(world, window=1)),
-    "objects": Case(crowd, lambda world: world.delete("w7-1")),
-    "instants": Case(backing_off, lambda world: world.advance(3600.0)),
-    "usage": Case(by_usage, lambda world: world.advance(300.0)),
+    "cluster_changes": Case(short, lambda world: set_limits(world, window=1)),
+    "object_changes": Case(crowd, lambda world: world.delete("w7-1")),
+    "due_instants": Case(backing_off, lambda world: world.advance(3600.0)),
+    "usage_changes": Case(by_usage, lambda world: world.advance(300.0)),
     "room_for_pods": Case(
         lambda: halves(1), lambda world: world.delete("s0").add(foreign_pod("s9", on="n1", cpu="1"))
     ),
@@ -343,22 +343,24 @@ CASES: dict[str, Case] = {
             foreign_pod("s3", on="n1", cpu="3", more={"memory": "2Gi"}),
         ),
     ),
-    "reservations": Case(
+    "reservation_changes": Case(
         reserved, lambda world: world.add(gang("others", 1, queue="s", cpu="8", created=timestamp(world.now)))
     ),
-    "shares": Case(lambda: shared(capability={"cpu": "2"}), lambda world: world.finish("runs-0")),
-    "running": Case(lambda: shared(limits=QueueLimits(groups=1)), lambda world: world.finish("runs-0")),
+    "share_changes": Case(lambda: shared(capability={"cpu": "2"}), lambda world: world.finish("runs-0")),
+    "running_changes": Case(
+        lambda: shared(limits=QueueLimits(groups=1)), lambda world: world.finish("runs-0")
+    ),
     "flavors": Case(
         lambda: shared(flavors=[flavor("spot", {"cpu": "2"})]), lambda world: world.finish("runs-0")
     ),
     "changed_heads": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
-    "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
-    "users": Case(of_users, bob_runs),
+    "decision_changes": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
+    "user_changes": Case(of_users, bob_runs),
     "newly_blocked": Case(
         without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))
     ),
     "next_in_turn": Case(one_after_the_other, first_goes),
-    "victims": Case(
+    "new_victims": Case(
         outranking, lambda world: world.delete("s").add(foreign_pod("s2", on="n", cpu="3", priority=-1))
     ),
 }
@@ -375,7 +377,7 @@ CAUSES = [
     (when, cause.__name__, case)
     for when in ("BEFORE", "WITHIN", "AFTER")
     for cause in getattr(inadmissible, when)
-    for case in ((cause.__name__,) if cause is not inadmissible.capacity else CAPACITY)
+    for case in ((cause.__name__,) if cause is not inadmissible.capacity_changes else CAPACITY)
 ]
 
 

@@ -29,7 +29,7 @@ from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from extender.host import debug_pages
-from extender.host.dashboard import Dashboard, supposing, what_is_decided
+from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS
 from tests.domain.builders import foreign_pod, node, pod, queue
@@ -64,11 +64,11 @@ class Screen:
             Configuration(),
             estimates,
             station.quota_queues,
-            what_is_decided(
+            decided_source(
                 self.stage.ledger, self.decision_log.latest, estimates, StartChanges(), lambda: True
             ),
             History(self.stage.ledger, lambda: True, None, 0.0),
-            supposing(self.stage.ledger),
+            what_if_source(self.stage.ledger),
         )
         self.table = views.table()
 
@@ -283,7 +283,7 @@ def test_a_dashboard_knows_the_shares_of_queues_from_its_start_on(station: Stati
     listener = socket.create_server(("127.0.0.1", 0))
     source = DecidedSource(lambda: stage.decisions, list)
     past = History(stage.ledger, lambda: True, None, 0.0).report
-    tries = supposing(stage.ledger)
+    tries = what_if_source(stage.ledger)
     dashboard = Dashboard(Configuration(), station.connection, listener, source, past, tries)
     dashboard.start()
     wait_for(lambda: source.hour.of("q", time.time()))

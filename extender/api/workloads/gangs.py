@@ -25,11 +25,11 @@ _TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Paralle
 class MadePods(msgspec.Struct, frozen=True, gc=False):
     """Pods that a controller makes for one group."""
 
-    pods: int = 1  # all that it makes before any of them has ended
-    sets: int = 1  # how many sorts of pods these are
-    at_once: int = 1  # how many of these it makes before any of them runs
+    pods: int = 1  # pods that it creates before any of them has ended
+    sets: int = 1  # number of pod sets
+    at_once: int = 1  # pods that it creates before any of them runs
     together: bool = False  # whether pods of its kind work together
-    asked: str = ""  # what its annotation says; empty if it has none
+    asked: str = ""  # text of its annotation; empty if it has none
     volcano: int | None = None  # the number in Volcano's annotation, 1 for other text; None: it has none
     scales: bool = False  # whether its number of pods changes while they run, as in a rolling update
 

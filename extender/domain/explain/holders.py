@@ -72,7 +72,7 @@ class WaitingCase:
     def holders(self, reason: Reason) -> list[Holder]:
         """Return the holders, by the group's reason."""
         if reason in _FOR_CAPACITY:
-            return self.largest_first([*self.on_suitable_nodes(), *self.others()])
+            return self.largest_first([*self.on_suitable_nodes(), *self.other_holders()])
         if reason is Reason.QUEUE_CEILING:
             return self.largest_first(self.queue_holders())
         if reason is Reason.RECLAIMING:
@@ -116,7 +116,7 @@ class WaitingCase:
             if group.key != self.group.key and any(self._suits(node) for _, node in placements(group)):
                 yield self._holder(group)
 
-    def others(self) -> Iterator[Holder]:
+    def other_holders(self) -> Iterator[Holder]:
         """Yield pods of other schedulers on the nodes."""
         for pod in self.snapshot.others:
             if self._suits(pod.node):
@@ -125,7 +125,7 @@ class WaitingCase:
     def evictable_holders(self) -> Iterator[Holder]:
         """Yield all holders except pods that belong to their nodes or that the cluster depends on."""
         yield from self.on_suitable_nodes()
-        for holder in self.others():
+        for holder in self.other_holders():
             pod = self.snapshot.others.get(holder.uid)
             if pod is not None and (pod.deleting or not pod.is_vital):
                 yield holder

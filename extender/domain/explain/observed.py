@@ -177,7 +177,7 @@ def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummar
 
 
 def _readable_amounts(quantities: Quantities | None) -> dict[str, float]:
-    """Return the amounts; those that make no sense are left out."""
+    """Return the amounts without invalid ones."""
     found: dict[str, float] = {}
     for name, quantity in (quantities or {}).items():
         with suppress(BadQuantity):

@@ -61,9 +61,9 @@ class Usage:
             self.count(info, 1)
 
     def follow(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
-        """Update the sums for a group that was `before` and is `now`; None: it is absent.
+        """Update the sums after a change of a group; None: it is absent.
 
-        Mostly they stay.
+        Most changes do not affect them.
         """
         if before is not None and now is not None and _summed_parts(before) == _summed_parts(now):
             return

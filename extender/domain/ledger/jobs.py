@@ -57,7 +57,7 @@ class Jobs:
         return self._records.get(key)
 
     def put(self, record: JobRecord) -> bool:
-        """Record a job; return whether anything that matters changed.
+        """Store a job; return whether a relevant part has changed.
 
         An admitted job stays admitted, even if a user removes the annotation.
         """

@@ -254,11 +254,11 @@ class NodeCapacity:
     def idle(self, node: str) -> dict[str, int]:
         """Return what all claims together leave of a node's resources; negative if they exceed its offer."""
         sums = self._sums.get(node, _NOTHING)
-        return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
+        return {name: offers - sums.taken(name) for name, offers in self._allocatable_of(node).items()}
 
     def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
         """Return the used part of the scarcest resource on a node with `pod` on it, 0 … 1."""
-        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1
         asks = pod.shape.requests.items()
         parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in asks if offers.get(name))
@@ -271,7 +271,7 @@ class NodeCapacity:
         """
         if node not in self._row:
             return True
-        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
         return any(sums.pinned.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
     def is_suitable(self, pod: PodRecord, node: str) -> bool:
@@ -327,7 +327,7 @@ class NodeCapacity:
         self._changed_rows.add(row)
         self.forget_refusals(name)
 
-    def _offers(self, node: str) -> Resources:
+    def _allocatable_of(self, node: str) -> Resources:
         row = self._row.get(node)
         record = self._nodes[row] if row is not None else None
         return record.allocatable if record is not None else {}

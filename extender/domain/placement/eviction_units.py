@@ -56,7 +56,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def last_first(self) -> tuple[int, ...]:
         """Return a sort key that puts the highest rank first."""
-        return inverted(self.rank)
+        return descending_key(self.rank)
 
     @cached_property
     def order(self) -> tuple[int, tuple[int, ...], Uid]:
@@ -128,7 +128,7 @@ def _eviction_units(
         )
         for pod in spare
     ]
-    pods, on_the_way = group.computed(standing), group.pinned or group.is_under_way(group.planned)
+    pods, on_the_way = group.computed(running_members), group.pinned or group.is_under_way(group.planned)
     if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
         eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
     return eviction_units
@@ -154,12 +154,12 @@ def _unimportance(priority: int) -> str:
     return f"{2**31 - priority:010d}"
 
 
-def standing(group: GroupInfo) -> tuple[PodRecord, ...]:
+def running_members(group: GroupInfo) -> tuple[PodRecord, ...]:
     """Return the unfinished members on nodes."""
     return tuple(pod for pod in group.placed if pod.holds_capacity)
 
 
-def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
+def _spare_members(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     """Return the members that the group can spare, the least important first."""
     left = len(group.placed) - group.min_member
     if left <= 0:
@@ -167,10 +167,10 @@ def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     roles = Counter(pod.role for pod in group.placed)
     spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
-    pods = list(group.computed(standing))
+    pods = list(group.computed(running_members))
     # Lowest priority first, then the newest, then the last name.
     pods.sort(key=attrgetter("sort_key"), reverse=True)
-    pods.sort(key=lambda pod: (pod.priority, inverted(pod.created)))
+    pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
         if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
             roles[pod.role] -= 1
@@ -178,10 +178,10 @@ def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     return tuple(spare)
 
 
-_SURPLUS = {by_word: partial(_surplus, by_word=by_word) for by_word in (True, False)}
+_SURPLUS = {by_word: partial(_spare_members, by_word=by_word) for by_word in (True, False)}
 
 
-def inverted(text: str) -> tuple[int, ...]:
+def descending_key(text: str) -> tuple[int, ...]:
     """Return a sort key that puts the last text first."""
     return tuple(-ord(letter) for letter in text)
 

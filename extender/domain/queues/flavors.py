@@ -206,7 +206,7 @@ class PoolRows:
         self._around: dict[NodePart, tuple[Pool, ...]] = {}
         self._within: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 
-    def totals(self, dimensions: Sequence[str], offers: "npt.NDArray[np.int64]") -> dict[str, int]:
+    def totals_by_pool(self, dimensions: Sequence[str], offers: "npt.NDArray[np.int64]") -> dict[str, int]:
         """Return what the nodes of each pool offer. `offers`: a row per node, a column per dimension."""
         totals: dict[str, int] = {}
         for pool in self.pools.all if len(offers) else ():

@@ -71,7 +71,7 @@ def find_with_homes(
         trial = planner.clone()
         trial.free(pods)
         trial.allocate((pod, found.plan[pod.uid]) for pod in wanted.members)
-        homes = _homes(cycle, trial, pods)
+        homes = _replacement_nodes(cycle, trial, pods)
         if len(homes) == len(pods):
             return Found(found.picks, found.plan, homes)
         stays = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
@@ -79,7 +79,7 @@ def find_with_homes(
     return None
 
 
-def _homes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
+def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
     """Return nodes for the replacements of pods, if there are any.
 
     Their constraints are not at the gang's expense: where they cost too much, there are none.

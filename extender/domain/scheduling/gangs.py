@@ -29,14 +29,14 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
-# What members miss, whose reservations they may pass, which limits apply to them, and whether their claim is
+# Key of equal groups: missing members, passable reservations, limits that apply, and whether their claim is
 # lent now.
 Equals = tuple[Signature | Similar, tuple[GroupKey, ...], tuple[object, ...], bool]
-Members = Mapping[str, int]  # of each role; a job that may start with fewer has one, without a name
-# These hold up no other. InvalidSpec is said of a flavor here: obstacles were looked at before.
+Members = Mapping[str, int]  # by role; a job with partial starts has one role, without a name
+# Reasons that block no other group. InvalidSpec is that of a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
-BEHIND = "behind"  # the topic of what groups read that wait behind another
+BEHIND = "behind"  # topic of the reads of groups behind a head
 
 
 class Behind(NamedTuple):
@@ -83,7 +83,7 @@ class Admission:
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
         """Evaluate `groups` in their order; return those above their share (none while capacity is lent).
 
-        Behind one of these that lets none pass, the rest of its queue waits with it.
+        Behind a group that no other may pass, the rest of its queue waits.
         """
         strategies, budget = self._strategies, self._budget
         lines = in_lines(groups, lambda group: group, strategies.rank)
@@ -105,7 +105,7 @@ class Admission:
                             self._queue_next_equal(group, line)
                         continue
                     above_share.append(group)
-                    if self._holds_up_others(group):
+                    if self._blocks_others(group):
                         above_share += line
                         line.clear()
         return above_share
@@ -118,7 +118,7 @@ class Admission:
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
         if (known := self._cycle.decided.get(group.key)) is not None:  # capacity is being reclaimed for it
-            return self._in_line(group, known)
+            return self._record_blocker(group, known)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
@@ -136,7 +136,7 @@ class Admission:
             return decision
         if decision.reason is Reason.WINDOW_FULL:
             self._budget.window.held_up.add(group.queue)
-        decision = self._in_line(group, decision)
+        decision = self._record_blocker(group, decision)
         wanted = missing(group)
         if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
@@ -145,13 +145,13 @@ class Admission:
         decision = self._reservations.record(group, decision)
         return replace(decision, claims_capacity=True) if claims_capacity else decision
 
-    def _in_line(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
-        """Record a pending group that lets none pass: it blocks its queue.
+    def _record_blocker(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
+        """Record a pending group that no other may pass: it blocks its queue.
 
         At the limit of a user or a namespace, it blocks only their groups.
         """
         waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
-        if waits_in_line and self._holds_up_others(group):
+        if waits_in_line and self._blocks_others(group):
             scope = Scope(group.queue)
             if decision.reason in (Reason.QUEUE_CEILING, Reason.RESERVED):
                 excess = self._budget.running.excess(group, len(missing(group).members))
@@ -159,10 +159,10 @@ class Admission:
             self.heads.setdefault(scope, group.key)
         return decision
 
-    def _holds_up_others(self, group: GroupInfo) -> bool:
-        """Return whether it lets none pass.
+    def _blocks_others(self, group: GroupInfo) -> bool:
+        """Return whether no group may pass this one.
 
-        A group never does that could not start even if nothing ran, whatever its reason is now.
+        A group that could not start on empty nodes never blocks others.
         """
         if not self._strategies.traverse_of(group).lets_none_pass(group):
             return False
@@ -175,8 +175,8 @@ class Admission:
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
         """Return the partial start with the most members, for a job that allows it and waits by `whole`.
 
-        Where none can start, the result is the obstacle of the job as it is, or at its smallest if it
-        can never start as it is. Where only the window lacks places, it waits for these.
+        If none can start, the result is the obstacle of the whole job, or of the smallest one if the whole
+        can never start. If only the window lacks places, the job waits for these.
         """
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # no reason to start smaller
             return group, whole

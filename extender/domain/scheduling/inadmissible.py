@@ -172,7 +172,7 @@ class InadmissibleGroups:
             self.then, self.active = None, self.snapshot.groups
         else:
             self.then = memory.at_rest_only(self.snapshot)
-            due = () if self.carried is None else instants(self, self.carried)
+            due = () if self.carried is None else due_instants(self, self.carried)
             self.active = self._existing(memory.not_at_rest.union(self.snapshot.dirty, due))
 
     def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
@@ -214,7 +214,7 @@ def _is_read_similar(questions: Sequence[Question], budget: Budget) -> bool:
 # Changes that requeue groups before a cycle; None: all are requeued.
 
 
-def cluster(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
+def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
     """Return the groups affected by changes of the cluster besides the budget."""
     before, now = carried.snapshot, inadmissible.snapshot
     is_similar = (
@@ -231,7 +231,7 @@ def cluster(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable
     return () if is_similar else None
 
 
-def objects(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
     """Return groups with changes in themselves or in what belongs to them.
 
     These are members, their queue or one above it, and records.
@@ -239,14 +239,14 @@ def objects(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable
     return inadmissible.snapshot.dirty
 
 
-def instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def due_instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
     """Return the groups whose decision time alone could have changed."""
     now, requeue_at = inadmissible.snapshot.now, inadmissible.before.requeue_at
     is_due = requeue_at is not None and requeue_at <= now
     return [key for key, at in carried.instants.items() if at <= now] if is_due else ()
 
 
-def usage(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
     """Return groups in an order by recent usage of users.
 
     The usage of queues does not matter to pending groups while nothing is allocated.
@@ -260,12 +260,12 @@ def usage(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[G
 # Changed parts of the budget, as topics that lead to equivalence classes; None: all.
 
 
-def capacity(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+def capacity_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     """Return changed numbers of pods of a shape that fit, and changed rests of resources."""
     return now.totals.changed
 
 
-def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+def reservation_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     """Return changed reservations.
 
     Turns to get a reservation may depend on it, too; so do passing groups, and those that would fit
@@ -280,14 +280,14 @@ def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     return () if is_similar or not now.in_force else (RESERVED,)
 
 
-def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def share_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """Yield the queues of which the share, ceiling, holdings or decayed usage differ, also of one above."""
     is_past_similar = now.shares.snapshot.past is then.shares.snapshot.past
     unlike = now.shares.queues_unlike(then.shares) if is_past_similar else now.shares.division.tree.seat
     return ((QueueShares, queue) for queue in unlike)
 
 
-def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def running_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return changes in what runs of a queue that has limits on it."""
     queues = (scope.queue for scope in _unlike(then.running, now.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
@@ -305,7 +305,9 @@ def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
 # Changes that requeue groups after a cycle, which is then repeated; None: all are.
 
 
-def decisions(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def decision_changes(
+    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey]:
     """Return the members of classes of which one group got another decision and does not start."""
     kind_of = evaluated.cycle.reads.kind_of
     for kind, key in inadmissible.requeued.items():
@@ -319,7 +321,7 @@ def decisions(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluat
             yield from then.classes.groups[kind]
 
 
-def users(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def user_changes(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
     now, known = evaluated.cycle.budget.running, inadmissible.budget
     before = {} if known is None else known.running.personal
@@ -362,7 +364,7 @@ def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
     return now.order > before.order or ready_since(now) > ready_since(before)
 
 
-def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def new_victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
     """Return the groups for which newly running groups may be victims."""
     cycle, idle, causes = evaluated.cycle, then.idly_starving.values(), ALL_CAUSES
     before, now = then.snapshot.groups, cycle.snapshot
@@ -375,6 +377,6 @@ def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluatio
     )
 
 
-BEFORE = (cluster, objects, instants, usage)
-WITHIN = (capacity, reservations, shares, running, changed_heads)
-AFTER = (decisions, users, newly_blocked, next_in_turn, victims)
+BEFORE = (cluster_changes, object_changes, due_instants, usage_changes)
+WITHIN = (capacity_changes, reservation_changes, share_changes, running_changes, changed_heads)
+AFTER = (decision_changes, user_changes, newly_blocked, next_in_turn, new_victims)

@@ -61,7 +61,7 @@ class Lending:
             self._claiming.add(kind)
             (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
             if shares.is_above_share(group.queue, wanted.requests):
-                self.reserve(group, wanted)  # else groups within their share would take it bit by bit
+                self.reserve(group, wanted)  # otherwise groups within their share would use it piece by piece
         return True
 
     def claim_borrowed(self, group: GroupInfo) -> bool:

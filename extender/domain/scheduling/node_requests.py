@@ -66,7 +66,9 @@ def requests_after(
         if now[group.key].verdict is Verdict.RUNNING and _would_help(now[group.key])
     ]
     others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
-    waiting = _with_others({queue: line for queue, line in lines.items() if line and concerns(queue)}, others)
+    waiting = _with_unqueued(
+        {queue: line for queue, line in lines.items() if line and concerns(queue)}, others
+    )
     cycle = _Cycle(evaluated, lambda key: now.get(key) or known.get(key))
     answers = cycle.answers(waiting)
     asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
@@ -108,8 +110,8 @@ def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
     return (before.verdict, before.reason, _would_help(before)) != (now.verdict, now.reason, _would_help(now))
 
 
-def _with_others(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
-    """Add groups that are in no line: replacements ahead, elastic members at the end."""
+def _with_unqueued(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
+    """Add groups without a position: replacements ahead, elastic members at the end."""
     front: dict[str, list[GroupInfo]] = {}
     back: dict[str, list[GroupInfo]] = {}
     for group in sorted(others, key=lambda group: (state_of(group) is State.STANDING, group.order)):

@@ -442,7 +442,7 @@ def total_of(snapshot: Snapshot) -> Resources:
     total = dict(zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True))
     if snapshot.pools.all:
         pooled = snapshot.nodes.pool_rows(snapshot.pools)
-        total |= pooled.totals(snapshot.dimensions, snapshot.allocatable)
+        total |= pooled.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
     return total
 
 

@@ -19,10 +19,10 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.eviction_units import (
     Disruptions,
     EvictionUnit,
+    descending_key,
     eviction_unit_of,
     eviction_units_of,
-    inverted,
-    standing,
+    running_members,
 )
 from extender.domain.queues.records import TAKE_AT_MOST, LosingTo, Reclaimed
 from extender.domain.scheduling.cycle import Cycle, Guard
@@ -47,7 +47,7 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         blocking = Reason.QUEUE_STOPPED
     else:
-        pods = group.computed(standing) if cycle.promised and group.placed else ()
+        pods = group.computed(running_members) if cycle.promised and group.placed else ()
         claimants = {cycle.promised.get(pod.uid) for pod in pods}
         if not claimants or None in claimants:
             return None
@@ -74,12 +74,12 @@ def drain_queues(cycle: Cycle) -> None:
     for group in cycle.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
-        groups.sort(key=lambda it: (not it.leaving, it.priority, inverted(it.running_since), it.key))
+        groups.sort(key=lambda it: (not it.leaving, it.priority, descending_key(it.running_since), it.key))
         may_go = cycle.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # all its members, once none of them is on its way to a node
-                pods = group.computed(standing) if has_run(group) and not group.pinned else ()
+                pods = group.computed(running_members) if has_run(group) and not group.pinned else ()
             if not pods:
                 continue
             if may_go <= 0:
@@ -325,7 +325,7 @@ class Candidates:
         last = self._cycle.snapshot.moves.get(victim.key)
         if last is not None and not self._cycle.is_due(last.at + self._cycle.limits.reclaim_memory):
             return False
-        pods = victim.computed(standing)
+        pods = victim.computed(running_members)
         comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
         is_free = not any(pod.binds_late or pod.uid in self.taken for pod in pods)
         return comes_back and is_free and blocking_decision(self._cycle, victim) is None
@@ -390,7 +390,11 @@ class Candidates:
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
                     continue
-                if has_run(group) and group.computed(standing) and group.key not in self._cycle.draining:
+                if (
+                    has_run(group)
+                    and group.computed(running_members)
+                    and group.key not in self._cycle.draining
+                ):
                     known.append(group)
             self._known[queue] = known
         return self._known[queue]
