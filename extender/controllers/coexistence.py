@@ -269,7 +269,7 @@ class VolcanoCoexistence(Controller[Uid]):
     def __init__(self, context: ControllerContext, namespace: str) -> None:
         super().__init__(context)
         self.scheduler = VolcanoProgram(
-            self._cluster, namespace, VOLCANO_SCHEDULER, VOLCANO_LEASE, context.clock, self._settle
+            self._cluster, namespace, VOLCANO_SCHEDULER, VOLCANO_LEASE, context.clock, self._apply_presence
         )
 
     def prepare(self) -> None:
@@ -277,7 +277,7 @@ class VolcanoCoexistence(Controller[Uid]):
         self._gates_at = 0.0
 
     def start(self) -> None:
-        self._leave(True)
+        self._set_left(True)
         self.scheduler.start()
 
     def stop(self) -> None:
@@ -289,11 +289,11 @@ class VolcanoCoexistence(Controller[Uid]):
             return "no scheduler of Volcano is at work"
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self.scheduler.text})"
 
-    def _settle(self) -> None:
+    def _apply_presence(self) -> None:
         if self.scheduler.known:
-            self._leave(self.scheduler.works)
+            self._set_left(self.scheduler.works)
 
-    def _leave(self, yields: bool) -> None:
+    def _set_left(self, yields: bool) -> None:
         if yields is self._yields:
             return
         self._yields = yields

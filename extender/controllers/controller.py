@@ -70,7 +70,7 @@ class Controller(Generic[K]):
         self._decisions = decisions
         if self._leads():
             self._guard.run("what is due", self._add_due)
-            self._work()
+            self._reconcile_due()
         else:
             self._queue.clear()
             self._changed_groups = ChangedGroups()
@@ -96,7 +96,7 @@ class Controller(Generic[K]):
     def on_stopped_leading(self) -> None:
         """Forget all that was remembered about objects: another replica leads."""
 
-    def _work(self, least_urgent: int | None = None) -> None:
+    def _reconcile_due(self, least_urgent: int | None = None) -> None:
         """Reconcile the keys that are due; those that become due meanwhile wait for the next look."""
         for _ in range(len(self._queue)):
             key = self._queue.get(least_urgent)
@@ -195,8 +195,8 @@ class PacedController(Controller[K]):
         self._parked.pop(key, None)
         super()._reconcile(key)
 
-    def _work(self, least_urgent: int | None = None) -> None:
-        super()._work(0)
+    def _reconcile_due(self, least_urgent: int | None = None) -> None:
+        super()._reconcile_due(0)
         self._is_turn = True
         try:
             self._work_on_numbers()

@@ -162,25 +162,28 @@ class StartChanges:
     def known(self, decision: GroupDecision) -> WhyGroup | None:
         """Return why a group waits, with what would start it; None if that is not computed yet."""
         basis, why = self._known.get(decision.key, (None, None))
-        return why if basis == _basis(decision) else None
+        return why if basis == _cause_of_event(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
         basis, _ = self._known.get(decision.key, (None, None))
-        waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
+        waits = decision.verdict is Verdict.WAITING and basis != _cause_of_event(decision)
         waits &= decision.reason is not Reason.WINDOW_FULL  # it starts soon without a change
         return waits and 0 < work_of(decisions) <= self._work // 2
 
     def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
         """Return the explanation, computed if necessary."""
         if self.is_due(decisions, decision):
-            self._known[decision.key] = _basis(decision), explain_group(decisions, decision.key, self._work)
+            self._known[decision.key] = (
+                _cause_of_event(decision),
+                explain_group(decisions, decision.key, self._work),
+            )
         return self.known(decision)
 
     def forget(self, key: GroupKey) -> None:
         self._known.pop(key, None)
 
 
-def _basis(decision: GroupDecision) -> _Basis:
+def _cause_of_event(decision: GroupDecision) -> _Basis:
     return decision.reason, message_of(decision), decision.retry_at
 
 

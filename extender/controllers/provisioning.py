@@ -252,9 +252,11 @@ class ProvisioningController(PacedController[GroupKey]):
             self._park(key, wanted.name, _AGAIN)
         else:
             self._made[key] = wanted.name
-            self.write(key, partial(self._make, key, wanted), undone=partial(self._made.pop, key, None))
+            self.write(
+                key, partial(self._create_request, key, wanted), undone=partial(self._made.pop, key, None)
+            )
 
-    def _make(self, key: GroupKey, wanted: NodesWanted) -> None:
+    def _create_request(self, key: GroupKey, wanted: NodesWanted) -> None:
         """Make the request first: its templates belong to it.
 
         While templates of an earlier one of this name exist, this fails and is tried again. Nothing

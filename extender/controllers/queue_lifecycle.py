@@ -99,9 +99,9 @@ class BusCommandsController(RecordingController[str]):
             step = states.review(command, self._ledger.queues.get(name))
             self._tried[command.uid] = step.step
             self._queue.add(name, _EXECUTE_AGAIN)
-            self.write(name, partial(self._take, command, step))
+            self.write(name, partial(self._take_step, command, step))
 
-    def _take(self, command: CommandRecord, step: Judgement) -> None:
+    def _take_step(self, command: CommandRecord, step: Judgement) -> None:
         queue = command.queue
         match step.step:
             case CommandStep.EXECUTE:

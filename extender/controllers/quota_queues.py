@@ -61,7 +61,7 @@ class _Quotas:
         key = quota.metadata.namespace, quota.metadata.name
         with self._lock:
             before, self._objects[key] = self._objects.get(key), quota
-        if before is None or _asked(before) != _asked(quota):
+        if before is None or _relevant_fields(before) != _relevant_fields(quota):
             self._changed()
 
     def remove(self, gone: Removed) -> None:
@@ -74,7 +74,7 @@ class _Quotas:
             return list(self._objects.values())
 
 
-def _asked(quota: AnyQuota) -> tuple[object, ...]:
+def _relevant_fields(quota: AnyQuota) -> tuple[object, ...]:
     return quota.metadata.uid, msgspec.json.encode(quota.spec)
 
 

@@ -44,16 +44,16 @@ class SchedulingGatesController(Controller[GroupKey]):
         for claim in planned:
             pod, node, is_shown = claim.pod, claim.node, self._ledger.shown.is_on
             if pod.gated:
-                self._once(pod, ("open", ""), partial(self._remove_gate, pod, node))
+                self._act_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
             elif is_shown and lacks_nomination(pod, node):
                 nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
-                self._once(pod, ("nominate", node), nominate)
+                self._act_once(pod, ("nominate", node), nominate)
             elif pod.unschedulable and not is_shown:
                 token = f"{node}-{claim.since:.3f}"
                 nudge = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
-                self._once(pod, ("nudge", node), nudge)
+                self._act_once(pod, ("nudge", node), nudge)
 
-    def _once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
+    def _act_once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
         with self._lock:
             done = self._done[pod.group]
             if done.get(pod.uid) == act:

@@ -105,9 +105,9 @@ class VolcanoCommandsController(RecordingController[str]):
         command = self._waiting.get(uid)
         if command is not None and command.target is not None and not self._is_left():
             self._queue.add(uid, _AGAIN)
-            self._take(command, Uid(command.target.uid))
+            self._carry_out(command, Uid(command.target.uid))
 
-    def _take(self, command: Command, target: Uid) -> None:
+    def _carry_out(self, command: Command, target: Uid) -> None:
         uid, job = command.metadata.uid, self._copies.get(target)
         if job is not None and job.metadata.namespace != command.metadata.namespace:
             job = None  # whoever may write Commands in one namespace has no say in another

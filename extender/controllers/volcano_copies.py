@@ -90,7 +90,7 @@ class VolcanoCopies:
         with self._lock:
             self._jobs.pop(uid, None)
             self.obeyed.pop(uid, None)
-            self._tidy(uid)
+            self._drop_if_empty(uid)
 
     def record_obeyed(self, uid: Uid, command: str) -> None:
         with self._lock:
@@ -130,7 +130,7 @@ class VolcanoCopies:
             mine.deleted.discard(gone.uid)
             if any(made.pod is None for made in mine.made.values()):
                 mine.gone.add(gone.uid)
-            self._tidy(uid)
+            self._drop_if_empty(uid)
         if not is_ours and self._is_of(uid, pod):
             self._lost(LostPod(uid, pod))
         self._changed(uid)
@@ -146,7 +146,7 @@ class VolcanoCopies:
                     del mine.made[name]
             pods = [*mine.shown.values(), *(made.pod for made in mine.made.values() if made.pod is not None)]
             deleted = mine.deleted
-            self._tidy(uid)
+            self._drop_if_empty(uid)
         return [
             replace(pod, deleting=True) if pod.uid in deleted else pod
             for pod in pods
@@ -172,12 +172,12 @@ class VolcanoCopies:
                 mine.made[name] = _Made(pod, self._clock())
             if all(made.pod is not None for made in mine.made.values()):
                 mine.gone.clear()
-            self._tidy(uid)
+            self._drop_if_empty(uid)
 
     def record_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
         with self._lock:
             (self._pods[uid].deleted.add if succeeded else self._pods[uid].deleted.discard)(pod.uid)
-            self._tidy(uid)
+            self._drop_if_empty(uid)
 
     def forget_writes(self) -> None:
         """Forget own writes: another replica leads, and the watch has shown them."""
@@ -186,7 +186,7 @@ class VolcanoCopies:
                 mine.made.clear()
                 mine.deleted.clear()
                 mine.gone.clear()
-                self._tidy(uid)
+                self._drop_if_empty(uid)
 
     def _is_of(self, uid: Uid, pod: JobPod) -> bool:
         if (job := self._jobs.get(uid)) is None:
@@ -194,7 +194,7 @@ class VolcanoCopies:
         meta = job.metadata
         return (pod.namespace, pod.name) == (meta.namespace, pod_name(meta.name, pod.task, pod.index))
 
-    def _tidy(self, uid: Uid) -> None:
+    def _drop_if_empty(self, uid: Uid) -> None:
         if self._pods[uid].empty:
             del self._pods[uid]
 

@@ -96,7 +96,7 @@ class Views(NamedTuple):
                 "podGroup": key,
                 "minMember": info.min_member,
                 "placed": len(info.placed),
-                **_decided(decisions, key),
+                **_decision_fields(decisions, key),
                 "estimate": self.estimates.get(key),
                 "flips": self.decision_log.flips(key),
             }
@@ -128,7 +128,7 @@ class Views(NamedTuple):
             "waiting": len(info.waiting),
             "allocated": dict(info.allocated),
             "pending": dict(info.pending),
-            **_decided(self.ledger.decisions.groups, key),
+            **_decision_fields(self.ledger.decisions.groups, key),
             "estimate": self.estimates.get(key),
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
         }
@@ -268,7 +268,7 @@ class Views(NamedTuple):
         return found
 
 
-def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:
+def _decision_fields(decisions: Any, key: GroupKey) -> dict[str, Any]:
     decision = decisions.get(key)
     return _decision(decision) if decision else {"verdict": None}
 

@@ -225,7 +225,7 @@ class Feed:
         jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
-        cron_jobs = sinks.authored("CronJob", run.cron_jobs)
+        cron_jobs = sinks.author_sink("CronJob", run.cron_jobs)
         pods = self._optional(resources.PODS, AnyJob, run.jobs.copies, "create", label_selector=JOB_NAME)
         self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, "watch")
         run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
@@ -240,7 +240,7 @@ class Feed:
         kinds = owner_kinds()
         for resource, kind in kinds.items():
             if resource not in always:
-                self._optional(resource, AnyObject, sinks.authored(kind))
+                self._optional(resource, AnyObject, sinks.author_sink(kind))
         watches = defaultdict[str, list[Reflector[Any]]](list)
         for each in self.optional.missing:
             watches[f"{each.resource.version}/{kinds.get(each.resource)}"].append(each)

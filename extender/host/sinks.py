@@ -59,7 +59,7 @@ class Sinks:
         commanded = (controllers.bus_commands, run.commands) if run else (controllers.bus_commands,)
         self.commands = _ToAll[Command](commanded)
         volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
-        self.volcano_jobs = self.authored(VOLCANO_JOB[1], volcano_jobs)
+        self.volcano_jobs = self.author_sink(VOLCANO_JOB[1], volcano_jobs)
         self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
         self.priority_classes = _Callbacks(
             intake.set_priority_class, lambda gone: intake.drop_priority_class(gone.name)
@@ -130,9 +130,9 @@ class Sinks:
             lambda owner: self._notify(intake.set_owner(owner)),
             lambda gone: intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
         )
-        return self.authored(kind, owners)
+        return self.author_sink(kind, owners)
 
-    def authored(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
+    def author_sink(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
         """Return a sink for owners of pods: the ledger gets their author, `others` the objects."""
         authors = _Callbacks[AnyObject](
             lambda owner: self._notify(self._intake.set_ancestor(kind, owner.metadata)),
@@ -146,7 +146,7 @@ class Sinks:
             lambda job: self._notify(self._intake.set_controller(kind, job)),
             partial(self._drop_controller, kind),
         )
-        return self.authored(kind.kind, controllers)
+        return self.author_sink(kind.kind, controllers)
 
     def _drop_controller(self, kind: JobKind, gone: Removed) -> None:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
@@ -159,7 +159,7 @@ class Sinks:
 
     def jobs(self, kind: JobKind) -> Sink[AnyJob]:
         jobs = _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
-        return self.authored(kind.kind, jobs)
+        return self.author_sink(kind.kind, jobs)
 
     def runtimes(self, kind: str) -> Sink[JobRuntime]:
         def upsert(runtime: JobRuntime) -> None:

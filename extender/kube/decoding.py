@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 
 def learn_structs() -> None:
     """Define the decoders of all structs; call before any thread starts. Takes some milliseconds."""
-    for kind in set(_below(msgspec.Struct)):
+    for kind in set(_nested_structs(msgspec.Struct)):
         msgspec.json.Decoder(kind)
 
 
@@ -57,11 +57,11 @@ def decoder_of(kind: type[Item]) -> msgspec.json.Decoder[Item]:
         return msgspec.json.Decoder(kind)
 
 
-def _below(kind: type) -> Iterator[type]:
+def _nested_structs(kind: type) -> Iterator[type]:
     subclasses: list[type] = type.__subclasses__(kind)
     for subclass in subclasses:
         yield subclass
-        yield from _below(subclass)
+        yield from _nested_structs(subclass)
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
@@ -139,7 +139,7 @@ def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.R
     try:
         return decoder.decode(body)
     except RecursionError:
-        return decoder.decode(_cut(bytes(body)))
+        return decoder.decode(_without_deep_parts(bytes(body)))
 
 
 def is_cut(raw: msgspec.Raw) -> bool:
@@ -147,7 +147,7 @@ def is_cut(raw: msgspec.Raw) -> bool:
     return _CUT in bytes(raw)
 
 
-def _cut(body: bytes) -> bytes:
+def _without_deep_parts(body: bytes) -> bytes:
     pieces, retained, depth = [], 0, 0
     for token in _TOKEN.finditer(body):
         match body[token.start()]:

@@ -204,7 +204,7 @@ class LinePool:
         try:
             return await line.ask(request)
         finally:
-            self._give(line)
+            self._give_to_waiting(line)
 
     async def _next(self) -> Line:
         """Return the line that is free or open first."""
@@ -216,12 +216,12 @@ class LinePool:
                 return await turn
         except BaseException as fault:
             if turn.done() and not turn.cancelled() and not turn.exception():
-                self._give(turn.result())
+                self._give_to_waiting(turn.result())
             if isinstance(fault, TimeoutError):
                 raise Unsent("all connections are in use") from fault
             raise
 
-    def _give(self, line: Line) -> None:
+    def _give_to_waiting(self, line: Line) -> None:
         while self._waiting and line.open:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -252,7 +252,7 @@ class LinePool:
                     turn.set_exception(Unsent(str(fault) or type(fault).__name__))
         else:
             self._all.append(line)
-            self._give(line)
+            self._give_to_waiting(line)
 
     def _dialled(self, done: "asyncio.Task[None]") -> None:
         self._dialling.discard(done)

@@ -78,7 +78,7 @@ reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
 
 
 @contextmanager
-def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
+def bound_context(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
     """Add the pod, the group and the queue to every line that is logged inside the block."""
     named = {"pod": pod, "group": group, "queue": queue}
     # structlog's own bound_contextvars would copy the whole context first, on every call of a verb.

@@ -211,7 +211,7 @@ class Barrier:
         """Post the calls of a group if it is complete now and none of its callers has hung up."""
         if not self._ledger.groups.is_quorate(group):
             return
-        for hold in self._waiting(group):
+        for hold in self._waiting_calls(group):
             if hold.caller.has_hung_up():
                 self._give_up(hold, ABANDONED)
         # No call is given up meanwhile, so the group is not complete by a claim that is about to end.
@@ -233,7 +233,7 @@ class Barrier:
 
     def follow(self, decisions: Decisions) -> None:
         """Update held calls after new decisions and, at intervals, from their callers and pods."""
-        waiting = {hold.pod.group for hold in self._waiting()}
+        waiting = {hold.pod.group for hold in self._waiting_calls()}
         self._failing &= waiting
         for group in waiting:
             with self._guarded(group):
@@ -242,7 +242,7 @@ class Barrier:
                     self._failing.discard(group)
                     self.advance(group)
                     continue
-                held = self._waiting(group)
+                held = self._waiting_calls(group)
                 if group not in self._failing:
                     reason = (decision and decision.reason) or Reason.GROUP_NOT_FOUND
                     self._failing.add(group)
@@ -261,7 +261,7 @@ class Barrier:
         The other calls show that the scheduler is running: it has a reason to leave a member unused
         meanwhile.
         """
-        for hold in self._waiting():
+        for hold in self._waiting_calls():
             with self._guarded(hold.pod.group):
                 if hold.caller.has_hung_up():
                     self._give_up(hold, ABANDONED)
@@ -270,13 +270,13 @@ class Barrier:
                     hold.give_up(POD_GONE)
                 elif pod.node:
                     hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
-        if self._waiting():
+        if self._waiting_calls():
             self._ledger.record_asked()
 
     def stop(self) -> None:
         """Answer all waiting calls now, and refuse later ones."""
         self._stopping = True
-        for hold in self._waiting():
+        for hold in self._waiting_calls():
             self._give_up(hold, STOPPING)
 
     def release(self, hold: Hold) -> None:
@@ -293,7 +293,7 @@ class Barrier:
         with self._lock:
             return list(self._holds.values())
 
-    def _waiting(self, group: GroupKey | None = None) -> list[Hold]:
+    def _waiting_calls(self, group: GroupKey | None = None) -> list[Hold]:
         """Return the calls, of one group or of all, that have neither been given up nor posted."""
         with self._lock:
             known = self._holds if group is None else self._of_group.get(group, {})

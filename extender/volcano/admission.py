@@ -17,7 +17,7 @@ from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
 from extender.api.units import as_seconds, may_be_name
-from extender.api.workloads.operators import excesses
+from extender.api.workloads.operators import excess_fields
 from extender.domain.admission.faults import Code, Fault
 from extender.volcano.plugins import PLUGINS, plugins_of
 from extender.volcano.pods import pod_name
@@ -96,7 +96,7 @@ def is_too_large(job: VolcanoJob) -> bool:
 def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     spec = job.spec
     policies = sum(len(each or ()) for each in (spec.policies, *(task.policies for task in spec.tasks)))
-    return excesses([task.template for task in spec.tasks], spec.volumes or (), policies)
+    return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policies)
 
 
 def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
@@ -173,7 +173,7 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             text = f"invalid value {task.min_available}: must be 0 to {task.replicas}, the replicas"
             yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, f"{field}.minAvailable", text)
         yield from _partition_faults(f"{field}.partitionPolicy", task)
-    for at, name in _repeated(enumerate(names)):
+    for at, name in _duplicates(enumerate(names)):
         text = f"duplicate value {_shown(name)}: each task must have its own name"
         yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text)
     is_known = all(task.replicas >= 0 for task in spec.tasks)
@@ -227,11 +227,11 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
     for at, policy in enumerate(policies):
         yield from _own_faults(f"{path}[{at}]", policy)
     events = [(at, event) for at, policy in enumerate(policies) for event in dict.fromkeys(policy.all_events)]
-    for at, event in _repeated(events):
+    for at, event in _duplicates(events):
         text = f"duplicate value {_shown(event)}: must be one policy for each event"
         yield Fault(Code.DUPLICATE_POLICY_EVENT, f"{path}[{at}].event", text)
     codes = [(at, policy.exit_code) for at, policy in enumerate(policies) if policy.exit_code is not None]
-    for at, number in _repeated(codes):
+    for at, number in _duplicates(codes):
         text = f"duplicate value {number}: must be one policy for each exit code"
         yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{at}].exitCode", text)
     named = {event for _, event in events}
@@ -262,7 +262,7 @@ def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
         yield Fault(Code.JOB_NOT_VALID, f"{field}.timeout", text)
 
 
-def _repeated(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+def _duplicates(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
     """Yield the values that an earlier one equals."""
     seen: set[T] = set()
     for at, value in values:
@@ -273,7 +273,7 @@ def _repeated(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
 
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     volumes = list(enumerate(spec.volumes or ()))
-    for at, path in _repeated((at, volume.mount_path) for at, volume in volumes):
+    for at, path in _duplicates((at, volume.mount_path) for at, volume in volumes):
         text = f"duplicate value {_shown(path)}: each volume must have its own path"
         yield Fault(Code.JOB_NOT_VALID, f"spec.volumes[{at}].mountPath", text)
     for at, volume in volumes:

@@ -186,7 +186,9 @@ def plan(view: JobView) -> Plan:
         tuple(sorted(doomed, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
         delete_job=ends_at is not None and ends_at <= view.now,
         due_at=min(instants, default=None),
-        remarks=_joined((*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults))),
+        remarks=_join_remarks(
+            (*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults))
+        ),
     )
 
 
@@ -312,7 +314,7 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 
 
-def _joined(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+def _join_remarks(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
     """Return joined remarks: an Event of a reason has one message, which a second one would replace."""
     messages = defaultdict[tuple[str, EventReason], list[str]](list)
     for kind, reason, message in remarks:

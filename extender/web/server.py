@@ -43,7 +43,7 @@ from extender.ports.connections import PATIENCE, ConnectionLimits, Patience
 from extender.ports.newcomer import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
 from extender.telemetry import metrics
-from extender.telemetry.logs import about, logger
+from extender.telemetry.logs import bound_context, logger
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.listen import BACKLOG
 
@@ -89,7 +89,7 @@ class App:
         with metrics.counted(verb.name) as call:
             try:
                 args = protocol.decode(body, verb.reads)
-                with about(pod=_pod_of(args)):
+                with bound_context(pod=_pod_of(args)):
                     return await _answered(verb, args, caller, call)
             except MALFORMED as fault:
                 call.outcome, call.reason = "malformed", ""

@@ -140,7 +140,7 @@ def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
     raise Unreadable(f"{name}.crt: its key or its CA is missing")
 
 
-def advanced(
+def next_certificates(
     step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
     """Return the data to store after one step."""
@@ -217,7 +217,7 @@ class CertificateRotation(Poller):
         step = next_step(stored.retained if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False
-        due = advanced(step, stored, self._names, self._lifetime, now)
+        due = next_certificates(step, stored, self._names, self._lifetime, now)
         try:
             if secret is None:
                 self._api.create_secret(*self._secret, due.data)

@@ -250,7 +250,7 @@ def test_a_podgroup_that_comes_late_costs_no_place_in_line() -> None:
 
 def test_people_know_it_by_its_pod_with_or_without_a_podgroup() -> None:
     there = early_and_late()
-    assert there.ledger.snapshot().groups[key(PLAIN)].called == f"{NAMESPACE}/pod/a"
+    assert there.ledger.snapshot().groups[key(PLAIN)].display_name == f"{NAMESPACE}/pod/a"
 
 
 def closing_with(**plain: Any) -> World:

@@ -103,7 +103,7 @@ def test_other_processes_decide_the_same(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from extender.domain.explain.dump import *\n"
         "for name in sys.argv[1:]:\n"
         "    found = read_dump(Path(name).read_bytes(), '1.2.3')\n"
-        "    assert replayed(found.snapshot, found.decisions).same, name"
+        "    assert replay(found.snapshot, found.decisions).same, name"
     )
     for seed in ("1", "2"):
         files = [str(tmp_path / name) for name in WORLDS]

@@ -106,7 +106,7 @@ def test_what_nobody_knows_the_end_of_never_ends() -> None:
     while future.step():
         pass
     assert future.starts.keys() == {key("fits")}
-    assert future.endless == {key("runs"), key("fits")}
+    assert future.endless_groups == {key("runs"), key("fits")}
 
 
 def test_pods_that_are_being_deleted_go_when_their_grace_is_over() -> None:

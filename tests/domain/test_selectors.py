@@ -5,7 +5,7 @@ from typing import Any
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement, Toleration
 from extender.domain.model.selectors import allows, is_tolerated, selects
-from extender.domain.model.shapes import HostPort, Shapes, clashing, node_taints
+from extender.domain.model.shapes import HostPort, Shapes, conflicting_ports, node_taints
 from tests.domain.builders import node, on_nodes, pod
 from tests.domain.world import World, single
 from tests.rows import each_of
@@ -101,8 +101,8 @@ def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
     (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 81), False),
 )
 def test_host_ports(ours: HostPort, theirs: HostPort, clash: bool) -> None:
-    assert clashing((ours,), [theirs]) is clash
-    assert clashing((theirs,), [ours]) is clash
+    assert conflicting_ports((ours,), [theirs]) is clash
+    assert conflicting_ports((theirs,), [ours]) is clash
 
 
 NODES = [

@@ -19,7 +19,7 @@ from extender.web.listen import Identity
 from extender.webhooks.certificate_rotation import (
     CertificateRotation,
     RotationStep,
-    advanced,
+    next_certificates,
     read_stored,
     settle_time,
 )
@@ -137,10 +137,10 @@ def test_a_certificate_is_missing_outside_of_its_time(
 
 
 def test_what_is_stored_is_read_again() -> None:
-    stored = advanced(RotationStep.MAKE, None, WHOM, LIFE, NOW)
-    prepared = advanced(RotationStep.PREPARE, stored, WHOM, LIFE, NOW)
-    switched = advanced(RotationStep.SWITCH, prepared, WHOM, LIFE, NOW)
-    pruned = advanced(RotationStep.PRUNE, switched, WHOM, LIFE, NOW)
+    stored = next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW)
+    prepared = next_certificates(RotationStep.PREPARE, stored, WHOM, LIFE, NOW)
+    switched = next_certificates(RotationStep.SWITCH, prepared, WHOM, LIFE, NOW)
+    pruned = next_certificates(RotationStep.PRUNE, switched, WHOM, LIFE, NOW)
     for each in (stored, prepared, switched, pruned):
         assert read_stored(each.data) == each
     assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
@@ -152,8 +152,8 @@ def test_what_is_stored_is_read_again() -> None:
 
 @each_of("tls.crt", "tls.key", "ca.crt", "next.key")
 def test_what_is_broken_is_nothing(broken: str) -> None:
-    stored = advanced(
-        RotationStep.PREPARE, advanced(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW
+    stored = next_certificates(
+        RotationStep.PREPARE, next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW
     )
     assert read_stored({**stored.data, broken: b"nonsense"}) is None
     assert read_stored({key: value for key, value in stored.data.items() if key != broken}) is None

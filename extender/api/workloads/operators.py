@@ -54,7 +54,9 @@ def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json
 _MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 64
 
 
-def excesses(templates: Sequence[Any], volumes: Sequence[Any], policies: int) -> Iterator[tuple[str, str]]:
+def excess_fields(
+    templates: Sequence[Any], volumes: Sequence[Any], policies: int
+) -> Iterator[tuple[str, str]]:
     """Yield the fields of which a Volcano Job has too many, and how many.
 
     Each look at the job goes through its tasks, and through its `policies` and theirs; each container of
@@ -82,7 +84,7 @@ def volcano_tasks(job: Json) -> Json:
     as_written = shape.items_at(job, "spec", "tasks")
     policies = sum(len(shape.items_at(each, "policies")) for each in (spec, *as_written))
     templates = [task.get("template") for task in as_written]
-    for field, excess in excesses(templates, shape.items_at(job, "spec", "volumes"), policies):
+    for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policies):
         raise ValueError(f"{field}: {excess}")
     inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):

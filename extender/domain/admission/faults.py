@@ -149,25 +149,25 @@ def ignored_fields(group: str, kind: str, thing: Mapping[str, Any]) -> list[str]
     """Return a warning for each field of a new object that Muster ignores, for its user."""
     found: list[str] = []
     for path, instead in _FIELDS.get((group, kind), {}).items():
-        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _at(thing, path)]
+        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(thing, path)]
     for path in _ANNOTATED:
-        for field, annotations in _at(thing, path):
+        for field, annotations in _values_at(thing, path):
             keys = annotations if isinstance(annotations, dict) else ()
             named = [key for key in keys if key.startswith(_KUEUE_TOPOLOGY) and key != _ASKS_NOTHING]
             found += [f"{field}[{key[:100]}]: accepted and ignored; {_NO_TOPOLOGY}" for key in named]
     return found[:_MOST_WARNINGS]
 
 
-def _at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
+def _values_at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values at a path, without empty ones, and their fields."""
     if not path:
         if thing:
             yield field, thing
     elif path[0] == _ALL:
         for number, item in enumerate(thing if isinstance(thing, list) else ()):
-            yield from _at(item, path[1:], f"{field}[{number}]")
+            yield from _values_at(item, path[1:], f"{field}[{number}]")
     elif isinstance(thing, dict):
-        yield from _at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
+        yield from _values_at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
 
 
 _ANNOTATIONS = ("metadata", "annotations")

@@ -95,7 +95,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
         change = smallest_change(case)
     return replace(
         why,
-        ahead=case.ahead(_MOST_AHEAD),
+        ahead=case.groups_ahead(_MOST_AHEAD),
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
         reserved=reserved,
@@ -146,7 +146,9 @@ def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -
     going = [pod for pod in there if pod.uid in bound]
     if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):
         return ""
-    whose = sorted({groups[it.group].called if it.group else f"{it.namespace}/{it.name}" for it in victims})
+    whose = sorted(
+        {groups[it.group].display_name if it.group else f"{it.namespace}/{it.name}" for it in victims}
+    )
     keeps = (
         f"disruption budget {names[0]} keeps"
         if len(names) == 1

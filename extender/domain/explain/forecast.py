@@ -165,7 +165,7 @@ class _Causes:
 
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
-        self._endless = future.endless
+        self._endless = future.endless_groups
         self._is_cut = is_cut
         self._known: dict[object, str] = {}
 

@@ -228,9 +228,9 @@ class VirtualCluster:
             else:
                 again = [pod for pod in gone if pod.group == key and pod.is_replaced]
                 for pod in again:
-                    self.ledger.pods.put(self.again(pod))
+                    self.ledger.pods.put(self.replacement_of(pod))
 
-    def again(self, pod: PodRecord) -> PodRecord:
+    def replacement_of(self, pod: PodRecord) -> PodRecord:
         """Return the pod that a controller makes in the place of another one."""
         waits = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
         return replace(pod, uid=_new_uid(pod), created=self.timestamp, **waits)
@@ -267,7 +267,7 @@ class Future(VirtualCluster):
         return self.ledger.decisions
 
     @property
-    def endless(self) -> Set[GroupKey]:
+    def endless_groups(self) -> Set[GroupKey]:
         """Return the running groups without a known end."""
         return {key for key, end in self.ends.items() if end.at == inf}
 

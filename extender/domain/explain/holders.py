@@ -96,7 +96,7 @@ class WaitingCase:
             if (pod := self.snapshot.others.get(uid)) is not None:
                 yield self._holding([pod], pod.key)
 
-    def ahead(self, most: int) -> tuple[GroupKey, ...]:
+    def groups_ahead(self, most: int) -> tuple[GroupKey, ...]:
         """Return the first groups in line ahead of it."""
         line = filter(self._is_ahead, self.decisions.groups.values())
         return tuple(made.key for made in nsmallest(most, line, key=lambda made: (made.position, made.key)))
@@ -169,7 +169,7 @@ class WaitingCase:
         )
         if group is None:
             return holder
-        return replace(holder, queue=group.queue, group=group.key, called=group.called)
+        return replace(holder, queue=group.queue, group=group.key, called=group.display_name)
 
     def _amounts_of(self, pods: Iterable[PodRecord]) -> Resources:
         sums = total(pod.shape.requests for pod in pods)

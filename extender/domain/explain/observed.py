@@ -51,7 +51,7 @@ class ObservedQueue(Queue, frozen=True):
         return (self.metadata.annotations or {}).get(QUOTA_SOURCE, "")
 
     @property
-    def entering(self) -> list[str]:
+    def entering_namespaces(self) -> list[str]:
         """Return the namespaces that a quota leads into the queue."""
         return entering_namespaces(self.metadata.annotations)
 
@@ -97,7 +97,7 @@ class ObservedGroup(PodGroup, frozen=True):
         return stands_for(self.name, self.metadata.owner_references)
 
     @property
-    def called(self) -> OwnerReference:
+    def display_reference(self) -> OwnerReference:
         """Return the kind and name that users know: those of the group, or of its owner."""
         return self.controller or OwnerReference(kind="PodGroup", name=self.name)
 

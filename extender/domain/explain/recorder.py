@@ -197,7 +197,7 @@ class _Waits:
         is_another = wait is not None and group is not None and not group.is_that_of(wait)
         if wait is not None and (is_another or verdict not in _WAITS):
             del self.open[key]
-            yield self._ended(wait, None if is_another else group, step)
+            yield self._end_of_wait(wait, None if is_another else group, step)
             wait = None
         if group is None or verdict not in _WAITS:
             return
@@ -210,7 +210,7 @@ class _Waits:
         self.open[key] = replace(wait.up_to(step.now), reason=reason)
         yield self.open[key]
 
-    def _ended(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
+    def _end_of_wait(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
         """Return the wait with its end: the group runs, has run, or is gone."""
         decision = group.decision if group is not None else None
         runs, at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
@@ -302,7 +302,7 @@ class QueueHours:
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
                 known = self._open.get(name) or QueueHour(queue=name, start=hour)
-                self._open[name] = _sampled(known, queue, seconds)
+                self._open[name] = _sample_times(known, queue, seconds)
                 yield self._open[name]
 
     @property
@@ -311,7 +311,7 @@ class QueueHours:
         return list(self._open.values())
 
 
-def _sampled(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
+def _sample_times(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
     wants = any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
     names = hour.deserved.keys() | queue.deserved.keys()
     due = {name: hour.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}

@@ -203,7 +203,7 @@ def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
     if kind == "podgroup":
         return group.key == full
     namespace, _, name = full.partition("/")
-    return group.called == f"{namespace}/{kind}/{name}" or (
+    return group.display_name == f"{namespace}/{kind}/{name}" or (
         kind == "pod" and group.key == f"{namespace}/pod:{name}"
     )
 
@@ -313,7 +313,7 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
         was, now = (
             _outlook(made.groups[key], lost[key]) for made, lost in zip((before, after), losing, strict=True)
         )
-        called = snapshot.groups[key].called
+        called = snapshot.groups[key].display_name
         found.append(ChangedGroup(key, after.groups[key].queue, _change(was, now), was, now, called))
     order = (*CHANGES, "")
     return sorted(found, key=lambda it: (order.index(it.change), it.after.position, it.group))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, clashing, required_pairs
+from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, conflicting_ports, required_pairs
 
 
 class HostPorts:
@@ -31,7 +31,7 @@ class HostPorts:
         if not wanted:
             return False
         taken = self._pinned.get(node, Counter()) + self._planned.get(node, Counter())
-        return clashing(wanted, taken - Counter(own))
+        return conflicting_ports(wanted, taken - Counter(own))
 
     def pinned(self) -> dict[str, dict[HostPort, int]]:
         """Return a copy of the host ports of pinned claims."""

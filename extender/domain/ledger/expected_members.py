@@ -134,7 +134,7 @@ class ExpectedMembers:
         group.record_coming(self._clock())
         then, now = ([part.pod for part in each.pods] if each else [] for each in (before, group.job))
         if then != now:
-            for pod in _expected(group):
+            for pod in _expected_pods(group):
                 self._pass_on(group, pod, [])
         missing = self._missing(group)
         self._record_crowded_out(group, sum(left for left, _ in missing.values()))
@@ -144,7 +144,7 @@ class ExpectedMembers:
         for index in sorted(missing.keys() | expected.keys()):
             self._settle_part(group, index, expected.get(index, []), *missing.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
-            unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
+            unclaimed = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
             for pod, gone in zip(unclaimed, group.vacated, strict=False):
                 if self._claims.fits(pod, gone.node):
                     self._moves.put(pod, ClaimEvent.PLAN, gone.node)
@@ -182,7 +182,7 @@ class ExpectedMembers:
         admitted.
         """
         is_unsuspended = group.job is not None and group.job.is_unsuspended
-        waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
+        waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected_pods(group))
         is_out = not is_unsuspended and self._is_too_much(waited_for, wanted)
         if group.crowded_out is is_out:
             return
@@ -263,14 +263,14 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     return job.started and under_way and not group.stood_whole
 
 
-def _expected(group: Group) -> Iterator[PodRecord]:
+def _expected_pods(group: Group) -> Iterator[PodRecord]:
     return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.reserved_for)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
     """Return the expected pods by part, sorted once: a job may have thousands of parts."""
     parts = defaultdict[int, list[PodRecord]](list)
-    for pod in _expected(group):
+    for pod in _expected_pods(group):
         parts[_place_of(pod)[0]].append(pod)
     return parts
 

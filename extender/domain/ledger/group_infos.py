@@ -340,11 +340,11 @@ class GroupInfos:
         """Return the run time in its PodGroup, else in the owner of its pods, else in all of these."""
         said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
         said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
-        return said[0] if said else _longest(pod.run_time for pod in group.pods.values())
+        return said[0] if said else _longest_names(pod.run_time for pod in group.pods.values())
 
     def _run_limit(self, group: Group) -> float | None:
         """Return the limit of its pods' run time, if all have one; else that of their controller."""
-        of_pods = _longest(pod.run_limit for pod in group.pods.values())
+        of_pods = _longest_names(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
@@ -389,7 +389,7 @@ class GroupInfos:
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
-def _longest(times: Iterable[float | None]) -> float | None:
+def _longest_names(times: Iterable[float | None]) -> float | None:
     """Return the longest time; None: one is not known, or there is none."""
     known = list(times)
     return max((float(it) for it in known if it is not None), default=None) if None not in known else None

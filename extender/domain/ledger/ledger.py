@@ -138,7 +138,7 @@ class Ledger:
             self._min_resources.sync()
             self._expected.sync()
             dirty, groups, queues = self._infos.refresh()
-            self._measure(dirty, groups)
+            self._record_usage(dirty, groups)
             moves = self._reclaimed.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(dict.fromkeys(dirty, self._changes.version))
@@ -177,7 +177,7 @@ class Ledger:
             self._instant = snapshot.instant
             return snapshot
 
-    def _measure(self, dirty: Collection[GroupKey], groups: Mapping[GroupKey, GroupInfo]) -> None:
+    def _record_usage(self, dirty: Collection[GroupKey], groups: Mapping[GroupKey, GroupInfo]) -> None:
         """Record the amounts that groups hold from now on, and sample the usage of queues at intervals."""
         if not self._meter.half_life:
             return

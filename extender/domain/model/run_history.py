@@ -51,11 +51,11 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
         """Return the history after a group has ended."""
         stretches = self.stretches
         if declared is not None:
-            stretches = _with(stretches, kind.series, seconds / max(declared, 1.0))
-        return RunHistory(_with(self.runs, kind, seconds), stretches)
+            stretches = _with_value(stretches, kind.series, seconds / max(declared, 1.0))
+        return RunHistory(_with_value(self.runs, kind, seconds), stretches)
 
 
-def _with(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
+def _with_value(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
     """Return the values with one more; its key comes last, and the first key is dropped beyond the limit."""
     values = (*known.get(key, ()), value)[-_MOST_RUNS:]
     later = {kind: values for kind, values in known.items() if kind != key}

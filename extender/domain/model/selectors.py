@@ -29,10 +29,10 @@ def allows(term: NodeSelectorTerm, labels: Labels, node_name: str) -> bool:
 
 
 def _meets_all(requirements: list[Requirement] | None, labels: Labels) -> bool:
-    return all(_meets(requirement, labels) for requirement in requirements or [])
+    return all(_meets_requirement(requirement, labels) for requirement in requirements or [])
 
 
-def _meets(requirement: Requirement, labels: Labels) -> bool:
+def _meets_requirement(requirement: Requirement, labels: Labels) -> bool:
     value, values = labels.get(requirement.key), requirement.values or []
     match requirement.operator:
         case "In":
@@ -94,7 +94,9 @@ class NodePart:
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
-        return _agree(self.labels, labels) and not any(_agree(others, labels) for others in self.before)
+        return _match_all_pairs(self.labels, labels) and not any(
+            _match_all_pairs(others, labels) for others in self.before
+        )
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -119,15 +121,15 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []
     for number, own in enumerate(pairs):
-        earlier = {it for it in pairs[:number] if it != NOWHERE.labels and not _contradict(own, it)}
+        earlier = {it for it in pairs[:number] if it != NOWHERE.labels and not _is_contradictory(own, it)}
         parts.append(NOWHERE if own == NOWHERE.labels else _part(own, tuple(sorted(earlier))))
     return parts
 
 
-def _contradict(one: LabelPairs, other: LabelPairs) -> bool:
+def _is_contradictory(one: LabelPairs, other: LabelPairs) -> bool:
     wanted = dict(one)
     return any(key in wanted and wanted[key] != value for key, value in other)
 
 
-def _agree(pairs: LabelPairs, labels: Labels) -> bool:
+def _match_all_pairs(pairs: LabelPairs, labels: Labels) -> bool:
     return all(labels.get(key) == value for key, value in pairs)

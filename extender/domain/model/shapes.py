@@ -406,7 +406,7 @@ def asked_by(shapes: Iterable[Shape]) -> dict[str, int]:
     return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
 
-def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
+def conflicting_ports(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
         wanted[port.protocol, port.port].append(port.address)
@@ -449,13 +449,13 @@ class TermIndex:
             for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
                 places += self._places_in(namespace, selector)
         self._places[term] = tuple(places)
-        self._keys.update(_mentioned(selector))
+        self._keys.update(_mentioned_keys(selector))
         self._selecting.clear()
         for place in places:
             self._filed[place][term] = None
 
     def remove(self, term: Term) -> None:
-        for key in _mentioned(term.label_selector):
+        for key in _mentioned_keys(term.label_selector):
             self._keys[key] -= 1
             if not self._keys[key]:
                 del self._keys[key]
@@ -513,7 +513,7 @@ class TermIndex:
         return [(namespace, next(keys, ""), None)]
 
 
-def _mentioned(selector: LabelSelector | None) -> set[str]:
+def _mentioned_keys(selector: LabelSelector | None) -> set[str]:
     """Return the labels that a selector depends on."""
     if selector is None:
         return set()

@@ -221,7 +221,7 @@ class PodRecords:
             created=meta.creation_timestamp or "",
             phase=intern(status.phase),
             deleting=meta.deletion_timestamp is not None,
-            started=_started(pod),
+            started=_has_run(pod),
             nominated=status.nominated_node_name,
             version="" if node else meta.resource_version,
             running_since=status.start_time or "",
@@ -241,7 +241,7 @@ def _is_vital(pod: Pod) -> bool:
     return is_systems or any(owner.kind in _BOUND_TO_NODES for owner in owners)
 
 
-def _started(pod: Pod) -> bool:
+def _has_run(pod: Pod) -> bool:
     """Return whether any container of the pod ever ran. A pod that its kubelet rejects fails without that."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True

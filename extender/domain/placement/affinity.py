@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import RESERVED_AS_READ, Labelled, Shape, Term, TermIndex, clashing
+from extender.domain.model.shapes import RESERVED_AS_READ, Labelled, Shape, Term, TermIndex, conflicting_ports
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
@@ -229,7 +229,7 @@ class PodsByTerms:
             is_reserved = seen.mask is not None and all(
                 counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
             )
-            seen.mask = self._more(terms, seen) if is_reserved else self._recomputed(terms)
+            seen.mask = self._added_since(terms, seen) if is_reserved else self._recompute(terms)
             seen.of = {other: (of.undone, len(of.added)) for other, of in self._counted(terms)}
             seen.mask_at = self._version
         return seen.mask
@@ -238,7 +238,7 @@ class PodsByTerms:
         since = self._since
         return ((other, since[other]) for other in terms.common if other in since)
 
-    def _more(self, terms: TermSet, seen: _Seen) -> Mask:
+    def _added_since(self, terms: TermSet, seen: _Seen) -> Mask:
         """Return the mask with the pods that were added since it was computed."""
         more: defaultdict[str, list[str]] = defaultdict(list)
         for other, counted in self._counted(terms):
@@ -246,14 +246,14 @@ class PodsByTerms:
                 for key in terms.common[other]:
                     more[key] += added
         assert seen.mask is not None
-        return self._around(more, seen.mask) if more else seen.mask
+        return self._with_domains(more, seen.mask) if more else seen.mask
 
-    def _recomputed(self, terms: TermSet) -> Mask:
+    def _recompute(self, terms: TermSet) -> Mask:
         if self._is_any_gone(terms):
             left: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
                 left[term.topology_key].update(+Counter(self._by_node(term, terms)))
-            return self._around(left, np.zeros(len(self._nodes.nodes), np.bool_))
+            return self._with_domains(left, np.zeros(len(self._nodes.nodes), np.bool_))
         if terms not in self._at_first:
             known: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
@@ -261,12 +261,12 @@ class PodsByTerms:
                     self._spend(len(by_node))
                     known[term.topology_key].update(by_node)
             self._spend(len(terms.terms))
-            self._at_first[terms] = self._around(known, np.zeros(len(self._nodes.nodes), np.bool_))
+            self._at_first[terms] = self._with_domains(known, np.zeros(len(self._nodes.nodes), np.bool_))
         since: defaultdict[str, set[str]] = defaultdict(set)
         for other, counted in self._counted(terms):
             for key in terms.common[other]:
                 since[key].update(counted.by_node)
-        return self._around(since, self._at_first[terms])
+        return self._with_domains(since, self._at_first[terms])
 
     def _is_any_gone(self, terms: TermSet) -> bool:
         """Return whether a pod of the snapshot was taken away."""
@@ -283,7 +283,7 @@ class PodsByTerms:
                     by_node[node] += number
         return by_node
 
-    def _around(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
+    def _with_domains(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
         """Return `mask` with all nodes that share a domain with one of `nodes_by_key`."""
         mask = mask.copy()
         for key, names in nodes_by_key.items():
@@ -480,7 +480,7 @@ class AffinityCounts:
         ports = pod.shape.constraints.ports
         for node, taken in self._ports.items() if ports else ():
             row = self._nodes.row.get(node)
-            if row is not None and clashing(ports, +taken):
+            if row is not None and conflicting_ports(ports, +taken):
                 free[row] = False
         for pods, terms in (
             (self._selected, self.sets.reserved_away(pod.shape)),

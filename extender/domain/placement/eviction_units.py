@@ -119,7 +119,7 @@ def _eviction_units(
     spare = () if is_whole else group.computed(_SURPLUS[by_word])
     tier = _TIERS[cause]
     # The least important, then what ran shortest, then the newest.
-    rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"
+    rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
     of_group = (rank, group.key)
     eviction_units = [
@@ -146,10 +146,10 @@ def eviction_unit_of(pod: PodRecord) -> EvictionUnit:
     """Return the unit of a pod of another scheduler."""
     cause = EvictionCause.UNMANAGED
     run = Run(pod.running_since, pod.checkpoint)
-    return EvictionUnit((pod,), cause, "", _TIERS[cause], _unimportance(pod.priority), run=run)
+    return EvictionUnit((pod,), cause, "", _TIERS[cause], _least_important_key(pod.priority), run=run)
 
 
-def _unimportance(priority: int) -> str:
+def _least_important_key(priority: int) -> str:
     """Return a sort key that is higher for a lower priority, which has 32 bits."""
     return f"{2**31 - priority:010d}"
 

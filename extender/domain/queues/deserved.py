@@ -67,7 +67,7 @@ class Division:
     @classmethod
     def divide(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
         """Return the division, the same whether or not it starts from `before`."""
-        changed = _changed(before, total, demands) if before is not None else None
+        changed = _changed_queues(before, total, demands) if before is not None else None
         if before is None or changed is None:
             tree = ShareTree({name: demand.parent for name, demand in demands.items()})
             division = cls(tree, dimensions_of(total, demands.values()), total, demands)
@@ -245,7 +245,7 @@ class Division:
         return below
 
 
-def _changed(before: Division, total: Resources, demands: Demands) -> list[str] | None:
+def _changed_queues(before: Division, total: Resources, demands: Demands) -> list[str] | None:
     """Return the queues whose demands changed; None where the rows are not the same any more."""
     then = before.demands
     if total != before.total or not have_same_keys(demands, then):

@@ -167,17 +167,17 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         return sorted({key for pairs in parts for key, _ in pairs})
 
     @cached_property
-    def _known(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
+    def _pools_by_labels(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
         return {}
 
     def pools_of_node(self, labels: Labels) -> tuple[Pool, ...]:
         """Return the pools that a node with these labels belongs to."""
         values = tuple(map(labels.get, self._keys))
-        if values not in self._known:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
-        return self._known[values]
+        if values not in self._pools_by_labels:
+            if len(self._pools_by_labels) >= _MOST_KNOWN:
+                self._pools_by_labels.clear()
+            self._pools_by_labels[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
+        return self._pools_by_labels[values]
 
     def amounts_by_pool(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
         """Return what pods hold of each pool, by its name.

@@ -95,7 +95,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
                 namespaces[holder.queue].append((part, holder.namespace))
         at = timestamp_at(self.at)
         return {
-            queue: QueueUsage(at, _rounded(part), *(_largest(of[queue]) for of in (users, namespaces)))
+            queue: QueueUsage(at, _rounded(part), *(_largest_parts(of[queue]) for of in (users, namespaces)))
             for (queue, user, namespace), part in self.parts.items()
             if not (user or namespace)
         }
@@ -119,7 +119,7 @@ def _rounded(part: float) -> float:
     return float(f"{part:.3g}")
 
 
-def _largest(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
+def _largest_parts(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
     return [UsedPart(name, _rounded(part)) for part, name in sorted(named, reverse=True)[:_MOST]]
 
 

@@ -109,13 +109,13 @@ class Queues:
             return set()
         self.records[record.name] = record
         self._place(before, record)
-        return self._family(record.name)
+        return self._with_relatives(record.name)
 
     def drop(self, name: str) -> set[str]:
         """Remove a queue. Return the names of all queues that this may open."""
         gone = self.records.pop(name, None)
         self._place(gone, None)
-        return self._family(name)
+        return self._with_relatives(name)
 
     def get(self, name: str) -> QueueRecord | None:
         """Return a queue; `default` counts as existing before it is created."""
@@ -230,7 +230,7 @@ class Queues:
             self.names[now.uid] = now.name
             self.gone.discard(now.uid)
 
-    def _family(self, name: str) -> set[str]:
+    def _with_relatives(self, name: str) -> set[str]:
         """Return a queue and all queues below it."""
         found, left = {name}, [name]
         while left:

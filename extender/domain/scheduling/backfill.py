@@ -76,7 +76,7 @@ class Forecast:
     def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the same nodes with the time at which they, and headroom, are expected now; None: never."""
         wanted = self._cycle.budget.flavors.settled_members(group)
-        if (asked := self._asked(reservation, wanted)) is None:
+        if (asked := self._reserved_requests(reservation, wanted)) is None:
             return None
         rows, needs = asked
         departures = self._departures_from(reservation)
@@ -99,13 +99,13 @@ class Forecast:
     def is_as_expected(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members will still fit on the reserved nodes, with headroom, at that time."""
         wanted = self._cycle.budget.flavors.settled_members(group)
-        if (asked := self._asked(reservation, wanted)) is None:
+        if (asked := self._reserved_requests(reservation, wanted)) is None:
             return False
         rows, needs = asked
         has_capacity = bool((self.free_at_start(reservation, rows) >= needs).all())
         return has_capacity and self.headroom.is_there(group, wanted, start_of(reservation))
 
-    def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
+    def _reserved_requests(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and what the members need there.
 
         None unless each of them, and no other pod, has a node that exists and suits.
@@ -315,7 +315,7 @@ class Backfill:
             return ""
         if self._reported[0] != (whose := tuple(self._reserved)):
             holders = (
-                f"{reserved.group.called}: {reserved.reservation.text}"
+                f"{reserved.group.display_name}: {reserved.reservation.text}"
                 for reserved in self._reserved.values()
             )
             self._reported = whose, "; ".join(holders)

@@ -26,7 +26,12 @@ def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None 
     rotation = None if group.start.rotation is None else group.start.rotation + 1
     decision = GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.BACKING_OFF, why)
     return replace(
-        decision, undo=_bound(group), failed=why, retry_at=retry_at, moved=moved or {}, rotation=rotation
+        decision,
+        undo=_bound_members(group),
+        failed=why,
+        retry_at=retry_at,
+        moved=moved or {},
+        rotation=rotation,
     )
 
 
@@ -36,7 +41,7 @@ def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     failure, retry_at = group.start.failure, group.start.retry_at
     reason = Reason.TOO_COMPLEX if failure == OVER_BUDGET else Reason.BACKING_OFF
     decision = GroupDecision(group.key, group.queue, Verdict.WAITING, reason, failure)
-    return replace(decision, undo=_bound(group), retry_at=retry_at)
+    return replace(decision, undo=_bound_members(group), retry_at=retry_at)
 
 
 class Retry(NamedTuple):
@@ -93,7 +98,7 @@ def why_no_plan(active: ActivePlan) -> str:
     )
 
 
-def _bound(group: GroupInfo) -> tuple[Uid, ...]:
+def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
     return tuple(pod.uid for pod in group.placed if pod.node)
 
 

@@ -41,8 +41,8 @@ class QueueRules(NamedTuple):
 
     def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of other queues, of which only changed ones are read."""
-        records = {name: _existing(queues, name) for name in changed_keys(queues, self.queues)}
-        changed = {name: it for name, it in records.items() if it is not _existing(self.queues, name)}
+        records = {name: _existing_members(queues, name) for name in changed_keys(queues, self.queues)}
+        changed = {name: it for name, it in records.items() if it is not _existing_members(self.queues, name)}
         if not changed:
             return self._replace(queues=queues)
         there = {name: record for name, record in changed.items() if record is not None}
@@ -58,7 +58,7 @@ class QueueRules(NamedTuple):
         )
 
 
-def _existing(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
+def _existing_members(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
     info = queues.get(name)
     return info.record if info is not None and info.exists else None
 

@@ -52,7 +52,7 @@ def requests_after(
     groups, tree = this_cycle.snapshot.groups, this_cycle.budget.shares.tree
     too_large = {key for key, it in now.items() if it.exceeds_cluster}
     too_large |= {key for key in earlier.too_large if key in groups and key not in now}
-    changed = _changed(evaluated, before, lines, known)
+    changed = _changed_queues(evaluated, before, lines, known)
     if changed is not None and not changed:
         return earlier._replace(too_large=too_large), []
 
@@ -124,7 +124,7 @@ def _with_unqueued(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
     return {**lines, **changed}
 
 
-def _changed(
+def _changed_queues(
     evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, known: Decided
 ) -> Set[int] | None:
     """Return the queues below root with any difference, at them or below; None: possibly all of them."""

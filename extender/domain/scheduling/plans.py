@@ -57,7 +57,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     wishes: list[Wish] = []
     for group in groups:
         with Guard(cycle, group):
-            wishes.append(_wish(cycle, group))
+            wishes.append(_wanted_plan(cycle, group))
     budget, left = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
     try:
         is_taken = budget.planner.take_holdings([holding for _, holding, _ in wishes])
@@ -84,7 +84,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     return active
 
 
-def _wish(cycle: Cycle, group: GroupInfo) -> Wish:
+def _wanted_plan(cycle: Cycle, group: GroupInfo) -> Wish:
     """Return what a group wants to keep, and the members whose nodes the scheduler would not use."""
     holding, unused = group.computed(_holding), group.computed(_longest_unused)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):

@@ -36,7 +36,7 @@ from extender.domain.scheduling.price import Price, likeness
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.victims import (
     Candidates,
-    departing,
+    departing_pods,
     is_any_in_part,
     lingering,
     live_pod,
@@ -148,7 +148,7 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
         if cycle.is_due(reclaim.until):
             return fail(cycle, group, f"the room did not become free in time: {reclaim.detail}")
         victims = (victim for other in cycle.reclaims.values() for victim in other.victims)
-        if not (any(live_pod(cycle, victim) for victim in victims) or any(departing(cycle))):
+        if not (any(live_pod(cycle, victim) for victim in victims) or any(departing_pods(cycle))):
             why = "whoever was to leave has gone, and it does not fit"
             return fail(cycle, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(cycle, reclaim):
@@ -185,7 +185,7 @@ def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
     for victim in reclaim.victims:
         if live_pod(cycle, victim) is not None:
             home = reclaim.homes.get(victim.uid)
-            why = _WHY[victim.cause].format(group=group.called, queue=group.queue, home=home)
+            why = _WHY[victim.cause].format(group=group.display_name, queue=group.queue, home=home)
             cycle.evictions[victim.uid] = Eviction(victim, why)
 
 
@@ -209,7 +209,7 @@ def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starvin
     The order is by priority of their queue, its share, and their order inside it.
     """
     places, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
-    starving = _starving(cycle)
+    starving = _starved_groups(cycle)
     if starving or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _LINGERS, is_slow=True) for each in lingering(cycle)}
     idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
@@ -232,7 +232,7 @@ def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starvin
     return found
 
 
-def _starving(cycle: Cycle) -> list[GroupInfo]:
+def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     """Return the groups that lack capacity or a share, and have waited long enough for a reclaim.
 
     How long is the queue's setting; a group without a timestamp has waited long enough. No reclaim is
@@ -317,7 +317,7 @@ class _Searches:
             reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim
         ]
         victims = (live_pod(cycle, victim) for reclaim in reserved for victim in reclaim.victims)
-        leaving = (*departing(cycle), *(pod for pod in victims if pod is not None))
+        leaving = (*departing_pods(cycle), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
         # Capacity, ceilings and shares without terminating pods and without promised capacity.
         self._base = reservations.capacity_besides(only_promised=True)
@@ -449,7 +449,7 @@ class _Searches:
         if victims:
             groups = cycle.snapshot.groups
             owners = Counter(
-                groups[victim.group].called if victim.group else f"{victim.namespace}/{victim.name}"
+                groups[victim.group].display_name if victim.group else f"{victim.namespace}/{victim.name}"
                 for victim in victims
             )
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]

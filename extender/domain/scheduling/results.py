@@ -124,7 +124,7 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
     """
     carried, now = inadmissible.carried, _lines_of(evaluated)
     if carried is None or inadmissible.then is None:
-        return Positions(_places(now.values()), now)
+        return Positions(_places_of_groups(now.values()), now)
     before, lines = inadmissible.before.groups, dict(carried.lines)
     were_in: dict[str, list[GroupInfo]] = {}
     for key in {*evaluated.cycle.decided, *inadmissible.snapshot.dirty}:
@@ -146,7 +146,7 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
             lines[queue] = both
         else:
             lines.pop(queue, None)
-        renewed |= _places([both])
+        renewed |= _places_of_groups([both])
     return Positions(renewed, lines)
 
 
@@ -175,7 +175,7 @@ def _order_of(evaluated: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]
     return lambda group: (not is_promised(group), rank(group))
 
 
-def _places(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
+def _places_of_groups(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
     return {group.key: coarse(place) for line in lines for place, group in enumerate(line, 1)}
 
 
@@ -214,7 +214,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
             if decision is not None and key not in cycle.decided and place != decision.position:
                 now[key] = replace(decision, position=place)
     for key, decision in cycle.decided.items():
-        completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
+        completed = _completed_queues(snapshot.groups[key], decision, positions.of.get(key, 0))
         if earlier is not None:
             completed = with_request(completed, known.get(key))
         now[key] = _reuse(known.get(key), completed)
@@ -284,7 +284,7 @@ def _instants(
     return now, min((first, *instants.values()))
 
 
-def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
+def _completed_queues(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
     """Return the decision with the group's place, phase and numbers; one at rest has them already."""
     if decision.life is not NOT_WORKED_OUT:
         return decision

@@ -196,7 +196,9 @@ class QueueShares:
         if not over or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in over):
             return False
         excess = max((held.get(name, 0) + asked[name]) / deserved[name] for name in over) - 1.0
-        return excess <= _MOST_BEYOND and any(ahead >= excess for ahead in self._ahead(queue))
+        return excess <= _MOST_BEYOND and any(
+            ahead >= excess for ahead in self._usage_ahead_of_siblings(queue)
+        )
 
     def is_owed(self, queue: str, claimant: str) -> bool:
         """Return whether what a queue holds beyond its share is due to it over time, as against another one.
@@ -215,7 +217,7 @@ class QueueShares:
         is_even = self.used_lately(mine) - self.used_lately(theirs) <= excess
         return excess <= _MOST_BEYOND and has_used_any and is_even
 
-    def _ahead(self, queue: str) -> Iterator[float]:
+    def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
         """Return for each level how much more of its share any sibling has used than the node."""
         for node in self.tree.path(queue)[:-1]:
             siblings = self.tree.children([self.tree.parents[node]])[0].tolist()

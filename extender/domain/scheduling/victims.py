@@ -105,7 +105,7 @@ def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
     return {pod.uid: pod for pod in group.placed if pod.holds_capacity}
 
 
-def departing(cycle: Cycle) -> Iterator[PodRecord]:
+def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
     """Return the pods on nodes that are being deleted."""
     for group in cycle.snapshot.groups.values():
         yield from group.departing
@@ -282,7 +282,7 @@ class Candidates:
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one unit affects no other
                     eviction_units = eviction_units_of(victim, cause, protection)
-                is_any_barred = self._busy or self._cycle.snapshot.disruption_budgets
+                is_any_barred = self._moving_to or self._cycle.snapshot.disruption_budgets
                 yield from filter(self._is_free, eviction_units) if is_any_barred else eviction_units
 
     def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
@@ -358,7 +358,7 @@ class Candidates:
         given = group.history.took_from.get(victim.key)
         if given is not None and not self._cycle.is_due(given + self._cycle.limits.reclaim_memory):
             self.spared = (
-                f"{victim.called} gave its room to this group already, and is not evicted for it again"
+                f"{victim.display_name} gave its room to this group already, and is not evicted for it again"
             )
             return False
         gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
@@ -367,18 +367,20 @@ class Candidates:
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
         until = min(gave + self._cycle.limits.reclaim_memory, max(self.latest(group), gave + at_most))
         if not self._cycle.is_due(until):
-            self.spared = f"{victim.called} gave its room to queue {group.queue} already, and is not evicted "
+            self.spared = (
+                f"{victim.display_name} gave its room to queue {group.queue} already, and is not evicted "
+            )
             self.spared += f"for it again until {self._cycle.snapshot.timestamp(until)}"
             return False
         return True
 
     def _is_free(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit is promised to no group, budgets allow its eviction, and none was refused."""
-        is_busy = any(pod.uid in uids for uids in self._busy for pod in eviction_unit.pods)
+        is_busy = any(pod.uid in uids for uids in self._moving_to for pod in eviction_unit.pods)
         return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
-    def _busy(self) -> list[Container[Uid]]:
+    def _moving_to(self) -> list[Container[Uid]]:
         known = self._cycle.promised, self._cycle.snapshot.spared, self.taken
         return [uids for uids in known if uids]
 

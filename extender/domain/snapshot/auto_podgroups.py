@@ -107,9 +107,9 @@ def build(
     Raises:
         BadQuantity: A request cannot be read.
     """
-    meta, labels = pod.metadata, _chosen(pod.metadata.labels, _OF_POD_LABELS)
+    meta, labels = pod.metadata, _selected_annotations(pod.metadata.labels, _OF_POD_LABELS)
     # A disruption budget of the pod's replaces either kind of its owner's.
-    own = _chosen(meta.annotations, _OF_POD)
+    own = _selected_annotations(meta.annotations, _OF_POD)
     without = frozenset() if _BUDGETS.isdisjoint(own) else _BUDGETS
     given = owner.annotations if owner is not None else {}
     inherited = {key: text for key, text in given.items() if key not in without}
@@ -162,6 +162,6 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(owner) for owner in owners]
 
 
-def _chosen(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+def _selected_annotations(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
     wanted = {f"{INHERITED}{name}" for name in names}
     return {key: text for key, text in (given or {}).items() if key in wanted}

@@ -185,7 +185,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Return the name that users use: `team/train`, or `team/job/train` where Muster made the group."""
         owner = self.spec.stands_for
         return f"{self.key.partition('/')[0]}/{owner}" if owner else self.key

@@ -96,11 +96,11 @@ class NodeIndex:
         for taints, rows in self._by_taints.items():
             mask[rows] = test.tolerates(taints)
         for key, value in test.labels:
-            mask &= self._having(key, [value])
+            mask &= self._rows_with_label(key, [value])
         if (part := test.part) is not None:
             mask &= self.part(part)
         if (terms := test.terms) is not None:
-            mask &= reduce(np.logical_or, map(self._meeting, terms), np.zeros_like(mask))
+            mask &= reduce(np.logical_or, map(self._rows_of_term, terms), np.zeros_like(mask))
         return mask
 
     def has(self, key: str, value: str) -> bool:
@@ -116,7 +116,7 @@ class NodeIndex:
             self._domains[key] = codes
         return self._domains[key]
 
-    def _having(self, key: str, values: Iterable[str]) -> Mask:
+    def _rows_with_label(self, key: str, values: Iterable[str]) -> Mask:
         mask, by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
         if rows := [by_value[value] for value in values if value in by_value]:
             mask[np.concatenate(rows)] = True
@@ -126,24 +126,24 @@ class NodeIndex:
         """Return the rows of the nodes of a part; without labels, also those that are gone."""
         every = np.ones(self._size, np.bool_)
         own, *before = (
-            reduce(np.logical_and, (self._having(key, [value]) for key, value in pairs), every)
+            reduce(np.logical_and, (self._rows_with_label(key, [value]) for key, value in pairs), every)
             for pairs in (part.labels, *part.before)
         )
         return reduce(lambda mask, others: mask & ~others, before, own)
 
-    def _meeting(self, term: NodeSelectorTerm) -> Mask:
+    def _rows_of_term(self, term: NodeSelectorTerm) -> Mask:
         """Return the rows that meet a term. An empty term admits no node."""
-        parts = [self._fulfilling(part.key, part) for part in term.match_expressions or ()]
-        parts += [self._fulfilling(_FIELD + part.key, part) for part in term.match_fields or ()]
+        parts = [self._rows_with_requirement(part.key, part) for part in term.match_expressions or ()]
+        parts += [self._rows_with_requirement(_FIELD + part.key, part) for part in term.match_fields or ()]
         return reduce(np.logical_and, parts) if parts else np.zeros(self._size, np.bool_)
 
-    def _fulfilling(self, key: str, requirement: Requirement) -> Mask:
+    def _rows_with_requirement(self, key: str, requirement: Requirement) -> Mask:
         values = requirement.values or []
         match requirement.operator:
             case "In":
-                return self._having(key, values)
+                return self._rows_with_label(key, values)
             case "NotIn":
-                return ~self._having(key, values)
+                return ~self._rows_with_label(key, values)
             case "Exists":
                 return self.domains(key) >= 0
             case "DoesNotExist":

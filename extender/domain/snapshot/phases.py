@@ -121,7 +121,7 @@ def is_ending(group: GroupInfo) -> bool:
 def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
     if outcome is not None and (group.succeeded or group.failed or group.job.outcome):
         return Phase.COMPLETED
-    if group.running and _lost(group, plan):
+    if group.running and _has_lost_members(group, plan):
         return Phase.UNKNOWN
     if group.has_live_members and _were_placed(group) >= group.min_member:
         return Phase.RUNNING
@@ -137,7 +137,7 @@ def _were_placed(group: GroupInfo) -> int:
     return len(group.placed) + group.leaving + group.failed
 
 
-def _lost(group: GroupInfo, plan: Collection[Uid]) -> bool:
+def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
     """Return whether needed members are neither placed, nor on their way to a node, nor finished."""
     if group.stands or is_ending(group):
         return False
