@@ -41,7 +41,7 @@ from extender.api.objects.pods import (
     Toleration,
     Volume,
 )
-from extender.api.protobuf import ENVELOPES, LENGTH, Frames, LongFrame, message_types, opened
+from extender.api.protobuf import ENVELOPES, LENGTH, Frames, LongFrame, message_types, open_envelope
 from extender.kube.connection import Stream
 from extender.kube.decoding import Bad, ListMeta, ObjectIdentity, WatchEvent
 from extender.kube.errors import Ambiguous
@@ -229,7 +229,7 @@ class PodDecoders:
 
 def _raw_object(body: bytes, what: str) -> bytes:
     try:
-        return opened(body)[1]
+        return open_envelope(body)[1]
     except DecodeError as fault:
         raise Ambiguous(f"not {what}: {fault}") from fault
 

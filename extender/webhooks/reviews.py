@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from extender.api import admission
-from extender.domain.admission.faults import Code, Fault, joined
+from extender.domain.admission.faults import Code, Fault, join_faults
 from extender.kube.decoding import TOO_DEEP, UNREADABLE, decoded_in_part, identity, is_cut
 from extender.kube.errors import Ambiguous
 from extender.telemetry import metrics
@@ -129,9 +129,9 @@ def _status(faults: list[Fault]) -> admission.Status:
     causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.passing for fault in faults):
         details = admission.Details(causes, _RETRY_AFTER)
-        return admission.Status(503, "ServiceUnavailable", joined(faults), details)
+        return admission.Status(503, "ServiceUnavailable", join_faults(faults), details)
     code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")
-    return admission.Status(code, reason, joined(faults), admission.Details(causes))
+    return admission.Status(code, reason, join_faults(faults), admission.Details(causes))
 
 
 def _is_leaving(raw: msgspec.Raw) -> bool:

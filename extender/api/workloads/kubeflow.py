@@ -192,13 +192,13 @@ def with_job_set(train_job: Json) -> Json:
     """Add `spec.jobSet` to a TrainJob.
 
     Raises:
-        ValueError: It has no runtime and says too little.
+        ValueError: It has no runtime, and lacks necessary fields.
     """
     runtime = runtime_in(TRAIN_JOB, train_job)
     given = value_at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
     jobs = patched(list(given.get("replicatedJobs") or []), train_job)
     policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
-    # With a policy for PodGroups, the Trainer makes one of the TrainJob's name.
+    # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.
     name = value_at(train_job, ("metadata", "name")) or ""
     found = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
     group = {"metadata": {field: {key: name} for field, key in found}}

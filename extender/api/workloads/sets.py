@@ -57,7 +57,7 @@ def made_first(job_set: Json, counts: Counts) -> int:
     return sum(count for role, count in counts.items() if role not in waiting)
 
 
-def in_order(job_set: Json) -> str:
+def why_in_order(job_set: Json) -> str:
     """Return why the pods come in order: Jobs may wait for earlier ones to be ready or complete."""
     ordered = value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
     waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
@@ -124,7 +124,7 @@ JOB_SET = WorkloadRow(
     failed=(Sign(condition="Failed"),),
     complete=indexed_jobs,
     counted=jobs_left,
-    remark=in_order,
+    remark=why_in_order,
 )
 
 _LWS = "leaderworkerset.sigs.k8s.io"

@@ -46,7 +46,7 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 
-def _what_is_left(job: Json) -> Json:
+def _suspended_job_rest(job: Json) -> Json:
     """Return the rest of a Job that was suspended after a run: ended pods, or indexes, are not made again."""
     completions, status = value_at(job, ("spec", "completions")), job.get("status")
     if completions is None or not isinstance(status, dict):
@@ -58,7 +58,7 @@ def _what_is_left(job: Json) -> Json:
     return {**job, "spec": {**job["spec"], "completions": max(completions - ended, 0)}}
 
 
-def _is_whole(job: Json) -> bool:
+def _is_indexed_and_parallel(job: Json) -> bool:
     """Return whether each of its pods has its own index, and all run at the same time."""
     spec = job.get("spec") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism")
@@ -66,8 +66,8 @@ def _is_whole(job: Json) -> bool:
     return indexed and completions == (1 if parallelism is None else parallelism)
 
 
-def _in_order(stateful_set: Json) -> str:
-    """Return why the pods come in order. A gang of such pods never completes in a real cluster."""
+def _why_in_order(stateful_set: Json) -> str:
+    """Return why the pods are created in order. A gang of such pods never completes in a real cluster."""
     ordered = value_at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
     if not ordered or _REPLICAS.read_from(stateful_set) < 2:
         return ""
@@ -162,13 +162,13 @@ _CORE = (
                 annotations={_INDEX: "{index}"},
             ),
         ),
-        together=_is_whole,
+        together=_is_indexed_and_parallel,
         manageable=True,
         parallelism=("spec", "parallelism"),
         completions=("spec", "completions"),
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
-        counted=_what_is_left,
+        counted=_suspended_job_rest,
     ),
     WorkloadRow(
         api_version="batch/v1",
@@ -216,7 +216,7 @@ _CORE = (
         ),
         suspend=(),
         complete=_with_claimed_volumes,
-        remark=_in_order,
+        remark=_why_in_order,
     ),
 )
 WORKFLOW = WorkloadRow(

@@ -107,7 +107,7 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
-def joined(faults: Iterable[Fault]) -> str:
+def join_faults(faults: Iterable[Fault]) -> str:
     return "; ".join(map(str, faults))
 
 

@@ -60,7 +60,7 @@ def _amounts(queue: Queue) -> _Amounts:
     return _Amounts(offered(spec.capability), offered(spec.deserved), offered(guarantee))
 
 
-def _recorded(queue: QueueRecord) -> _Amounts:
+def _recorded_amounts(queue: QueueRecord) -> _Amounts:
     return _Amounts(queue.capability or {}, queue.deserved or {}, queue.guarantee)
 
 
@@ -84,8 +84,8 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text = f"invalid value {show(resource, amount)}: must be at most {show(resource, limit)}, "
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
-        siblings = [_recorded(tree.queues[each]) for each in tree.children(parent) if each != name]
-        for code, field, made, most in _sums_above([own, *siblings], _recorded(tree.queues[parent])):
+        siblings = [_recorded_amounts(tree.queues[each]) for each in tree.children(parent) if each != name]
+        for code, field, made, most in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
             text = f"together with its siblings that makes {made}: must be at most {most}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
@@ -95,7 +95,7 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text = f"invalid value {show(resource, amount)}: must be at least {show(resource, largest)}, "
                 text += f"the capability of queue {owner!r} below it"
                 yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
-    children = [_recorded(tree.queues[child]) for child in tree.children(name)]
+    children = [_recorded_amounts(tree.queues[child]) for child in tree.children(name)]
     for code, field, made, got in _sums_above(children, own):
         text = f"invalid value {got}: must be at least {made}, the sum of the queues directly below it"
         yield Fault(code, field, text)
@@ -147,7 +147,7 @@ def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> I
 def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
     """Yield warnings about new flavors.
 
-    Warned of are flavors that name no existing ResourceFlavor, that have only labels that suffice for an
+    The warnings concern flavors that name no existing ResourceFlavor, that have only labels matched by an
     earlier one, or that have a name by which another queue means other nodes.
     """
     if before is not None and queue.spec.flavors == before.spec.flavors:
@@ -224,7 +224,7 @@ def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def _review_amounts(queue: Queue) -> Iterator[Fault]:
-    lists, spec = _lists(queue), queue.spec
+    lists, spec = _amounts_by_field(queue), queue.spec
     limits = {
         "spec.borrowingLimit": spec.borrowing_limit or {},
         "spec.lendingLimit": spec.lending_limit or {},
@@ -259,7 +259,7 @@ def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
                 yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"{at}.{field}[{name}]", text)
 
 
-def _lists(queue: Queue) -> dict[str, Quantities]:
+def _amounts_by_field(queue: Queue) -> dict[str, Quantities]:
     """Return capability, deserved and guarantee, keyed by field."""
     spec = queue.spec
     return {
@@ -343,8 +343,8 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
 def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     if queue.metadata.name != ROOT_QUEUE or before is None:
         return
-    then = _lists(before)
-    for field, amounts in _lists(queue).items():
+    then = _amounts_by_field(before)
+    for field, amounts in _amounts_by_field(queue).items():
         was = then[field]
         if amounts.keys() != was.keys() or any(_exact(amounts[name]) != _exact(was[name]) for name in was):
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
@@ -375,7 +375,7 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     """Return the operations that fill in a new queue.
 
-    Filled in are reclaimable, a weight unless it `has_weight`, a path that begins with root, and a state:
+    They set reclaimable, a weight unless it `has_weight`, a path that begins with root, and a state:
     that of its status, where vcctl writes it and the API server drops it. A queue from a backup that its
     parent kept closed is Open itself.
     """

@@ -153,7 +153,7 @@ class Terms:
 
     def watch(self, pod: PodRecord) -> None:
         """Follow the terms of a member pod, and no longer its previous ones."""
-        for term in self._others.record_ours(pod):
+        for term in self._others.record_member(pod):
             self._add_user(term)
         written, before = pod.shape.terms, self._of.get(pod.uid, ())
         if not (written or before) or (terms := tuple(dict.fromkeys(written))) == before:
@@ -242,8 +242,8 @@ class _TermsOfOthers:
         self._ours: dict[Uid, PodRecord] = {}
         self._our_labels: PodsByLabels | None = None  # made for the first term: many clusters have none
 
-    def record_ours(self, pod: PodRecord) -> list[Term]:
-        """Record a pod of Muster. Return the terms that are followed from now on."""
+    def record_member(self, pod: PodRecord) -> list[Term]:
+        """Record a member pod. Return the terms that are followed from now on."""
         known = self._ours.get(pod.uid)
         if known is not None and known.namespace == pod.namespace and known.labels is pod.labels:
             return []

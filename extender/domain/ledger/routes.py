@@ -109,7 +109,7 @@ class Routes:
         return True
 
     def drop_namespace(self, namespace: str) -> bool:
-        """Remove a namespace; return whether anything that matters changed."""
+        """Remove a namespace; return whether a relevant part has changed."""
         changed = self.set_namespace(namespace, "", {})
         self._named_queues.pop(namespace, None)
         self._namespace_labels.pop(namespace, None)

@@ -218,7 +218,7 @@ class Search:
         return cost, picks
 
     def _free_share(self) -> bool:
-        """Take more units until the group's own queue may hold the group."""
+        """Evict more units until the group's own queue may hold the group."""
         for eviction_unit in self._eviction_units:
             if self._shares.suffices():
                 return True
@@ -283,7 +283,7 @@ def _find_by_trial(
 ) -> Mapping[Uid, str] | None:
     """Return a node for each member where constraints concern other pods.
 
-    Each time twice as many units are taken, until the planner finds a place for all: some may be in the
+    The number of evicted units doubles until the planner places all members: some units may be in the
     way by a property, such as a host port. `planner` and `picks` are used up.
 
     Args:
@@ -310,7 +310,7 @@ def _spare_unneeded(
 ) -> Mapping[Uid, str]:
     """Return the nodes of the members after sparing units that are not needed.
 
-    Spared are units without which all members find a place as well, maybe another one: those with the
+    A unit is spared if all members fit without its eviction, perhaps on other nodes: units with the
     largest loss first.
     """
     trials, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}

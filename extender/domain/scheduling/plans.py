@@ -181,13 +181,13 @@ def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
 
 
 def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
-    """Return whether the scheduler had its time.
+    """Return whether the scheduler's time to use a planned node is over.
 
     A refusal that it repeats counts, unless a pod has left just now, which it may not know yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    asked = attention.since(unused.since)  # from when on it asked for others meanwhile; None: it has not yet
-    if asked is None:  # it may ask again, which alone is no reason to decide
+    asked = attention.since(unused.since)  # since when it has called for other pods; None: it has not
+    if asked is None:  # a later call alone is no reason to decide
         cycle.look_again_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False

@@ -18,7 +18,7 @@ from extender.api.protobuf import (
     Frames,
     LongFrame,
     message_types,
-    opened,
+    open_envelope,
 )
 from extender.domain.model import pod_watch
 from extender.domain.model.pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
@@ -82,7 +82,7 @@ class ProtobufPods:
 
     def page(self, body: bytes) -> PodPage:
         try:
-            kind, raw = opened(body)
+            kind, raw = open_envelope(body)
             found = _LIST.FromString(raw)
             metadata = _LIST_META.FromString(found.metadata)
             version, token = pod_watch.version_number(metadata.version), metadata.token
@@ -192,7 +192,7 @@ def _event(frame: bytes) -> PodEvent:
         raise pod_watch.BrokenPods("an event of a watch has no type")
     kind = ""
     with suppress(DecodeError):
-        kind, pod = opened(pod)
+        kind, pod = open_envelope(pod)
     facts, version, ends_initial = None, 0, False
     if type_ == "BOOKMARK":
         version, ends_initial = _bookmark(pod)
