@@ -190,7 +190,7 @@ class Estimates(Poller):
 
 
 def is_news(reported: ExpectedStart, now: ExpectedStart) -> bool:
-    """Return whether it differs by much."""
+    """Return whether a new estimate differs much from the published one."""
     if not (reported.is_known and now.is_known) or reported.method is not now.method:
         return (reported.unknown, reported.method) != (now.unknown, now.method)
     instants = ((reported.p50, now.p50), (reported.p90, now.p90))

@@ -90,7 +90,7 @@ class EvictionsController(RecordingController[Uid]):
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=ended)
 
     def _is_left_to_its_job(self, pod: PodRecord) -> bool:
-        """Return whether its job is suspended instead.
+        """Return whether the pod's job is suspended instead of an eviction.
 
         A user who changes the job all the time could keep Muster from that.
         """

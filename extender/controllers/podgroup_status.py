@@ -71,7 +71,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
 
     @property
     def course(self) -> tuple[object, ...]:
-        """Return what is written at once when it changes."""
+        """Return the part of the status whose changes are written at once."""
         return self.phase, self.reason, self.ran_with, self.admitted, self.start_timeouts
 
 
@@ -257,7 +257,7 @@ class WriteBackoff:
 
 
 def _front_place(decision: GroupDecision) -> int:
-    """Return the position of a group among the first ones; 0 if it is not there."""
+    """Return the position of a group if it is one of the first; else 0."""
     return decision.position if decision.position <= _FIRST_PLACES else 0
 
 

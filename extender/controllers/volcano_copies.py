@@ -154,7 +154,7 @@ class VolcanoCopies:
         ]
 
     def begin(self, uid: Uid, name: str) -> bool:
-        """Record that a pod of this name is about to be created; return False if it is already."""
+        """Record that a pod of this name is about to be created; return False if that is already recorded."""
         with self._lock:
             mine = self._pods[uid]
             if name in mine.made:
@@ -163,7 +163,7 @@ class VolcanoCopies:
             return True
 
     def end(self, uid: Uid, name: str, answer: Json | None) -> None:
-        """Record that it was created, or existed already; None: it was not."""
+        """Record the created or existing pod of an answer; None: the creation failed."""
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
             mine = self._pods[uid]

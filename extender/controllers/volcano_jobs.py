@@ -151,7 +151,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self._queue.add(uid, max(found.due_at - now, 0.0))
 
     def _is_queued(self, job: VolcanoJob) -> bool:
-        """Return whether its queue admits it, not the job itself."""
+        """Return whether the queue of a job admits it, and not Volcano."""
         return self._ledger.manages(_group_key(job))
 
     def _lacks_group(self, job: VolcanoJob, memory: _JobMemory) -> bool:
@@ -202,7 +202,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.copies.record_obeyed(Uid(job.metadata.uid), asked.command)
 
     def _looks_up_claims(self, job: VolcanoJob, memory: _JobMemory) -> bool:
-        """Return whether the claims that it names have to be looked up first."""
+        """Return whether the claims that a job names have to be looked up first."""
         names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
         missing = [name for name in names if name and name not in memory.claims]
         if not missing or phase_of(job.status.state.phase) not in ACTIVE:

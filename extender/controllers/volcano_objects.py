@@ -84,7 +84,7 @@ class JobObjects:
         return True
 
     def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
-        """Return the existing ones of these claims, and whether they belong to the job.
+        """Return which of these claims exist, and whether they belong to the job.
 
         It stops at the third that is missing: a job may name thousands that never exist, and each is
         asked for again and again.

@@ -155,7 +155,7 @@ class ApiEndpoint:
 
     @property
     def url(self) -> str:
-        """Return the base of its paths, such as https://10.0.0.1:6443, without a final slash."""
+        """Return the base URL, such as https://10.0.0.1:6443, without a final slash."""
         return f"{'https' if self.secure else 'http'}://{self.netloc}{self.prefix}"
 
     @property

@@ -206,7 +206,7 @@ class Reflector(Generic[T]):
         self._thread.start()
 
     def why_stuck(self) -> str | None:
-        """Return why it cannot continue by itself, for /livez: every wait of its thread ends long before.
+        """Return the fault for /livez if the thread is stuck: all its waits end long before.
 
         A thread that it starts may die of a lack of memory, and `start` would wait for it forever.
         """

@@ -110,7 +110,7 @@ class Connections:
             self._waiting[member] = None
 
     def serve(self, member: Member) -> None:
-        """Record that it does not wait any more, and no part of it is unread."""
+        """Record that a connection is served: it does not wait, and has no unread bytes."""
         self._waiting.pop(member, None)
         self.forget_unread(member)
 

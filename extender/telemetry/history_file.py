@@ -71,7 +71,7 @@ class HistoryFile:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the file of this name is another one now."""
+        """Return whether the file of this name was replaced."""
         try:
             return self.path.stat().st_ino != self._inode
         except OSError:

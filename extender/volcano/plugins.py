@@ -335,7 +335,7 @@ def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
 
 
 def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index: int) -> Json:
-    """Return the pod with the additions of its plugins."""
+    """Return the pod with the additions of the job's plugins."""
     pod = build(job, task, index)
     if plugins:
         pod = deepcopy(pod)  # parts of it are the template's
@@ -360,12 +360,12 @@ def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json 
 
 
 def status_of(job: VolcanoJob) -> dict[str, str]:
-    """Return the fields of its status about its plugins from the beginning."""
+    """Return the initial status fields of a job's plugins."""
     return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
 
 def secret_name(job: VolcanoJob) -> str:
-    """Return the Secret's name from the status; empty if it was not made.
+    """Return the Secret's name from the status; empty if there is no Secret.
 
     A Secret that Volcano made has the mere name of the plugin.
     """

@@ -48,7 +48,7 @@ class JobPod(msgspec.Struct, frozen=True):
 
 
 def pod_of(pod: Json) -> JobPod | None:
-    """Return the record; None if its annotations do not say its task, index and version."""
+    """Return the record of a pod; None without valid annotations of task, index and version."""
     meta = _mapping(pod, "metadata")
     notes, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
     index, version = _number(notes.get(INDEX)), _number(notes.get(VERSION))
@@ -87,7 +87,7 @@ def pod_name(job: str, task: str, index: int) -> str:
 
 
 def group_name(job: VolcanoJob) -> str:
-    """Return the name of its PodGroup."""
+    """Return the name of a job's PodGroup."""
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 

@@ -67,7 +67,7 @@ class _Happening(NamedTuple):
 
 
 def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
-    """Return the requests of its policies, by its pods and its PodGroup as they are.
+    """Return the requests of a job's policies, by its current pods and PodGroup.
 
     The first due one first.
     """
@@ -182,7 +182,7 @@ def _matching_rule(rules: _Rules, what: _Happening) -> _Rule | None:
 
 
 def _request(rules: Iterable[_Rules], what: _Happening) -> JobRequest | None:
-    """Return the request of the first policy that fits, also if it asks for nothing."""
+    """Return the request of the first matching policy, even without an action."""
     rule = next((rule for each in rules if (rule := _matching_rule(each, what)) is not None), None)
     if rule is None or rule.action not in _ASKING:
         return None

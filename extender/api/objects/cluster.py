@@ -145,7 +145,7 @@ class Event(Wire, frozen=True):
 
     @property
     def at(self) -> str:
-        """Return when it was seen last."""
+        """Return the time of the last occurrence."""
         seen = self.series and self.series.last_observed_time
         return seen or self.last_timestamp or self.event_time or ""
 

@@ -51,7 +51,7 @@ class TaskSpec(Wire, frozen=True):
 
     @property
     def least(self) -> int:
-        """Return how many of its pods are needed."""
+        """Return how many pods of the task are needed."""
         return self.replicas if self.min_available is None else self.min_available
 
 

@@ -100,7 +100,7 @@ class PartialStart(NamedTuple):
 
 
 def least_of(row: WorkloadRow, obj: Json) -> int:
-    """Return the least number of pods with which a job may start, 0 if it does not say.
+    """Return the least number of pods with which a job may start; 0 without an annotation.
 
     Raises:
         ValueError: The field is invalid.
@@ -130,7 +130,7 @@ def as_asked(row: WorkloadRow, obj: Json) -> Json:
 
 
 def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether its next start may change the number of its pods."""
+    """Return whether the next start of a job may change its number of pods."""
     markers = {*_MINIMUM_KEYS, keys.PARTIAL_START}
     return bool(row.parallelism) and not markers.isdisjoint(_annotations(obj))
 

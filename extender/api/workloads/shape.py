@@ -171,7 +171,7 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
 
     @property
     def makes_groups(self) -> bool:
-        """Return whether it says itself how many of its pods start together."""
+        """Return whether objects of the kind declare how many of their pods start together."""
         return self.runtime is None and self.commanded is None and (self.manageable or self.together({}))
 
     @property
@@ -212,7 +212,7 @@ class JobOutcome(Enum):
 
 
 def is_suspended(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether its controller must make no pods.
+    """Return whether the controller of a job must make no pods.
 
     Values other than true count as false, as in the API.
     """
@@ -222,7 +222,7 @@ def is_suspended(row: WorkloadRow, obj: Json) -> bool:
 
 
 def is_stopped(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether it is suspended until a user resumes it: by its user, or since it has run too long."""
+    """Return whether a job is suspended until a user resumes it: by a user, or by its run time limit."""
     if row.commanded is not None:
         return row.commanded.stopped(obj)
     return is_suspended(row, obj) and bool(value_at(obj, ("metadata", "annotations", STARTED)))

@@ -58,7 +58,7 @@ def acts_for_all(user: UserInfo) -> bool:
 
 
 def acts_for_owners(user: UserInfo, namespace: str) -> bool:
-    """Return whether an account creates objects for the owners of these.
+    """Return whether an account creates objects on behalf of their owners.
 
     Such accounts are the cluster's controllers, and operators: accounts of other namespaces.
     """

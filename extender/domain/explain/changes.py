@@ -177,7 +177,7 @@ def next_attempt(case: WaitingCase) -> StartChange:
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
-    """Return the resumption of its LocalQueue."""
+    """Return the resumption of the group's LocalQueue."""
     local = case.group.local_queue
     if local is None or not local.stop_policy:
         return None
@@ -189,7 +189,7 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def capability(case: WaitingCase) -> StartChange | None:
-    """Return a larger capability of its queue, or of one above it.
+    """Return the raise of the capability of the group's queue, or of one above it.
 
     It covers the usage of its groups, the group's missing members, and those of groups ahead.
     """

@@ -32,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def name(self) -> str:
-        """Return the name of its subject, unique with its start among its kind."""
+        """Return the name of the subject, unique per kind together with the start."""
         return self.queue
 
     @property
@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def is_final(self) -> bool:
-        """Return whether it never changes: a known one counts instead."""
+        """Return whether a record never changes: a known one counts instead."""
         return False
 
     def up_to(self, now: float) -> Self:

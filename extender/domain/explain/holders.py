@@ -97,7 +97,7 @@ class WaitingCase:
                 yield self._holding([pod], pod.key)
 
     def groups_ahead(self, most: int) -> tuple[GroupKey, ...]:
-        """Return the first groups in line ahead of it."""
+        """Return the first groups ahead of the group."""
         line = filter(self._is_ahead, self.decisions.groups.values())
         return tuple(made.key for made in nsmallest(most, line, key=lambda made: (made.position, made.key)))
 
@@ -131,7 +131,7 @@ class WaitingCase:
                 yield holder
 
     def queue_holders(self) -> Iterator[Holder]:
-        """Yield groups of its queue, and of those that share a parent with it, that hold or start."""
+        """Yield running or starting groups of the queue and of its siblings."""
         own = {*queues_above(self.decisions, self.group.queue)} - {"root"}
         for group in self.snapshot.groups.values():
             if group.key == self.group.key or own.isdisjoint(queues_above(self.decisions, group.queue)):

@@ -61,12 +61,12 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether it admits no groups, by its stop policy."""
+        """Return whether the stop policy admits no groups."""
         return self.spec.stop_policy not in ("", STOP_NONE)
 
     @property
     def has_fault(self) -> bool:
-        """Return whether its own specification is invalid."""
+        """Return whether the queue's own specification is invalid."""
         found = condition(self.status.conditions, "Valid")
         return found is not None and found.status == "False"
 
@@ -135,7 +135,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def is_holding(self) -> bool:
-        """Return whether it runs or starts."""
+        """Return whether the group runs or starts."""
         return self.verdict in (Verdict.RUNNING, Verdict.STARTING)
 
 
@@ -202,7 +202,7 @@ class RequestSums:
         self._known = {uid: known for uid, known in self._known.items() if uid in there}
 
     def _of_pod(self, pod: Pod) -> Mapping[str, int]:
-        """Return the requests of a pod; none where its amounts make no sense."""
+        """Return the requests of a pod; none for invalid amounts."""
         uid = pod.metadata.uid
         if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
             amounts: Mapping[str, int] = {}

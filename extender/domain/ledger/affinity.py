@@ -144,7 +144,7 @@ class Terms:
         self._carried = _Places()
 
     def has_capacity_for(self, pod: PodRecord) -> bool:
-        """Return whether its terms can be followed, too.
+        """Return whether the terms of a pod can be followed, too.
 
         Those of one namespace make events expensive for all.
         """

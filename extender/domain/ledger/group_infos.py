@@ -246,7 +246,7 @@ class GroupInfos:
         )
 
     def _created(self, group: Group) -> str:
-        """Return when its PodGroup was created.
+        """Return the creation time of a group's PodGroup.
 
         A PodGroup that Muster makes may come late, for example after a restart: the creation of its
         job or its first pod counts, if that is earlier.
@@ -337,13 +337,13 @@ class GroupInfos:
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
 
     def _run_time(self, group: Group) -> float | None:
-        """Return the run time in its PodGroup, else in the owner of its pods, else in all of these."""
+        """Return the run time of the PodGroup, else of the owner of the pods, else of all pods."""
         said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
         said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
         return said[0] if said else _longest_names(pod.run_time for pod in group.pods.values())
 
     def _run_limit(self, group: Group) -> float | None:
-        """Return the limit of its pods' run time, if all have one; else that of their controller."""
+        """Return the run time limit of the pods, if all have one; else that of their controller."""
         of_pods = _longest_names(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 

@@ -126,7 +126,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def size(self) -> GangSize:
-        """Return how many of its pods start together, if no PodGroup of others says it."""
+        """Return how many pods start together, unless the PodGroup of another owner declares it."""
         if self.job is None:
             gang = self.owner.gang if self.owner else None
             if gang is None and (
@@ -222,7 +222,7 @@ class Group(msgspec.Struct, eq=False):
         self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
-        """Return the history of its starts after a decision, published `now`."""
+        """Return the history of starts after a decision, published `now`."""
         resumes = self.info is not None and self.info.history.resumes
         undone = None if self.job is not None else self.start_timeouts
         return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
@@ -281,7 +281,7 @@ class Group(msgspec.Struct, eq=False):
             self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Return whether it stays whole without `lost`, numbers by role.
+        """Return whether the group stays whole without `lost`, numbers by role.
 
         A group of one can lose its member.
         """

@@ -126,7 +126,7 @@ class Intake:
                 self._changes.mark()
 
     def set_ancestor(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """Record what an owner says of its groups: its author, its queue, and its controller.
+        """Store an owner: the author, queue and controller that its groups depend on.
 
         Return the groups that depend on it.
         """
@@ -148,7 +148,7 @@ class Intake:
         self._registry.ancestors.are_read = are_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
-        """Record a job; return what it says of its pods, None where that is not read."""
+        """Store a job; return its data about pods, None if that is not read."""
         ownership, key = self._pods.ownership, podgroup_of(kind, job.metadata)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)

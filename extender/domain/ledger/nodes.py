@@ -252,7 +252,7 @@ class NodeCapacity:
         return fits
 
     def idle(self, node: str) -> dict[str, int]:
-        """Return what all claims together leave of a node's resources; negative if they exceed its offer."""
+        """Return a node's resources without all claims; negative if overcommitted."""
         sums = self._sums.get(node, _NOTHING)
         return {name: offers - sums.taken(name) for name, offers in self._allocatable_of(node).items()}
 

@@ -359,6 +359,6 @@ class Pods:
 
 
 def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
-    """Return whether it takes or frees capacity."""
+    """Return whether a change allocates or frees capacity."""
     was = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
     return was != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or was[1])

@@ -354,9 +354,9 @@ class Registry:
         return (key, *shared)
 
     def awaits_controller(self, group: Group) -> bool:
-        """Return whether an owner of its pods is unknown yet.
+        """Return whether an owner of the group's pods is unknown yet.
 
-        With it, the gang size, the queue or a limited user is unknown.
+        Without the owner, the gang size, the queue or a limited user is unknown.
         """
         if group.last_record is not None or group.job is not None:
             return False
@@ -369,13 +369,13 @@ class Registry:
         return is_asked and self.ancestors.are_coming(self._owners_of(group))
 
     def settle_defaults(self, group: Group) -> None:
-        """Record the defaults of its namespace and its queue for its size."""
+        """Record the defaults of namespace and queue for the gang size."""
         queue = self.queues.get(self.routes.queue_of(group))
         of_namespace = self.routes.min_member_of(group.namespace)
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
     def admitting_queue(self, group: Group, name: str) -> str:
-        """Return the UID of its queue, of that name, if it takes a group in, or empty.
+        """Return the UID of the named queue if it admits the group; else empty.
 
         A queue created again under the name of a deleted one does not take in the groups of the
         deleted one.
@@ -385,7 +385,7 @@ class Registry:
         return queue.uid if queue is not None and accepts else ""
 
     def was_taken_in(self, group: Group, name: str) -> bool:
-        """Return whether an annotation proves that it came while its queue, of that name, was open.
+        """Return whether an annotation proves that a group came while the named queue was open.
 
         Phase and reason prove nothing.
         """
@@ -396,14 +396,14 @@ class Registry:
         return queue_took_it or record.admitted or record.ran_with is not None
 
     def is_suspended(self, group: Group) -> bool:
-        """Return whether its owner keeps its members from being made, other than by waiting in its queue."""
+        """Return whether the owner prevents the creation of members, other than by waiting in the queue."""
         if group.job is not None and group.job.suspended:
             return group.job.stopped
         named = group.record.owner if group.record else ""
         return named in self.owners.suspended or (group.owner is not None and group.owner.suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
-        """Return the seconds after which the controller of its pods ends them."""
+        """Return the seconds after which the controller of the group's pods ends them."""
         named = group.record.owner if group.record else ""
         owner = self.owners.get(group_of_owner(group.namespace, named)) if named else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None

@@ -144,7 +144,7 @@ class Releases:
         self._change(uid, None if is_left else AS_IT_IS)
 
     def record_ended(self, uid: Uid) -> None:
-        """Record that the scheduler has reported the end of its attempt."""
+        """Record that the scheduler has reported the end of an attempt."""
         self._leaving.pop(uid, None)
 
     def record_fresh_start(self) -> None:

@@ -322,7 +322,7 @@ class Effort:
         return before
 
     def within(self, looks: float, work: Callable[[], T]) -> T | None:
-        """Return the result of the work; None where it takes more looks than that."""
+        """Return the result of the work; None if it takes more than `looks`."""
         before = self.allow(0.0)
         allowed = min(before, looks)
         self.allow(allowed)

@@ -137,7 +137,7 @@ def held_by(group: GroupInfo) -> Holding:
 
 @computed_once
 def nodes_of(group: GroupInfo) -> frozenset[str]:
-    """Return the nodes of these members."""
+    """Return the nodes of members."""
     return frozenset(node for _, node in held_by(group).pods)
 
 

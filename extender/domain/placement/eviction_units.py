@@ -263,7 +263,7 @@ class Disruptions:
         return other
 
     def may_evict(self, pods: Iterable[PodRecord]) -> bool:
-        """Return whether all of these may go, with all that was taken.
+        """Return whether all these pods may be evicted, with all chosen before.
 
         A pod that two budgets cover may not: the Eviction API refuses it.
         """
@@ -281,7 +281,7 @@ class Disruptions:
         return True
 
     def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
-        """Return the budgets by which not all of these may go, as `namespace/name`."""
+        """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         of = list(map(self._budgets_of, pods))
         wanted = Counter(chain.from_iterable(of))
         doubly = {budget for budgets in of if len(budgets) > 1 for budget in budgets}
@@ -307,7 +307,7 @@ class Shares(Protocol):
     """Shares of queues, for one group that lacks capacity: read before each unit, updated after it."""
 
     def loss(self, pick: "Pick") -> Resources:
-        """Return the loss of its queue, of flavors, too."""
+        """Return the amounts that the queue of a unit loses, of flavors, too."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue keeps what it deserves without `amounts`."""
@@ -319,7 +319,7 @@ class Shares(Protocol):
         """Return the part of what it deserves that a queue holds by now."""
 
     def price(self, picks: Sequence["Pick"]) -> Loss:
-        """Return the loss if these go."""
+        """Return the loss by these evictions."""
 
     def suffices(self) -> bool:
         """Return whether the group's own queue may hold the group by now."""
@@ -333,7 +333,7 @@ class Pick(NamedTuple):
 
     @property
     def requests(self) -> Resources:
-        """Return the joint requests of these."""
+        """Return the joint requests of the pods."""
         is_all = len(self.pods) == len(self.eviction_unit.pods)
         return self.eviction_unit.requests if is_all else requests_together(self.pods)
 
@@ -398,7 +398,7 @@ class Picks:
         self._planner.allocate((pod, pod.node) for pod in pick.pods)
 
     def is_needed_whole(self, pick: Pick) -> bool:
-        """Return whether its group, of which it is a part, goes as a whole."""
+        """Return whether the group of a unit is evicted as a whole."""
         key, tier = pick.eviction_unit.group, pick.eviction_unit.tier
         return bool(key) and any(
             each.eviction_unit.group == key and each.eviction_unit.tier > tier for each in self.all

@@ -385,7 +385,7 @@ class Holdings:
         }
 
     def reserved(self, node: int) -> Resources:
-        """Return the part of this that the queues not below the node may never have."""
+        """Return the part of the amounts that queues outside the node may never have."""
         if node not in self._reserved:
             amounts = zip(self._division.names, self._division.reserved[node].tolist(), strict=True)
             self._reserved[node] = {name: int(amount) for name, amount in amounts if amount}

@@ -43,7 +43,7 @@ class Flavor(msgspec.Struct, frozen=True):
 
     @property
     def is_missing(self) -> bool:
-        """Return whether its ResourceFlavor does not exist, so that no node is known to have it."""
+        """Return whether the ResourceFlavor does not exist: then the flavor has no nodes."""
         return self.nodes == NOWHERE
 
     def refuses(self, shapes: Iterable[Shape]) -> str:

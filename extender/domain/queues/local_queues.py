@@ -39,7 +39,7 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_shut(self) -> bool:
-        """Return whether none of its groups may start."""
+        """Return whether no group of the LocalQueue may start."""
         return not self.exists or bool(self.fault or self.stop_policy)
 
 
@@ -106,7 +106,7 @@ class Activity(NamedTuple):
 
 
 def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bool) -> Activity:
-    """Return the first obstacle to the start of its groups. `queue`: its target, if that exists."""
+    """Return the first obstacle to starts in a LocalQueue. `queue`: its target, if that exists."""
     name = local.queue
     if local.fault:
         return Activity("InvalidSpec", local.fault)

@@ -326,7 +326,7 @@ class TakenInGroups:
             self._of[now.queue_uid][now.key] = now
 
     def any_of(self, queue_uid: str) -> bool:
-        """Return whether a group says that this queue took it in, whichever queue it is in now."""
+        """Return whether the record of a group names this queue as the one that admitted it."""
         return queue_uid in self._of
 
     def left_by(self, existing: Set[str]) -> list[GroupRecord]:

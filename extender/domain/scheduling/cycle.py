@@ -170,7 +170,7 @@ class Cycle:
         return left
 
     def is_due(self, instant: float) -> bool:
-        """Return whether a time has come; if not, the group is looked at again when it does."""
+        """Return whether a time has come; otherwise the group is evaluated again at that time."""
         if self.snapshot.now >= instant:
             return True
         self.look_again_at(instant)
@@ -181,7 +181,7 @@ class Cycle:
         self.instants[self.evaluated] = min(instant, self.instants.get(self.evaluated, instant))
 
     def is_broken(self, group: GroupInfo) -> bool:
-        """Return whether its evaluation raised in this cycle."""
+        """Return whether the evaluation of a group raised in this cycle."""
         return group.key in self.decided and bool(self.decided[group.key].fault)
 
     @cached_property

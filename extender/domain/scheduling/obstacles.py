@@ -111,7 +111,7 @@ def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDeci
 
 
 def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
-    """Return the decision on a group that its owner, or that of its queue, holds on purpose."""
+    """Return the decision on a group that is held by its owner, or by that of its queue."""
     if group.spec.held:
         return waiting_decision(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
     if queue.stop_policy:
@@ -134,7 +134,7 @@ def not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 
 def above_capability(cycle: Cycle, group: GroupInfo) -> str:
-    """Return how `minResources` is more than its queue may ever hold; empty where it is not.
+    """Return how `minResources` exceeds the maximum of the queue; empty if it does not.
 
     It is Volcano's rule for its enqueue action: while the group is Pending, operators make no members
     that could never start. A group without it counts for its queue's default request before its pods

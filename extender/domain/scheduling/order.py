@@ -78,7 +78,7 @@ class Traverse:
         return not self.is_high(group), rotation, self.used(group), priority, *group.age
 
     def used(self, group: GroupInfo) -> float:
-        """Return the recent usage of its user, where that counts."""
+        """Return the recent usage of the group's user, if the strategy counts it."""
         return 0.0
 
     def is_high(self, group: GroupInfo) -> bool:
@@ -90,11 +90,11 @@ class Traverse:
         return False
 
     def has_turns(self, group: GroupInfo) -> bool:
-        """Return whether it loses its turn when others pass it."""
+        """Return whether a group loses its turn when others pass it."""
         return False
 
     def backs_off(self, group: GroupInfo) -> bool:
-        """Return whether it is not tried now, because a start of it failed."""
+        """Return whether a group is not tried now, because a start failed."""
         return self._cycle.snapshot.now < group.start.retry_at
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:

@@ -72,7 +72,7 @@ class Price:
         return max(self.looked_at - saved, 0.0)
 
     def loss(self, picks: Sequence[Pick]) -> Loss:
-        """Return the loss if these go."""
+        """Return the loss by these evictions."""
         whole = (
             picks[0].eviction_unit
             if len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
@@ -96,7 +96,7 @@ class Price:
         return self.part_of_cluster(wanted.requests) * max(waited, 0.0)
 
     def why_not(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
-        """Return why these do not go for a group yet, for users; empty: they may.
+        """Return why these victims are not evicted for a group yet, for users; empty: they may be.
 
         It is looked at again when that may have changed.
         """
@@ -117,7 +117,7 @@ class Price:
         return text
 
     def _end(self, picks: Sequence[Pick]) -> float:
-        """Return when the last of these will have ended by itself.
+        """Return when the last of these victims will have ended without an eviction.
 
         Inf: unknown, or one has outrun its time.
         """

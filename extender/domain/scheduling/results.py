@@ -170,7 +170,7 @@ def _lines_of(evaluated: Evaluation) -> dict[str, Sequence[GroupInfo]]:
 
 
 def _order_of(evaluated: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
-    """Return the sort key, the smallest first: before the order of its queue comes a promise."""
+    """Return the sort key, the smallest first: guaranteed starts precede the order of the queue."""
     is_promised, rank = evaluated.reservations.is_promised, evaluated.strategies.rank
     return lambda group: (not is_promised(group), rank(group))
 

@@ -87,7 +87,7 @@ class Standing(NamedTuple):
                 yield queue
 
     def nodes_unlike(self, before: "Standing") -> Set[int] | None:
-        """Return the nodes that do; None where they cannot be compared."""
+        """Return the nodes with a different standing; None if they cannot be compared."""
         if (
             not self.division.is_comparable_with(before.division)
             or self.oversold_resources() != before.oversold_resources()
@@ -105,7 +105,7 @@ class Standing(NamedTuple):
         return given.deserved if given else _NOTHING
 
     def ceiling_at(self, node: int) -> Portions:
-        """Return the most that it may hold, as the division gives it."""
+        """Return the ceilings of a node from the division."""
         given = self.division.share(node)
         return given.ceiling if given else _NOTHING
 

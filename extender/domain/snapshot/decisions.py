@@ -175,7 +175,7 @@ def start_after(
 
 
 def message_of(decision: GroupDecision, change: str = "") -> str:
-    """Return the numbers of its reason, its position, and the change that would start it."""
+    """Return the details of a wait: the numbers, the position, and the change that would start the group."""
     known = decision.detail, decision.price, decision.spared, position_text(decision), change
     return "; ".join(filter(None, known))
 

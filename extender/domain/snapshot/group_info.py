@@ -47,7 +47,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
     @property
     def is_put_off(self) -> bool:
-        """Return whether it starts later than was expected first."""
+        """Return whether the start is later than first expected."""
         return self.starts_at is None or self.passable_until is None or self.starts_at > self.passable_until
 
     @property
@@ -196,7 +196,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_reserved_out(self) -> bool:
-        """Return whether its LocalQueue, its namespace or its author's rights keep it from starting."""
+        """Return whether LocalQueue, namespace or the rights of the author prevent a start."""
         shut = self.local_queue is not None and self.local_queue.is_shut
         return shut or not (self.namespace_allowed and self.use_allowed)
 
@@ -213,7 +213,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_drained(self) -> bool:
-        """Return whether its LocalQueue gives back all capacity that its groups have."""
+        """Return whether the LocalQueue of the group is drained."""
         return self.local_queue is not None and self.local_queue.stop_policy == STOP_DRAIN
 
     @property
@@ -227,7 +227,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_in_queue(self) -> bool:
-        """Return whether its queue counts it.
+        """Return whether the queue counts the group.
 
         It has a PodGroup or, if it needs none, pods on nodes or pods created while the queue was
         open. Later pods, or pods of a deleted PodGroup, do not keep the queue from closing.
@@ -236,7 +236,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def has_pods(self) -> bool:
-        """Return whether any pod of it exists that has not ended."""
+        """Return whether any unfinished pod of the group exists."""
         return bool(self.placed or self.pinned or self.waiting or self.held_back or self.leaving)
 
     @property

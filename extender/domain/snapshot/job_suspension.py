@@ -184,7 +184,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def late_at(self) -> float | None:
-        """Return when its start has taken too long; None: it is not starting.
+        """Return the deadline of the start; None: the job is not starting.
 
         Users who change a job all the time, or a webhook that is away, may keep Muster from admitting
         it.
@@ -244,7 +244,7 @@ def _update(managed: ManagedJob) -> JobStep:
 
 
 def differences(managed: ManagedJob) -> dict[str, object]:
-    """Return the fields of its PodGroup's spec that differ from what the job asks for.
+    """Return the fields of the PodGroup's spec that differ from the job's.
 
     Running pods stay, and the group needs fewer pods only if the job declares fewer: ended pods count as
     present.

@@ -94,7 +94,7 @@ class JobRecord(msgspec.Struct, frozen=True):
         return sum(part.count for part in self.pods)
 
     def size(self, defaults: Defaults) -> GangSize:
-        """Return how many of its pods start together; `defaults`: of its namespace and its queue."""
+        """Return how many pods start together; `defaults`: those of the namespace and the queue."""
         template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
         size = size_of(self.gang, template, defaults, waits=True)
         return size._replace(members=min(size.members, self.needed))
@@ -284,7 +284,7 @@ def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
-    """Return the key of the group of its pods that name none; see `ownership.group_owner_of`."""
+    """Return the group of a job's pods that name none; see `ownership.group_owner_of`."""
     name = ownership.group_name_of(meta.uid)
     if kind in ownership.NAMED_CONTROLLERS:
         name = ownership.named_group(OwnerReference(*kind, meta.name))
