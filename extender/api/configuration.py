@@ -74,7 +74,7 @@ history_retention: How long that is kept there. Beyond 1 GiB, what is oldest goe
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
 """)
-_UNSET = {  # what counts where nothing is set
+_UNSET = {  # values for unset settings
     "kubeconfig": "$KUBECONFIG, else the pod's service account, else ~/.kube/config",
     "context": "the file's current context",
     "tls_folder": "plain HTTP",

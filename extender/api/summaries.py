@@ -31,8 +31,8 @@ class ShareSummary(Summary, frozen=True):
     deserved: float = 0.0
     guarantee: float = 0.0
     ceiling: float | None = None  # None: no limit
-    borrowed: float = 0.0  # what it holds above what it deserves
-    lent: float = 0.0  # what it was given by its spec and does not ask for, so that others may use it
+    borrowed: float = 0.0  # allocation above the deserved share
+    lent: float = 0.0  # unused part of the specified amounts, which others may use
 
 
 def share_summaries(
@@ -112,7 +112,7 @@ class WaitSummary(Summary, frozen=True):
     """Wait of a group, or of its further members."""
 
     reason: str  # a code of the closed list
-    sentence: str  # what that means
+    sentence: str  # the meaning of the reason
     detail: str = ""  # the numbers
     since: str = ""
     position: int = 0  # from 1; 0: not in line
@@ -150,15 +150,15 @@ class GroupSummary(Summary, frozen=True):
     name: str
     called: str = ""  # `pytorchjob/train` where it stands for one, else its name
     queue: str = ""
-    user: str = ""  # who submitted it; empty: not known
+    user: str = ""  # submitter; empty: unknown
     priority: int = 0
     verdict: str = ""  # Waiting, Starting, Running, Ended; Unknown: Muster has not looked at it
     needed: int = 0  # the members that it needs to start
-    members: int = 0  # those that are there
-    placed: int = 0  # those of them on nodes
+    members: int = 0  # existing members
+    placed: int = 0  # members on nodes
     failed: int = 0
     succeeded: int = 0
-    asks: Amounts = {}  # what members without a node ask for
+    asks: Amounts = {}  # requests of members without a node
     holds: Amounts = {}
     created: str = ""
     started: str = ""  # when it had fully run, or its first member began to run
@@ -176,7 +176,7 @@ class MemberSummary(Summary, frozen=True):
     phase: str = ""
     node: str = ""  # where it is, or is going to; empty: nowhere
     stage: str = ""  # Bound, Posted, Held, Answered, Planned; empty: it has no claim
-    says: str = ""  # what the scheduler or its container said last; empty: nothing
+    says: str = ""  # last message of the scheduler or container
 
 
 class ShortfallSummary(Summary, frozen=True):
@@ -228,7 +228,7 @@ class NodeSummary(Summary, frozen=True):
     used: Amounts = {}  # by all pods on it
     claimed: Amounts = {}  # by members on their way to it
     reserved_for: str = ""  # a group, by `namespace/name`
-    groups: Sequence[str] = ()  # those with members on it or on their way, by `namespace/name`; bounded
+    groups: Sequence[str] = ()  # groups with members or assumed members, by `namespace/name`; bounded
     flavors: Sequence[str] = ()
     taken: bool = True  # new pods may come
 

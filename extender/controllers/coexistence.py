@@ -30,7 +30,7 @@ log = logger(__name__)
 # Seconds:
 PERIOD = 30.0  # between two looks at a fact
 _SOON = 2.0  # after a look that failed, while nothing is known
-_PATIENCE = 1.0  # for which the start waits for the first look
+_PATIENCE = 1.0  # seconds for which the start waits for the first poll
 _LEASE_PERIOD = 5.0  # between two looks at Volcano's Lease
 _FRESH = 60.0  # the most, by wall clock, since the renewal of a live Lease seen for the first time
 _GATES_EVERY = 1.0  # between two searches for gates
@@ -194,7 +194,7 @@ class VolcanoProgram:
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
         self._pods: dict[str, str] = {}  # by UID, the names of its pods that are at work
         self._lease: LeaseSpec | None = None
-        self._alive_until = 0.0  # what is known of the Lease
+        self._alive_until = 0.0  # monotonic time until which the Lease is alive
         self._poller = Poller(f"lease-{lease}", _LEASE_PERIOD, self.look_at_lease)
         self.known = False  # whether a look has succeeded
 

@@ -152,7 +152,7 @@ class DecisionLoop:
         snapshot = self._ledger.snapshot()
         try:
             decisions = decide(snapshot, before)
-        except Exception:  # what was remembered saves work, and nothing hangs on it
+        except Exception:  # the memory only saves work
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)

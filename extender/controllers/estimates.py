@@ -83,7 +83,7 @@ class Estimates(Poller):
         self._waits_since: dict[GroupKey, float] = {}  # the oldest first
         self._calibration = Calibration()
         self.reported = 0  # number of changed estimates so far
-        self._made: Decisions | None = None  # by which the last forecast was begun
+        self._made: Decisions | None = None  # decisions of the last forecast
         self._begun = -inf
         self._saved, self._rested = _SAVED, clock()
         self._costs = 0.0  # seconds of a scheduling cycle, if known

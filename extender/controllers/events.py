@@ -44,11 +44,11 @@ _LONGEST_NAME = 230  # characters of the object's name in the name of its Event
 _REMEMBERED = 4096  # Events and objects
 _MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
 _OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
-_BURST, _RATE = 50, 5.0  # the same of all objects together
+_BURST, _RATE = 50, 5.0  # limits of all objects together
 _LASTING = 5.0  # seconds after which a state is recorded
-_SLOW = 30.0  # the same for a start, which takes a few where others fill the window
+_SLOW = 30.0  # seconds for a start, which takes a few if others fill the window
 _MEMBERS = 3  # waiting members on which a wait is recorded
-_WORK = 2_000  # what explaining one group may cost: a few dozen milliseconds at most
+_WORK = 2_000  # most work to explain one group: a few dozen milliseconds
 
 
 @dataclass(eq=False)

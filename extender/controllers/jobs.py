@@ -132,7 +132,7 @@ class JobsController(RecordingController[GroupKey]):
         self._versions = JobVersions(table)
 
     def prepare(self) -> None:
-        self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
+        self._asked: dict[GroupKey, _Asked] = {}  # written steps, until the watch shows them
         self._had_podgroup: set[GroupKey] = set()  # jobs whose PodGroup has been there
         self._asks = TokenBucket(_ASKED_A_SECOND, _ASKED_AT_ONCE, self._clock())
 

@@ -65,7 +65,7 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     queue_uid: str  # the queue that took it in; empty if none did
     admitted: bool  # its start was admitted and is not whole yet
     start_timeouts: int  # how often in a row its start was undone
-    waiting: WaitingStatus | None  # the same for programs, without since when; None: it does not wait
+    waiting: WaitingStatus | None  # details without the start of the wait; None: it does not wait
     lost_work: int  # the seconds of its work that evictions have cost it
     is_full: bool  # its annotations leave no room for marks: it keeps those that it has
 

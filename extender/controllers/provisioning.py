@@ -52,7 +52,7 @@ class NodesWanted(msgspec.Struct, frozen=True):
 
     name: str  # of the object, in the group's namespace
     class_name: str  # the autoscaler's class
-    parameters: Mapping[str, str]  # what that class takes
+    parameters: Mapping[str, str]  # parameters of the class
     pod_sets: tuple[PodSet, ...]  # 1 to MOST_POD_SETS
 
 

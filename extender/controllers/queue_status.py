@@ -292,7 +292,7 @@ class LocalQueueReport(msgspec.Struct, frozen=True):
     activity: Activity
     waiting: int  # groups
     admitted: int
-    reserved: Resources  # what its groups hold
+    reserved: Resources  # allocation of its groups
 
 
 def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:

@@ -16,7 +16,7 @@ from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
 
-_Act = tuple[str, str]  # what was done for a pod, and for which planned node
+_Act = tuple[str, str]  # the act for a pod, and its planned node
 
 
 class SchedulingGatesController(Controller[GroupKey]):

@@ -58,7 +58,7 @@ class _JobMemory:
     """State of one job while this replica leads."""
 
     def __init__(self) -> None:
-        self.writing = False  # what comes before all else: nothing is planned until the answer is there
+        self.writing = False  # whether a status write is under way: nothing is planned meanwhile
         self.counts_at: float | None = None  # when its counts are to be written
         self.pace = _PACE
         self.said: tuple[Remark, ...] = ()
@@ -67,7 +67,7 @@ class _JobMemory:
         self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
-        self.retained: VolcanoJobSpec | None = None  # for which what its plugins ask for was last written
+        self.retained: VolcanoJobSpec | None = None  # the spec for which objects of plugins were last written
         self.secret = ""  # the name of the one that was made for it
         self.pause: _Pause | None = None
 
@@ -99,7 +99,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._records: dict[Uid, _JobMemory] = {}
         self._runs_them = False
         self._knows_all = False  # whether all are due, or have been, since this replica runs the jobs
-        self._unseen: list[Uid] = []  # those that are not due yet
+        self._unseen: list[Uid] = []  # jobs that are not due yet
 
     def on_stopped_leading(self) -> None:
         self._knows_all, self._unseen = False, []

@@ -62,7 +62,7 @@ class OptionalWatches:
     ) -> None:
         self._cluster = cluster
         self._verbs: dict[Reflector[Any], str] = {}
-        self.missing: list[Reflector[Any]] = []  # those of kinds that the cluster does not have
+        self.missing: list[Reflector[Any]] = []  # watches of kinds that the cluster lacks
         self._clock = clock
         self._poller = Poller("optional-watches", _AGAIN, self._poll)
         self._looked = False

@@ -47,7 +47,7 @@ from extender.web.server import App
 from extender.web.server import serve as serve_verbs
 from extender.web.side import Check, HealthApp, ReadyLine, SideServer, pages
 
-if TYPE_CHECKING:  # what is off is not loaded
+if TYPE_CHECKING:  # disabled parts are not loaded
     from extender.host.scheduler_proxy import SchedulerProxy
     from extender.host.webhooks import Webhooks
 

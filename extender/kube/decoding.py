@@ -91,7 +91,7 @@ class Bad(NamedTuple):
     """Object of an unexpected form."""
 
     metadata: ObjectIdentity
-    fault: str  # what is wrong with it
+    fault: str  # the fault
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):

@@ -72,7 +72,7 @@ class Inventory(Generic[T]):
         self._plural = plural
         self._sink = sink
         self._known: dict[ObjectKey, tuple[str, str]] = {}  # UID and version that the sink has
-        self.bad: dict[ObjectKey, str] = {}  # what is wrong with which object; bounded
+        self.bad: dict[ObjectKey, str] = {}  # faults by object; bounded
         self.bad_objects = 0  # how many times an object could not be read or taken in
         self._not_removed: list[Removed] = []  # the sink raised: removed again after the next list
 

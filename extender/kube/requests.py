@@ -168,7 +168,7 @@ class Reader(Requests):
     def __init__(self, connection: Connection, timeout: float = _PATIENCE) -> None:
         super().__init__(connection)
         self._timeout = timeout
-        self.skipped: list[str] = []  # which listed objects cannot be read, and why; each once
+        self.skipped: list[str] = []  # unreadable listed objects with the fault, each once
 
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
         return self._get(resource.path(namespace, name), kind, self._timeout)

@@ -77,7 +77,7 @@ class TokenBucket:
 
 @dataclass(eq=False)
 class _Write:
-    key: Hashable  # what is written to
+    key: Hashable  # target of the write
     job: WriteJob  # of the newest submission
     ended: Ended  # likewise
     backoff: Backoff  # the pauses between attempts

@@ -99,7 +99,7 @@ class CallerConnection(RequestHandler):
         self.opening: asyncio.Task[None] | None = None  # until it is connected
         self.secure = secure
         self.caller = Caller()
-        self._refused = False  # what has come is no request
+        self._refused = False  # whether the data is no request
         self.answered = 0  # how many requests
         self.size = 0
         self._enter("handshake" if secure else "idle")
@@ -160,7 +160,7 @@ class CallerConnection(RequestHandler):
         if request.content.is_eof():
             if self.state == "body":  # it was refused at once
                 self.serve()
-            self._wait("head" if self.size else "idle")  # what arrived meanwhile is another request
+            self._wait("head" if self.size else "idle")  # data that arrived meanwhile is another request
             if self._again and response.keep_alive and self._arrived == self._whole:
                 self._loop.call_soon(self._give_back, self._again)
         else:

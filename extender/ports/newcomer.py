@@ -98,7 +98,7 @@ class Newcomer:
             self._task.cancel()
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
-        with suppress(OSError):  # what nobody has read makes the end a reset
+        with suppress(OSError):  # unread data would turn the end into a reset
             self._sock.recv(self._seen)
         self._sock.close()
 

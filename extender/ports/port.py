@@ -33,7 +33,7 @@ from extender.ports.newcomer import Newcomer, ShortAnswer, ShortRequest
 from extender.telemetry.logs import logger
 
 _PERIOD = 1.0  # seconds between two looks at deadlines, at most
-_SOON = 0.01  # the same, while more connections are past their deadline than are closed at a time
+_SOON = 0.01  # seconds between checks while expired connections are left
 _ACCEPTED = 16  # connections at a time, so that a flood leaves time for requests
 _CUT = 0.1  # seconds for an answer to notice that it is cut
 _PAUSE = 0.02  # seconds, after a connection could not be accepted

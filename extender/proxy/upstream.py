@@ -36,7 +36,7 @@ _SMALL = 64 * 1024  # bytes
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
     RequestClass.LEADING: 4,
-    RequestClass.TELLING: 4,  # those that are not short
+    RequestClass.TELLING: 4,  # Events that are not short
     RequestClass.SCHEDULING: 24,
 }
 _LINES = 24  # for short Events

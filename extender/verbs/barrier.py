@@ -170,7 +170,7 @@ class Barrier:
         self._clock = clock
         self._lock = threading.Lock()
         self._holds: dict[Uid, Hold] = {}
-        self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # the same
+        self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # held calls by group
         self._stopping = False
         self._sweep_at = 0.0
         self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait

@@ -28,7 +28,7 @@ _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
 _THREADS = 8
 _REQUEST = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
-_ALTOGETHER = 2.0  # the same, with the wait for a thread
+_ALTOGETHER = 2.0  # seconds with the wait for a thread
 
 
 class Lookups:

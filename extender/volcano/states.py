@@ -51,9 +51,9 @@ class Kill(Enum):
     """Pods that an action deletes."""
 
     NONE = 0
-    UNFINISHED = 1  # those that have succeeded or failed stay
+    UNFINISHED = 1  # finished pods stay
     ALL = 2
-    TARGET = 3  # those of the task, the pod or the partition that the action is about
+    TARGET = 3  # pods of the action's task or partition, or the pod
 
 
 class JobTransition(NamedTuple):
@@ -125,7 +125,7 @@ def led_to(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
-            needed = min(spec.min_available or 0, spec.members)  # what it cannot have, it does not wait for
+            needed = min(spec.min_available or 0, spec.members)  # it waits for no more than it can have
             return JobPhase.PENDING if spec.members - status.terminating >= needed else phase
     alive = status.terminating + status.pending + status.running
     return phase if alive else _AFTER_CLEAN_UP.get(phase, phase)

@@ -95,7 +95,7 @@ class Identity:
         self._port = port
         self._clock = clock
         self._begins, self._ends = 0.0, 0.0  # when the certificate is valid
-        self._used: tuple[bytes | None, ...] = ()  # what the context was made of
+        self._used: tuple[bytes | None, ...] = ()  # files of the current context
         self.context: ssl.SSLContext | None = None
 
     def use_for(self, callers: Path, certificate: bytes, key: bytes) -> None:

@@ -219,7 +219,7 @@ class _Server(BaseApplication):
         for name, value in self._settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Any:  # what gunicorn takes for a WSGI application, and hands to the worker
+    def load(self) -> Any:  # gunicorn passes the result to the worker as a WSGI application
         return self._app()
 
 

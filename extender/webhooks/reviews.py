@@ -53,7 +53,7 @@ class Path(NamedTuple):
     """Rules for the reviews of one path."""
 
     rule: Rule
-    operations: tuple[str, ...]  # those that it accepts
+    operations: tuple[str, ...]  # accepted operations
     needs_sync: bool = True  # the rule needs the cluster to have been read
     optional: bool = False  # until then, objects pass with a warning and are not refused
 

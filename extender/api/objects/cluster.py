@@ -167,9 +167,9 @@ class QuotaKind(StrEnum):
 
 class QuotaNode(Wire, frozen=True):
     name: str = ""
-    min: Amounts | None = None  # what it is guaranteed
+    min: Amounts | None = None  # guaranteed amounts
     max: Amounts | None = None  # the most that it may use; a resource that is absent has no limit
-    namespaces: list[str] | None = None  # whose pods count to it; of leaves only
+    namespaces: list[str] | None = None  # namespaces of its pods; of leaves only
     children: list[msgspec.Raw] | None = None  # nodes again, read one by one
 
 

@@ -150,7 +150,7 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
     resources: ResourceRequirements | None = None  # of the pod as a whole, as they are in force
-    allocated_resources: Quantities | None = None  # what its node has set aside for these
+    allocated_resources: Quantities | None = None  # amounts that the kubelet has set aside
 
 
 class Pod(Wire, frozen=True):

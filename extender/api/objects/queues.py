@@ -278,7 +278,7 @@ class WaitingStatus(Wire, frozen=True):
     ahead: list[str] = []  #  the first groups ahead of it, by `namespace/name`
     holders: list[GroupHolder] = []  # the largest first
     remedy: str = ""  # the smallest change that would start it, as a sentence
-    capability: list[Raise] = []  # what of it queues would have to allow
+    capability: list[Raise] = []  # raises of capabilities of queues
     estimate: Estimate | None = None  # None: not worked out yet
 
 

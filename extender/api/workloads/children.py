@@ -18,7 +18,7 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 
-_SAFE = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes writes hashes with
+_SAFE = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' hashes
 _NO_UID = "00000000-0000-0000-0000-000000000000"
 
 # What reading an object of an odd form raises.

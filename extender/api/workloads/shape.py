@@ -123,7 +123,7 @@ class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
     group: Path
     kind: Path
     name: Path
-    kinds: tuple[RuntimeKind, ...]  # what may be named so; the first where group or kind are missing
+    kinds: tuple[RuntimeKind, ...]  # kinds that may be named; the first without group or kind
 
 
 class Commanded(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,8 +147,8 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     """
 
     short: tuple[str, ...] = ()  # names by which kubectl knows it, too
-    offspring: tuple[Offspring, ...]  # what is made, in this order
-    runtime: RuntimeReference | None = None  # what has its templates: `complete` finds it as `spec.runtime`
+    offspring: tuple[Offspring, ...]  # children, in the order of their creation
+    runtime: RuntimeReference | None = None  # its templates; `complete` finds it as `spec.runtime`
     annotate: Annotate = lambda *_: {}  # where another object has the templates
     templates: tuple[Path, ...] = ()  # further pod templates, from which `complete` makes others
     counts: tuple[Path, ...] = ()  # where further numbers are, 0 or more
@@ -162,8 +162,8 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     succeeded: tuple[Sign, ...] = ()  # any shows that it has ended so, and makes no more pods
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # with what the kind's admission puts in, in a form paths can read
-    counted: Complete | None = None  # the same to count pods: without children that have ended
-    remark: Remark = lambda _: ""  # what is not done as in a real cluster; empty: nothing
+    counted: Complete | None = None  # `complete` to count pods: without children that have ended
+    remark: Remark = lambda _: ""  # difference from a real cluster; empty: none
 
     @property
     def key(self) -> KindName:

@@ -22,7 +22,7 @@ class Subject(msgspec.Struct, frozen=True):
     user: str  # its name
     uid: str = ""  # empty if unknown, as for a service account
     groups: tuple[str, ...] = ()  # sorted
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what the authenticator added, sorted by key
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # extra fields of the authenticator, sorted by key
 
 
 def subject(user: UserInfo) -> Subject:

@@ -65,7 +65,7 @@ class Forms:
         self._forms[str] = Form(renamed, _plain_form(str).read)
         self._forms[int] = Form(int, _plain_form(int).read)  # those of numpy, too
         self._forms[float] = Form(_write_number, _read_number)
-        self._forms[object] = self._forms[NoneType]  # what means something to one process alone
+        self._forms[object] = self._forms[NoneType]  # values of one process only
         self._forms[AmountRows] = Form(lambda rows: [rows.shape[1], rows.tolist()], _read_rows)
         self._forms[Shape] = Form(self._number, lambda number: self._shapes[_read_exactly(int, number)])
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)

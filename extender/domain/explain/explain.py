@@ -34,12 +34,12 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str
     verdict: Verdict  # whether it waits at all
     reason: str = ""  # a Reason; empty: no member waits
-    sentence: str = ""  # what the reason means
+    sentence: str = ""  # meaning of the reason
     message: str = ""  # the numbers behind it and its position, as its condition says
     position: int = 0  # its place in line; 0: it is not in line
     waiting: int = 0  # how many groups of its queue are in line
     ahead: tuple[GroupKey, ...] = ()  # the first of those ahead of it
-    holders: tuple[Holder, ...] = ()  # who holds what it lacks, the largest first
+    holders: tuple[Holder, ...] = ()  # holders of lacking resources, the largest first
     more_holders: int = 0  # how many others do
     reserved: str = (
         ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
@@ -123,7 +123,7 @@ def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
         return ""
     rules, since = case.queue.preemption, ready_since(group)
     at = snapshot.instant(since) + max(rules.after, rules.at_most) if since else snapshot.now
-    then = replace(snapshot, now=max(at, snapshot.now))  # what its victims lose counts no more
+    then = replace(snapshot, now=max(at, snapshot.now))  # the losses of victims do not count any more
     found = case.trial.decision(then)
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
         return ""

@@ -202,7 +202,7 @@ class _Causes:
         return f"nothing that is expected to happen starts it: {reason.meaning}"
 
 
-_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # what it waits for waits itself
+_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # a wait for other pending groups
 
 # How long groups will run, as laws of probability by what is declared and by how those of their kind
 # ran, and the ends that follow in each of several futures. Without dice: a future is a number, and over all
@@ -217,7 +217,7 @@ _SHORTEST = 1.0  # seconds
 _USUAL, _COUNTS = 0.3, 2  # how much runs vary, in logarithms, and as how many runs that counts
 _AS_DECLARED = 0.1  # how much runs vary about what their owners declare
 _CERTAIN = 0.9999  # by then it has outrun the law
-_LATER = 1.0 + 1e-9  # what still runs ends later than now, however numbers are rounded
+_LATER = 1.0 + 1e-9  # running groups end later than now, despite rounding
 
 
 class RunLaw(NamedTuple):

@@ -88,7 +88,7 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
 
     group: str
     until: float
-    reason: str = ""  # for which it waits since `until`; empty: it is starting, or that is not known
+    reason: str = ""  # reason of the wait since `until`; empty: starting, or unknown
     waited: Mapping[str, float] = {}  # by reason
     has_started: bool = False  # whether it ended since the group ran
     from_objects: bool = False  # no recorder saw it: the objects say that the group waited and runs
@@ -177,9 +177,9 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     since: str
     until: str
     by: By
-    rows: tuple[ReportRow, ...]  # those that held most come first
+    rows: tuple[ReportRow, ...]  # the largest usage first
     total: ReportRow
-    note: str = ""  # what is missing, for users; empty: nothing is
+    note: str = ""  # missing parts, for users; empty: none
 
 
 class InvalidPeriod(ValueError):

@@ -24,7 +24,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str  # `namespace/name`
     pods: int  # how many pods of it count
-    amounts: Resources  # what these hold of what is lacking
+    amounts: Resources  # their part of the lacking resources
     queue: str = ""  # of the group; empty for a pod of others
     group: GroupKey = GroupKey("")  # empty for a pod of others
     uid: Uid = Uid("")  # of a pod of others

@@ -33,7 +33,7 @@ class _Step(NamedTuple):
 
     snapshot: Snapshot
     now: float
-    since: float  # what changed did so after this; it is now, but for the first step after a restart
+    since: float  # earliest time of the changes; equals `now` except at the first step after a restart
     is_first: bool  # whether nothing was seen before
 
     def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
@@ -173,7 +173,7 @@ class _Runs:
         spent, starts = dict[str, float](), [step.now]
         if is_same:
             starts = [step.since]
-        elif step.is_first:  # what its objects say
+        elif step.is_first:  # from the objects
             for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), floor))
@@ -236,7 +236,7 @@ class _Waits:
 class _Evictions:
     def __init__(self, is_going: Callable[[Uid], bool]) -> None:
         self._is_going = is_going
-        self._reclaims: dict[GroupKey, Reclaim] = {}  # those in force, by the group that gets the capacity
+        self._reclaims: dict[GroupKey, Reclaim] = {}  # active reclaims, by the group that gets the capacity
         self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of starts that failed
         self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: reported already
 

@@ -279,7 +279,7 @@ class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
 
 
 STARTS = "starts"
-CHANGES = (  # those that matter most first
+CHANGES = (  # the most important first
     STARTS,
     "no longer starts",
     "gives up room",

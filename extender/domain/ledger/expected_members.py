@@ -128,7 +128,7 @@ class ExpectedMembers:
 
     def _sync_group(self, group: Group, job: JobRecord | None) -> None:
         before, group.job = group.job, job if job is not None and self.manages(job) else None
-        if job is not None and job.suspended:  # what an earlier start left does not count for the next one
+        if job is not None and job.suspended:  # pods of an earlier start do not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
         group.record_coming(self._clock())

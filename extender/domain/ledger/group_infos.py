@@ -31,8 +31,8 @@ class Used(msgspec.Struct):
 
     groups: int = 0  # groups that the queue counts
     infos: int = 0  # groups that name it
-    allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
-    requested: dict[str, int] = {}  # the same, and what entitled groups wait for
+    allocated: dict[str, int] = {}  # requests of pods on nodes or pinned to nodes
+    requested: dict[str, int] = {}  # `allocated`, and the requests of waiting entitled groups
     by_pool: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on the nodes of each pool
 
 
@@ -45,7 +45,7 @@ class Usage:
 
     def __init__(self) -> None:
         self.of: dict[str, Used] = {}  # by queue that groups name
-        self.of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue; without zeros
+        self.of_local: dict[str, dict[str, int]] = {}  # allocation of groups by LocalQueue, without zeros
         self.changed: set[str] = set()  # LocalQueues that were counted again
         self.changed_queues: set[str] = set()  # and queues
         self._offered: frozenset[str] = frozenset()

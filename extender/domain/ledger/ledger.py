@@ -71,7 +71,7 @@ class Ledger:
         jobs: JobRules | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.decisions = Decisions()  # those published last
+        self.decisions = Decisions()  # the last published decisions
         self.claims = Claims()
         self.registry = Registry()
         self._clock, self._wall_clock = clock, wall_clock
@@ -577,7 +577,7 @@ class ReclaimedCapacity:
         moved = {pod.uid for pod, _ in move.homes}
         back = {uid: node for uid, node in there.items() if uid not in moved}
         homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in there]
-        homes.sort(key=lambda home: home[1] not in back.values())  # those that are taken again come first
+        homes.sort(key=lambda home: home[1] not in back.values())  # nodes that are used again come first
         return homes[max(len(back) - move.stayed, 0) :]
 
     def _reserve(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:

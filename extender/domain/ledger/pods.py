@@ -52,7 +52,7 @@ class StuckPods:
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
         self._leaving: defaultdict[str, dict[Uid, _Leaving]] = defaultdict(dict)  # by node
         self._away: set[str] = set()  # nodes that cannot be reached, or are deleted while pods are left there
-        self._deleted: set[str] = set()  # those of them that are deleted
+        self._deleted: set[str] = set()  # deleted nodes among them
         # Ends of grace periods with their nodes, as a heap and as a set.
         self._due: list[tuple[float, Uid, str]] = []
         self._awaited: set[tuple[float, Uid, str]] = set()

@@ -121,7 +121,7 @@ class Registry:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.jobs = Jobs()
-        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # whose jobs others admit
+        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # kinds whose jobs others admit
         self.runtimes = Runtimes()
         self.ancestors = Ancestors()
         self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))
@@ -135,7 +135,7 @@ class Registry:
         self.users_count = False  # whether it matters who may use a restricted queue
         # Dirty groups in order, and whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
-        self._moved: set[GroupKey] = set()  # those of which only claims and the start are not as they were
+        self._moved: set[GroupKey] = set()  # dirty groups with changes of claims and the start only
         self._queued_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that info
 
     def group(self, key: GroupKey) -> Group:

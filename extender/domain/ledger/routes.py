@@ -22,7 +22,7 @@ class LocalQueues:
 
     def __init__(self) -> None:
         self.kueue_is_served = False
-        self.changed: set[str] = set()  # those of which anything but numbers may have changed
+        self.changed: set[str] = set()  # LocalQueues with changes besides numbers
         self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}

@@ -50,7 +50,7 @@ class BudgetsOfNamespace:
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
-        self._others: list[DisruptionBudget] = []  # which may cover any pod
+        self._others: list[DisruptionBudget] = []  # budgets that may cover any pod
         self._too_many: tuple[DisruptionBudget, ...] = ()
         for budget in budgets:
             selector = budget.selector or _NOTHING
@@ -117,7 +117,7 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
 class Reclaim(msgspec.Struct, frozen=True):
     """Reclaim for a group, decided once: until the group starts, needs it no more, or the time is up."""
 
-    victims: tuple[ReclaimVictim, ...]  # who give it back; empty: pods that are leaving anyway are enough
+    victims: tuple[ReclaimVictim, ...]  # victims; empty: terminating pods are enough
     plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
     since: float  # when it was decided, on the ledger's clock
     until: float  # when it is given up

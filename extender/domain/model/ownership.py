@@ -26,8 +26,8 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
 
     uid: str
     gang: MadePods = MadePods()
-    reference: OwnerReference | None = None  # what its pods' group belongs to; None: what they belong to
-    annotations: Mapping[str, str] = {}  # those that the group inherits
+    reference: OwnerReference | None = None  # owner of its pods' group; None: the owner of the pods
+    annotations: Mapping[str, str] = {}  # annotations that the group inherits
     idle: bool = False  # it wants no pods: spec.replicas is 0
     suspended: bool = False  # spec.suspend
     run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds

@@ -323,7 +323,7 @@ class Listing:
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
         """Begin a list. `version`: what the client has read before; 0: nothing."""
         self._waiting, self._appearances = waiting, appearances
-        self._unknown = version > 0 and not 0 < waiting.began <= version  # what the client has
+        self._unknown = version > 0 and not 0 < waiting.began <= version  # the client's state
         self.pods: dict[Uid, WaitingPod] = {}
         self.shown: dict[Uid, Appearance] = {}
 

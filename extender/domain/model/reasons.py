@@ -109,7 +109,7 @@ FOR_OTHERS = (
     Reason.WINDOW_FULL,
     Reason.REFUSED_BY_SCHEDULER,
     Reason.BACKING_OFF,
-)  # what may be over once others have ended, or started
+)  # reasons that may end once others have ended, or started
 
 # What a PodGroup's condition gives as its reason while the group does not wait.
 NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))

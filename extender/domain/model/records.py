@@ -67,7 +67,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""  # the queue that its own annotation or label names
     queue_uid: str = ""  # of the queue in which it was put on its node, by its note
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
-    role: str = ""  # what minTaskMember counts
+    role: str = ""  # role for minTaskMember
     priority: int = 0  # spec.priority, as the API server admitted it
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
@@ -170,7 +170,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     admitted: bool = False  # its mark says that Muster admitted its start
     last_reason: str = ""  # the reason that its status gives
     fault: str = ""  # fault of its spec, for users; empty if valid
-    min_resources: Resources = {}  # what its minMember members ask for together, by its spec
+    min_resources: Resources = {}  # requests of its minMember members together, by its spec
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     queue_uid: str = ""  # of the queue that took it in, by its note
     owner: str = ""  # the UID of its controller
@@ -178,7 +178,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     run_time: float | None = None  # seconds that it will run, by its annotation
     start_timeouts: int = 0  # how often its job did not start in time, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
-    series: str = ""  # what it came from, which is the same for the runs of one job
+    series: str = ""  # origin, equal for all runs of one job
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     preemptable: bool = True  # its members may be evicted for others
     goes_whole: bool = False  # they are evicted all together, even those that it could spare

@@ -27,7 +27,7 @@ CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Amounts of one pod or one node are capped here, far above anything real (256 TiB of memory), so that the
 # sums over all nodes that numpy works with stay inside 64 bits.
 MOST = 2**48
-_IN = " of "  # what is counted on the nodes of a flavor only: RESOURCE of FLAVOR; no resource has a space
+_IN = " of "  # separator in RESOURCE of FLAVOR; names of resources have no space
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000
 

@@ -25,8 +25,8 @@ class RunKind(NamedTuple):
     """Kind of groups that are expected to run equally long."""
 
     queue: str
-    series: str  # what they came from: namespace, and kind and name of the controller without generated parts
-    asks: frozenset[tuple[str, int]]  # what their members ask for together
+    series: str  # namespace, and kind and name of the controller without generated parts
+    asks: frozenset[tuple[str, int]]  # requests of the members together
 
 
 class RunHistory(msgspec.Struct, frozen=True, eq=False):

@@ -353,7 +353,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     )
     mode = group.spec.disruption_mode
     reason, scheduled = "", condition(group.status.conditions, keys.INITIALLY_SCHEDULED)
-    if scheduled is not None:  # what `native_condition` was made from
+    if scheduled is not None:  # reverse of `native_condition`
         is_started = scheduled.status == "True"
         reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
     return replace(

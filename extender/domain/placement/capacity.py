@@ -89,7 +89,7 @@ class Capacity:
         """Return the known totals of all nodes; None where the scheduler refuses a shape."""
         if self.is_refused_anywhere:
             return None
-        if self.base is not None:  # what groups that were not evaluated had read stays known
+        if self.base is not None:  # reads of groups that were not evaluated stay valid
             later = self.base.after(self.left.copy()) if self._taken else self.base
             if later is not None:
                 return later

@@ -329,7 +329,7 @@ class Pick(NamedTuple):
     """Eviction unit that is chosen."""
 
     eviction_unit: EvictionUnit
-    pods: tuple[PodRecord, ...]  # those that no other pick has
+    pods: tuple[PodRecord, ...]  # pods that no other pick has
 
     @property
     def requests(self) -> Resources:

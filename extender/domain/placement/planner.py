@@ -34,7 +34,7 @@ PlannedPod = tuple[PodRecord, str]
 # What was decided on a group that only waits stands until one of the answers read for it would be another.
 
 Kind = Hashable  # groups of one kind are decided on alike: what is read for one of them counts for all
-Topic = Hashable  # what is read: a shape, of which there is capacity; a part of the budget and a queue
+Topic = Hashable  # subject of a read: a shape, or a part of the budget and a queue
 
 
 class Question(NamedTuple):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # `muster why` knows queues, and starts in less time without 
 
 MOST_FLAVORS = 16  # of a queue
 MOST_POOLS = 64  # in all queues together
-_MOST_KNOWN = 4096  # values of their labels of which it is remembered which flavors have them
+_MOST_KNOWN = 4096  # cached combinations of label values
 
 
 class Flavor(msgspec.Struct, frozen=True):
@@ -123,9 +123,9 @@ def _amounts(written: Quantities) -> Resources:
 class Pool(msgspec.Struct, frozen=True):
     """Nodes of a flavor, in all queues that name it."""
 
-    name: str  # what the oldest of them calls it, with that queue where the name has other nodes already
+    name: str  # name in the oldest queue, with the queue's name if the name is taken
     nodes: NodePart
-    resources: frozenset[str] = frozenset()  # of which any of them names an amount
+    resources: frozenset[str] = frozenset()  # resources with an amount in any of the flavors
 
     def count(self, amounts: Resources) -> Resources:
         """Return the amounts on the nodes of the pool, as the resources that are divided."""

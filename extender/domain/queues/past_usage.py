@@ -147,7 +147,7 @@ class UsageMeter:
         self.past, self.half_life = past, half_life
         self._holdings: dict[GroupKey, HeldAmounts] = {}  # by group
         self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
-        self._total: Resources | None = None  # of which parts are; None: not known yet
+        self._total: Resources | None = None  # total of the cluster; None: not known yet
         self._held: dict[UsedBy, float] = {}
         # By holder: amounts that changed since the last sample, times the seconds without them.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)

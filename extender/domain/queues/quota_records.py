@@ -58,7 +58,7 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     capability: Written = {}
     guarantee: Written = {}  # also what it deserves by name: a queue deserves what it is guaranteed
     most_groups: int | None = None  # how many groups may run at the same time; None: no limit
-    namespaces: tuple[str, ...] = ()  # whose pods and groups enter it, sorted
+    namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter it, sorted
     reserved: bool = False  # its quota is unreadable: the queue is neither created nor changed
 
 
@@ -69,7 +69,7 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     """
 
     queues: dict[str, QuotaQueue] = {}  # by name; parents before their children
-    namespaces: dict[str, str] = {}  # which queue the pods and groups of a namespace enter
+    namespaces: dict[str, str] = {}  # queue that the pods and groups of a namespace enter
     faults: tuple[QuotaFault, ...] = ()
     unsure: frozenset[str] = frozenset()
 

@@ -128,7 +128,7 @@ class TreeReader:
             root, *below = self.found
             ours = (queue for queue in below if queue.parent == root.name and not queue.reserved)
             guarantee = {**quantities(total(offered(queue.guarantee) for queue in ours))}
-            self.found[0] = replace(root, guarantee=guarantee)  # what the nodes directly below have together
+            self.found[0] = replace(root, guarantee=guarantee)  # sum of the nodes directly below
 
     def _read(self, raw: msgspec.Raw, path: str, place: _Place) -> None:
         node = self._node(raw, path)

@@ -220,7 +220,7 @@ class LosingTo(NamedTuple):
 class Reclaimed(msgspec.Struct, frozen=True, gc=False):
     """Time at which a queue last reclaimed capacity from another one."""
 
-    group: GroupKey  # for which
+    group: GroupKey  # the group that got the capacity
     at: str  # a timestamp
     in_vain: int = 0  # unused reclaims in a row, each within an hour of the last
     unused: tuple[QueueTaken, ...] = ()  # groups that have not run for long enough since, the last ones
@@ -238,7 +238,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     strategy: str = ""  # spec.dequeueStrategy
     placement: str = ""  # Pack or Spread, on the nodes of most or least load; empty: Pack, for gangs alone
     fair_share: str = ""  # how queues below it take turns: Instant or Historical; empty: as order.py says
-    spec_state: str = ""  # what its owner wants, as written; empty: nothing
+    spec_state: str = ""  # spec.state as written; empty: none
     status_state: str = ""  # the state last published, as written
     parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
     hierarchy: str = ""  # the path in its annotation

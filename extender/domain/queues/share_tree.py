@@ -27,12 +27,12 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     weight: int  # at least 1
-    request: Resources  # what its own groups hold and wait for
+    request: Resources  # allocated and waiting requests of its own groups
     capability: Resources | None = None  # the most that it and those below it may hold; None: it names none
     guarantee: Resources = {}  # kept for it even if it does not take part
     groups: bool = True  # whether it has groups, and so takes part
     parent: str = ""  # the queue above it; root where there is none of that name
-    deserved: Resources | None = None  # what it deserves before the rest is divided; None: it names nothing
+    deserved: Resources | None = None  # specified deserved amounts, divided first; None: none
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of `deserved` that others may use; None: all
     oversell: float = 1.0  # factor of the capability that may be allocated
@@ -194,13 +194,13 @@ def _named_amount(deserved: Resources | None, name: str) -> float:
 class Specified(msgspec.Struct, eq=False):
     """Specifications of nodes as rows. A seat has its queue's groups and request, and weight 1."""
 
-    requests: PortionRows  # what its own groups hold and wait for
+    requests: PortionRows  # allocated and waiting requests of its own groups
     groups: Mask  # whether it has groups of its own
     weights: Portion  # its part in the division
-    limits: PortionRows  # what it may hold by its own specification; inf: no limit
+    limits: PortionRows  # limits by its own specification; inf: no limit
     borrowing: PortionRows  # above what it is given, where it deserves nothing by name; inf: no limit
-    reserved: PortionRows  # what no other queue may hold
-    given: PortionRows  # what it deserves by name
+    reserved: PortionRows  # amounts that no other queue may use
+    given: PortionRows  # specified deserved amounts
     oversell: Portion  # the factor on its limits
 
     @classmethod

@@ -32,11 +32,11 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     exists: bool  # whether the API has it; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
     groups: int  # how many the queue has, of any phase
-    allocated: Resources  # what its pods on nodes, and those pinned to nodes, ask for
-    requested: Resources  # the same, and what its groups wait for that may start
+    allocated: Resources  # requests of its pods on nodes or pinned to nodes
+    requested: Resources  # `allocated`, and the requests of waiting entitled groups
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
-    mark: Mark = Mark.KEEP  # what is to be done about its mark
+    mark: Mark = Mark.KEEP  # step for the closed-by-parent annotation
     fault: str = ""  # its own fault or that of its place in the tree, for users; empty if valid
     protection: Protection = Protection()  # of its pods: its own, or that of the nearest queue above
     flavors: tuple[Flavor, ...] = ()  # its own, or those of the nearest queue above it that has some
@@ -89,15 +89,15 @@ class Queues:
     """Queues of the API, with the state of each: open, closed, or closed by its parent."""
 
     def __init__(self) -> None:
-        self.records: dict[str, QueueRecord] = {}  # those that the API has; `default` may be missing
+        self.records: dict[str, QueueRecord] = {}  # queues of the API; `default` may be missing
         self.version = 0  # grows with each change of them
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.names: dict[str, str] = {}  # by UID
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
         self._faults: dict[str, str] = {}  # cached faults of queues in this tree
         self._pools: Pools | None = None
-        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # the same
-        self._protections: dict[str, Protection] = {}  # the same
+        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached
+        self._protections: dict[str, Protection] = {}  # cached
         self.shared_flavors: dict[str, SharedFlavor] = {}  # the ResourceFlavors that the API has, by name
 
     def put(self, record: QueueRecord) -> set[str]:

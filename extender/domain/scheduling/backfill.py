@@ -191,9 +191,9 @@ class ReservedCapacity(msgspec.Struct, eq=False):
     group: GroupInfo
     reservation: Reservation
     rows: Rows
-    needs: AmountRows  # what the group will need on these rows
+    needs: AmountRows  # amounts that the group will need on these rows
     reserved: AmountRows  # amounts that others cannot use there now
-    headroom: Need  # the same below ceilings
+    headroom: Need  # its need below ceilings
     binds: bool  # all queues; else those within their shares need not wait behind it
 
 

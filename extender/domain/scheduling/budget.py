@@ -34,10 +34,10 @@ _NOTHING: Mapping[str, int] = Counter()
 class QueueRules(NamedTuple):
     """Rules in the specifications of queues: few have any."""
 
-    queues: Mapping[str, QueueInfo] = {}  # of which
-    limits: Mapping[str, RunningLimits] = {}  # on what they run, by queue
-    spread: Set[str] = frozenset()  # those that spread their pods
-    drained: Set[str] = frozenset()  # those whose groups are evicted
+    queues: Mapping[str, QueueInfo] = {}  # queues with these rules
+    limits: Mapping[str, RunningLimits] = {}  # limits on running groups and pods, by queue
+    spread: Set[str] = frozenset()  # queues that spread their pods
+    drained: Set[str] = frozenset()  # queues whose groups are evicted
 
     def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of other queues, of which only changed ones are read."""
@@ -297,7 +297,7 @@ class Excess(NamedTuple):
     always: bool  # whether it would even if nothing ran
 
 
-Sums = Mapping[Scope, Counter[str]]  # by what is limited: how many groups and pods run
+Sums = Mapping[Scope, Counter[str]]  # running groups and pods by scope
 
 
 class RunningCounts:
@@ -311,7 +311,7 @@ class RunningCounts:
         self._limits = limits
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
-        self._reserved: dict[Scope, Counter[str]] = {}  # what is kept for some
+        self._reserved: dict[Scope, Counter[str]] = {}  # reserved counts
         self._journal = journal
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():

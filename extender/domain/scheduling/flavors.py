@@ -44,7 +44,7 @@ class Way(NamedTuple):
     """Assignment of flavors to all roles of a group."""
 
     wanted: Missing  # the members, bound to the nodes of these
-    asked: Resources  # what they ask for there, of flavors, too
+    asked: Resources  # requests there, of flavors, too
     instead: Mapping[str, Collection[str]]  # by resource as what it is counted there, if it is
 
 

@@ -78,7 +78,7 @@ class HeadroomForecast:
 
     def __init__(self, cycle: Cycle, times: RunTimes) -> None:
         self._cycle, self._times = cycle, times
-        self._reserved: list[Amounts] = []  # what others will need, and what of it is not kept for them yet
+        self._reserved: list[Amounts] = []  # unreserved needs of other groups
 
     def is_there(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
         """Return whether members may start then."""

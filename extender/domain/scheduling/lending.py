@@ -37,7 +37,7 @@ class Lending:
         self._claiming: set[Kind] = set()  # kinds of groups with a claim; capacity is kept for the first
         self._reserved: list[tuple[GroupKey, Holding]] = []  # the reserved capacity, and its group
         self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
-        self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
+        self._headroom: dict[int, dict[str, int]] = {}  # reserved headroom, by node in the tree of queues
         self.has_begun = False
         self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # with the counts of its capacity then
 
@@ -190,7 +190,7 @@ class VictimShares:
         self._own, self._asked, self._instead = group.queue, way.asked, way.instead
         self._scarce = {each for name in scarce for each in way.instead.get(name, (name,))}
         self._from_others, self._price = from_others, price
-        self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
+        self._parts: dict[str, float] = {}  # cached shares, until the queue loses capacity
 
     def loss(self, pick: Pick) -> Resources:
         return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)

@@ -123,7 +123,7 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     shares: Standing
     running: Sums
     in_force: InForce  # the reservations
-    history: RunHistory  # by which it is known who passes them
+    history: RunHistory  # run times, which decide the groups that may pass
 
     @classmethod
     def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
@@ -137,7 +137,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
     snapshot: Snapshot
     totals: Totals | None
-    grounds: Grounds | None  # by which all were evaluated; None: not all by the same
+    grounds: Grounds | None  # grounds of all evaluations; None: they differ
     concerns_all: bool  # whether no group may be left out of the next cycle
     active: frozenset[GroupKey]  # groups of the next cycle in any case; all others are inadmissible
     not_at_rest: frozenset[GroupKey] | None  # the groups that do not rest; None: some of those that do may go
@@ -163,8 +163,8 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Facts that one cycle carries to the next. All are equal: no decision depends on them."""
 
     evaluated: Evaluation
-    then: Memory | None  # what was known of the groups that were inadmissible in it; None: none
-    groups: Mapping[GroupKey, GroupDecision]  # what is decided on all groups
+    then: Memory | None  # memory of the groups that were inadmissible in it; None: none
+    groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
     instants: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
     keeping: Set[str]  # the queues with a reservation, or that reclaimed capacity

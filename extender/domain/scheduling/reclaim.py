@@ -195,7 +195,7 @@ class Starving(NamedTuple):
     If the first of a kind finds none, the others of its kind do not search.
     """
 
-    first: Mapping[object, GroupInfo]  # for which a victim may run: by kind its first, and the longest wait
+    first: Mapping[object, GroupInfo]  # groups with possible victims: by kind the first, and the longest wait
     idle: Mapping[tuple[str, int], GroupInfo]  # by queue and priority a group for which none does
     may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # whether one runs, by some rules
 
@@ -398,7 +398,7 @@ class _Searches:
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.reserved_for(group))
             self._reservations.give_back_own(group, planner)
-            there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
+            there = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
             if moves and scarce:
                 continue

@@ -305,7 +305,7 @@ class _Earlier(NamedTuple):
     decisions: Mapping[str, QueueDecision] = {}
     views: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
-    keeping: Set[str] = frozenset()  # those with a reservation, or that reclaimed capacity
+    keeping: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
     unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
 
     @classmethod

@@ -35,7 +35,7 @@ class Standing(NamedTuple):
     division: Division
     holdings: Holdings
     snapshot: Snapshot  # as which they were
-    as_specified: Division  # the same, unless queues are guaranteed more than there is
+    as_specified: Division  # division without limits on guarantees that exceed the cluster
     unmet: Mapping[str, Resources]  # by queue what is kept for it of its guarantee, where that is not all
 
     @classmethod

@@ -62,7 +62,7 @@ class FlavorShare(msgspec.Struct, frozen=True, gc=False):
 
     allocated: Resources = {}
     deserved: Mapping[str, float] = {}  # of what any queue names of the flavor
-    borrowed: Resources = {}  # what is held above that
+    borrowed: Resources = {}  # allocation above the deserved amounts
 
 
 class QueueDecision(msgspec.Struct, frozen=True, gc=False):
@@ -72,22 +72,22 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     state: str  # a QueueState
     weight: int  # its part in the division, at least 1
     parent: str  # the queue above it, as its share is divided; empty for root
-    allocated: Resources  # what its pods that are on nodes or pinned ask for, with all queues below it
-    requested: Resources  # the same, and what their entitled groups wait for
+    allocated: Resources  # requests of its pods on nodes or pinned, with all queues below it
+    requested: Resources  # `allocated`, and the requests of waiting entitled groups
     deserved: Mapping[str, float]  # its deserved amounts, without zeros
     ceiling: Mapping[str, float]  # the most that it may ever hold; inf: no limit
     share: float  # the part of its deserved amounts that it holds, in its dominant resource
-    borrowed: Mapping[str, int] = {}  # what it holds above what it deserves
+    borrowed: Mapping[str, int] = {}  # allocation above the deserved share
     flavors: Mapping[str, FlavorShare] = {}  # by the name of a flavor
     above_nodes: tuple[str, ...] = ()  # resources of which its spec deserves more than nodes offer
-    unmet: Resources = {}  # what is kept for it of its guarantee, where nodes offer less than all
-    usage: QueueUsage | None = None  # what its own groups have held lately; None: nothing, or not known
+    unmet: Resources = {}  # available guarantee, if nodes offer less than all guarantees
+    usage: QueueUsage | None = None  # recent usage of its own groups; None: none, or unknown
     counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
     uid: str = ""  # empty while the API has no such queue
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     deleting: bool = False  # it is being deleted
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
-    mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
+    mark: Mark = Mark.KEEP  # step for the closed-by-parent annotation
     fault: str = ""  # fault of its spec, for users; empty if valid
     missing_flavors: tuple[str, ...] = ()  # ResourceFlavors that it names and that do not exist
     reservation: Reservation | None = None  # that of one of its groups
@@ -107,7 +107,7 @@ class Decisions(msgspec.Struct, frozen=True):
     serial: int = 0  # one more than that of the previous decisions
     changed: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
     renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed: details, positions
-    memory: object = None  # what the next cycle may reuse to save work
+    memory: object = None  # data that saves work in the next cycle
 
     def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
         """Return the groups that a consumer of the `seen` decisions has to look at.

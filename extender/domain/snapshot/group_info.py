@@ -31,12 +31,12 @@ class Reservation(msgspec.Struct, frozen=True):
 
     since: float  # when it was made
     nodes: Mapping[Uid, str]  # for each missing member the node that is kept for it
-    asks: Resources = {}  # what these members ask for together
+    asks: Resources = {}  # joint requests of the missing members
     starts_at: float | None = None  # when all of them are expected to be free; None: that is not known
     passable_until: float | None = None  # groups that end by then may start ahead of it; None: none may
     stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
     expected: str = ""  # `starts_at` as a timestamp, for users; empty if it is not known
-    below: tuple[str, ...] = ()  # whose ceilings and limits the members lacked headroom below as it was made
+    below: tuple[str, ...] = ()  # levels without headroom at the time of the reservation
     is_promised: bool = False  # whether no group of any queue may delay `passable_until`
     is_for_moved: bool = False  # capacity for the replacements of moved members
     lent_until: str = ""  # until when others may use the nodes, for users; empty while they are kept
@@ -75,7 +75,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     node: str = ""  # the node that is planned for it
     shown_at: float | None = None  # since when the scheduler could use that node; None: it cannot yet
     refused_at: float | None = None  # when it said that it can use no node at all; None: it has not
-    words: str = ""  # what it said last in this start, also of another node; empty: nothing
+    words: str = ""  # last message in this start, also about another node
     refusals: int = 0  # how often it has found no node for this pod
     asked_twice: bool = False  # it was asked again after a refusal: by then it knew all that Muster knows
     barred: str = ""  # why the API server refuses its binding, to any node; empty: it does not
@@ -104,10 +104,10 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
     recorded: bool  # whether it has a PodGroup
     fault: str  # fault of its specification, for users; empty if valid
     held: bool  # whether its owner keeps it back
-    min_resources: Resources  # what its needed members ask for together, according to its PodGroup
+    min_resources: Resources  # requests of the needed members together, by its PodGroup
     run_time: float | None  # how long it will run, in seconds, as its owner declared
     preemptable: bool  # whether its PodGroup allows the eviction of its members for others
-    series: str  # what it came from, which is the same for the runs of one job
+    series: str  # origin, equal for all runs of one job
     submitter: str  # the user who made it; empty if that is not known
     reported_phase: str  # the phase in the status of its PodGroup now
     goes_whole: bool = False  # whether its members are evicted only all together
@@ -131,7 +131,7 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
 
     entitled: bool  # whether it was created while its queue was open
     accepted_by: str  # the UID of the queue that takes it in; empty while none does
-    ran_with: Needs | None  # what it needed when it had fully run: lost ones are replaced; None: it never did
+    ran_with: Needs | None  # needs when it had fully run: lost members are replaced; None: never
     resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
     took_from: Mapping[GroupKey, float]  # by group: when capacity was last taken from it for this one
     gave_to: Mapping[str, float] = {}  # by queue: when it was last evicted for one of its groups
@@ -168,7 +168,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     departing: tuple[PodRecord, ...]  # members on a node that are being deleted
     held_back: int  # members that other parties' scheduling gates hold back
     planned: Mapping[Uid, str]  # the nodes planned for waiting members
-    attempts: Mapping[Uid, Attempt]  # what came of the planned nodes of waiting members
+    attempts: Mapping[Uid, Attempt]  # results of planned nodes of waiting members
     bound_since: Mapping[Uid, float]  # since when members have been on their nodes, as the watch has shown
     running: int  # members whose phase is Running
     succeeded: int  # members whose phase is Succeeded
@@ -179,9 +179,9 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     # Allocated and requested amounts.
 
-    allocated: Resources  # what members on nodes and pinned members ask for together
-    pending: Resources  # what waiting members ask for together
-    by_pool: Mapping[str, Resources] = {}  # what of it is on the nodes of each pool
+    allocated: Resources  # joint requests of members on nodes and pinned members
+    pending: Resources  # joint requests of waiting members
+    by_pool: Mapping[str, Resources] = {}  # allocation on the nodes of each pool
     checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
 
     @property

@@ -100,7 +100,7 @@ class ComingPods(msgspec.Struct, frozen=True):
     there: int = -1
     since: float = 0.0  # when that number changed last
     asked_at: float | None = None  # when the API server was last asked why no more come
-    refusal: str = ""  # what it said of them, in its words; empty: nothing
+    refusal: str = ""  # the API server's message about refused pods
 
     def after_answer(self, now: float, message: str) -> "ComingPods":
         """Return the job after the look at its Events. `message`: of an Event; empty: there was none."""
@@ -126,7 +126,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
     has_capacity: bool = False  # it is as it was when capacity was claimed for all pods with which it starts
     capacity_since: float | None = None  # since when capacity is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
-    coming: ComingPods = ComingPods()  # those that its controller has created
+    coming: ComingPods = ComingPods()  # pods that its controller has created
     lacks_pods: bool = False  # more are expected
     became_ready: bool = False  # all needed pods have run at the same time since then
     runs: bool = False  # pods of it are on nodes

@@ -72,7 +72,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     stopped: bool = False  # and that until a user resumes it: it waits in no queue
     started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
     outcome: Outcome | None = None  # how it ended; None: it has not
-    pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
+    pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended ones
     gang: MadePods = MadePods()  # how many of these start together
     by_role: Mapping[str, int] = {}  # minimum by role
     sub_groups: Sequence[Json] = ()  # and in which parts: subGroupPolicy of its PodGroup
@@ -121,8 +121,8 @@ class JobRecord(msgspec.Struct, frozen=True):
 
 class JobRules(msgspec.Struct, frozen=True):
     mode: str = "suspended"  # off, suspended or queue
-    namespaces: frozenset[str] = frozenset()  # whose jobs are not
-    kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
+    namespaces: frozenset[str] = frozenset()  # namespaces whose jobs are not managed
+    kinds: frozenset[str] = frozenset()  # kinds that are not managed: "Job.batch"
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
     def manage(self, job: JobRecord, queue: str, is_adopted: bool = False) -> bool:
@@ -340,7 +340,7 @@ def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
         if not {None, "", key} & tolerated
     ]
     for kind in ("containers", "initContainers"):
-        containers = []  # what is limited and not requested is requested up to the limit
+        containers = []  # a missing request equals the limit
         for container in spec.get(kind) or ():
             resources = container.get("resources") or {}
             requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}

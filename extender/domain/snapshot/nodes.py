@@ -32,7 +32,7 @@ _NO_ROWS: Rows = np.zeros(0, np.int64)
 _FEW = 64  # changed rows that are looked at one by one; if more changed, all are looked up again
 _MOST_GANGS = 16384
 K = TypeVar("K")
-_FIELD = "field:"  # what the index puts before a field's name: no label's key has a ":"
+_FIELD = "field:"  # prefix of field names in the index: no label key has a ":"
 
 
 def in_all(amounts: AmountRows) -> list[int]:

@@ -153,7 +153,7 @@ class State(Enum):
     ENDED = auto()  # no member is left on a node or on the way to one
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
     RESTING = auto()  # it fully runs, and no member waits to join it
-    SETTLING = auto()  # the same, but for too short a time to count as having stood whole
+    SETTLING = auto()  # fully running for too short a time to count as having fully run
     EMPTY = auto()  # it needs no members and has none; other groups without members wait for theirs
     STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
     REPLACING = auto()  # it has fully run and lost members

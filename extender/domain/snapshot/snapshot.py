@@ -124,7 +124,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
     ports: Mapping[str, Mapping[HostPort, int]] = {}  # by node: how many pods use a host port
     selected: Mapping[Term, Mapping[str, int]] = {}  # by term in use and node: how many pods it selects
-    carried: Mapping[Term, Mapping[str, int]] = {}  # the same for pods that have it as an anti-affinity term
+    carried: Mapping[Term, Mapping[str, int]] = {}  # pods with the term as an anti-affinity term
     terms: TermIndex = TermIndex()  # all terms in use, by the labels that they select; never changed
     namespaces: int = 0  # in how many namespaces pods of groups have terms
 
@@ -188,7 +188,7 @@ class OtherPods:
     """Pods of other schedulers by UID; immutable: `with_changes` copies only the few parts that differ."""
 
     def __init__(self) -> None:
-        self.leaving: Mapping[Uid, PodRecord] = _NONE  # those that are being deleted
+        self.leaving: Mapping[Uid, PodRecord] = _NONE  # terminating pods
         self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NONE,) * _PARTS
         self._lowest: tuple[float, ...] = (inf,) * _PARTS
 
@@ -241,13 +241,13 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
 
     version: int  # of the ledger: grows with each change, but of time, that may change a decision
     now: float  # the ledger's clock, in seconds
-    epoch: float  # what is to be added to the ledger's clock for the seconds since 1970
+    epoch: float  # seconds since 1970 minus the ledger's clock
     limits: Limits
     dimensions: tuple[str, ...]  # the names of the resources in the columns of `capacity` and `allocatable`
     nodes: NodeTable  # the nodes in the rows of both
-    capacity: AmountRows  # what all pinned claims leave free; planned claims are not subtracted
-    allocatable: AmountRows  # what nodes offer
-    occupancy: Occupancy  # what pinned claims use besides amounts
+    capacity: AmountRows  # allocatable without pinned claims; planned claims are not subtracted
+    allocatable: AmountRows  # allocatable amounts of nodes
+    occupancy: Occupancy  # usage of pinned claims besides amounts
     refused: Mapping[Shape, frozenset[int]]  # rows where the scheduler refuses a shape
     queues: Mapping[str, QueueInfo]  # all queues of the API, `default`, and those that groups name, by name
     groups: Mapping[GroupKey, GroupInfo]
@@ -256,12 +256,12 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone finally
     dirty: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
     history: RunHistory = RunHistory()  # how long groups ran that have ended
-    past: PastUsage = PastUsage()  # what queues and users have held lately
+    past: PastUsage = PastUsage()  # recent usage of queues and users
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
     reclaimed: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue what is remembered of its reclaims
     moves: Mapping[GroupKey, Move] = {}  # by group the last one, with the places that are still kept
     spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims
-    disruption_budgets: BudgetsByNamespace = {}  # the same object as long as none of them changes
+    disruption_budgets: BudgetsByNamespace = {}  # the same object while no budget changes
     attention: Attention = Attention()  # whether this replica leads and the scheduler asks
     freed: Freed = Freed()  # when something last became free
     changed_at: float = 0.0  # when the version last grew

@@ -72,7 +72,7 @@ def members_to_replace(group: GroupInfo) -> Missing:
 def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
     # Planned members first, then those that fit; then by priority, highest first, and name.
     pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("sort_key"))
-    pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
+    pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
     if group.planned or fitting:
         pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
     candidates = [pod for pod, _ in group.pinned] + pods
