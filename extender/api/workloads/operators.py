@@ -59,7 +59,7 @@ def excess_fields(
 ) -> Iterator[tuple[str, str]]:
     """Yield the fields of which a Volcano Job has too many, and how many.
 
-    Each look at the job goes through its tasks, and through its `policies` and theirs; each container of
+    Each reconciliation of the job reads its tasks and all `policies`; each container of
     its pods gets all volumes and, from plugins, variables for each task.
     """
     counts = [

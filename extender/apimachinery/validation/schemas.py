@@ -248,7 +248,7 @@ def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
 
 
 def _above(one: Any, other: Any) -> bool:
-    """Return whether one is more; an invalid quantity, which has an error of its own, is not compared."""
+    """Return whether `one` is more than `other`; False for invalid quantities, which have their own error."""
     try:
         return at_least(one, _NANO) > at_least(other, _NANO)
     except BadQuantity:

@@ -289,7 +289,7 @@ class Disruptions:
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
     def count(self, pods: Iterable[PodRecord], times: int = 1) -> None:
-        """Count these pods as gone; -1 times: as staying."""
+        """Count pods as evicted; with `times` -1, undo that."""
         for pod in pods if self._budgets else ():
             for budget in self._budgets_of(pod):
                 self._taken[budget] += times

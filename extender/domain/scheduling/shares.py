@@ -148,7 +148,7 @@ class QueueShares:
         self._slacks.clear()
 
     def relative_share(self, node: int) -> float:
-        """Return how much of what it deserves a queue holds."""
+        """Return allocated/deserved of a queue, in the dominant resource."""
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
 
@@ -261,7 +261,7 @@ class QueueShares:
     def steps_to_lender(self, queue: str, asked: Resources) -> int:
         """Return how many steps above a queue's groups the nearest lender of `asked` is.
 
-        A lender has it by name, or those below it have; without one, it is the way up to root.
+        A lender specifies the amounts, itself or by queues below it; without one, root counts.
         """
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in asked.items() if name in names]
