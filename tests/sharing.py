@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from extender.domain.model.resources import Resources
 from extender.domain.queues.deserved import Division, Share
-from extender.domain.queues.share_tree import Portions, QueueDemand, exceeded
+from extender.domain.queues.share_tree import Portions, QueueDemand, exceeded_dimensions
 
 
 def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:
     """Return the share of `total` of each queue that takes part."""
-    division = Division.of(total, {demand.name: demand for demand in demands})
+    division = Division.divide(total, {demand.name: demand for demand in demands})
     shares = {demand.name: division.share(division.tree.node[demand.name]) for demand in demands}
     return {name: share for name, share in shares.items() if share is not None}
 
@@ -18,4 +18,4 @@ def within(
     asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
 ) -> bool:
     """Return whether `asked` in addition to `allocated` stays within `limit`."""
-    return not exceeded(asked, allocated, limit, but)
+    return not exceeded_dimensions(asked, allocated, limit, but)

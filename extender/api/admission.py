@@ -31,7 +31,7 @@ class GroupKind(Wire, frozen=True):
 
 
 class ReviewRequest(Wire, frozen=True):
-    """`name`: empty with generateName; `object`: null on a delete; `sub_resource`: "resize", or empty."""
+    """AdmissionReview request. `name` is empty with generateName, `object` null on a delete."""
 
     uid: str
     operation: str
@@ -51,7 +51,7 @@ class Review(Wire, frozen=True):
 
 
 class Cause(Wire, frozen=True):
-    """One fault: its code for programs, the field, and the sentence for people."""
+    """Cause of a refusal: the code for programs, the field, and the message for users."""
 
     reason: str
     field: str
@@ -64,7 +64,7 @@ class Details(Wire, frozen=True):
 
 
 class Status(Wire, frozen=True):
-    """The Status that the user gets instead of the object."""
+    """Status that the user gets instead of the object."""
 
     code: int
     reason: str
@@ -73,7 +73,7 @@ class Status(Wire, frozen=True):
 
 
 class ReviewResponse(Wire, frozen=True, omit_defaults=True):
-    """`patch` is a JSON patch as bytes; the encoder writes them in base64, as the API wants them."""
+    """AdmissionReview response. `patch` is a JSON patch as bytes, which the encoder writes in base64."""
 
     uid: str
     allowed: bool
@@ -91,9 +91,6 @@ class ReviewAnswer(Wire, frozen=True, omit_defaults=False):
 
 review_decoder = msgspec.json.Decoder(Review)
 encode = msgspec.json.Encoder().encode
-
-
-# ---- the objects under review
 
 
 class NewPodSpec(PodSpec, frozen=True):
@@ -131,7 +128,7 @@ class AnyObject(Wire, frozen=True):
 
 
 class NewOtherGroup(Wire, frozen=True):
-    """A PodGroup of scheduler-plugins or of Kubernetes itself: its queue is an annotation or a label."""
+    """PodGroup of scheduler-plugins or of Kubernetes: its queue is an annotation or a label."""
 
     metadata: Meta
 
@@ -147,7 +144,7 @@ class JobSpec(Wire, frozen=True):
 
 
 class Job(Wire, frozen=True):
-    """batch/v1."""
+    """Job of batch/v1."""
 
     metadata: Meta
     spec: JobSpec = JobSpec()

@@ -74,7 +74,7 @@ history_retention: How long that is kept there. Beyond 1 GiB, what is oldest goe
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
 """)
-_UNSET = {  # what counts where nothing is set
+_UNSET = {  # values for unset settings
     "kubeconfig": "$KUBECONFIG, else the pod's service account, else ~/.kube/config",
     "context": "the file's current context",
     "tls_folder": "plain HTTP",
@@ -86,7 +86,7 @@ _UNSET = {  # what counts where nothing is set
 
 
 class InvalidConfiguration(ValueError):
-    """The settings that an administrator has to correct, one line for each fault."""
+    """Settings that an administrator has to correct, one line for each fault."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +131,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhook_lifetime: Annotated[float, allowed.duration("10s", "87600h")] = 90 * 24 * 3600.0
     max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0
-    reservations: Annotated[float, allowed.part()] = 0.1
+    reservations: Annotated[float, allowed.fraction()] = 0.1
     usage_half_life: Annotated[float, allowed.duration("0s", "8760h")] = 1200.0
     quota_sources: Annotated[frozenset[str], allowed.some_of(*QuotaKind)] = frozenset(
         {QuotaKind.ELASTIC_QUOTA_TREE, QuotaKind.ELASTIC_QUOTA}
@@ -145,7 +145,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(NamedTuple):
-    """One row of the table, with the names that it has in the three places where it can be set."""
+    """Row of the table, with the names of the setting in the three places where it can be set."""
 
     field: str
     default: Any
@@ -171,7 +171,7 @@ class Setting(NamedTuple):
         return type(self.default) is tuple
 
     def written(self, value: Any) -> str | list[str]:
-        """`value` as it is written in a file."""
+        """Return a value as a configuration file has it."""
         return [self.kind.write(item) for item in value] if self.repeatable else self.kind.write(value)
 
 
@@ -193,7 +193,7 @@ def as_document(configuration: Configuration) -> dict[str, Any]:
 
 
 def contradictions(configuration: Configuration) -> Iterator[str]:
-    """Faults of values that are each allowed, but not in combination."""
+    """Return the faults of settings that are valid one by one, but not in combination."""
     listening = {
         "--listen": configuration.listen,
         "--health-listen": configuration.health_listen,

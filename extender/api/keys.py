@@ -6,7 +6,7 @@ QUEUE = "scheduling.volcano.sh/queue-name"  # annotation or label of a pod, anno
 # Label of a namespace, "true": its pods are Muster's. Annotation of a pod there, "false": it is not.
 MANAGED = "kube-muster.io/managed"
 LOCAL_QUEUE = "kube-muster.io/local-queue"  # label of a PodGroup, pod or job: a LocalQueue of its namespace
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # the same in Kueue's words
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"  # Kueue's label for it
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"  # annotation of a queue: "true" if only its parent closes it
 HIERARCHY = "volcano.sh/hierarchy"  # annotation of a queue: its path, for hierarchical fair shares
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part of that path
@@ -34,9 +34,9 @@ HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it back
 CHECKPOINT = "kube-muster.io/checkpoint"
 RUN_TIME = "kube-muster.io/run-time"  # annotation of a PodGroup or job: how long it will run
 STARTED = "kube-muster.io/started"  # annotation of a job: Muster has let it go, and when
-PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: let go with "3/8" of its pods
+PARTIAL_START = "kube-muster.io/partial-start"  # annotation of a job: admitted with "3/8" of its pods
 MIN_PARALLELISM = "kube-muster.io/min-parallelism"  # annotation of a job: with how few pods it may start
-KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # the same in Kueue's words
+KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # Kueue's annotation for it
 START_TIMEOUTS = "kube-muster.io/start-timeouts"  # annotation of a PodGroup: how often it came too late
 SPREAD = "Spread"  # spec.placement of a queue
 HISTORICAL, INSTANT = "Historical", "Instant"  # spec.fairShare of a queue
@@ -55,9 +55,9 @@ SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may 
 DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that is about to be evicted, and why
 STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup all of whose needed members once ran: never undone
 
-INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"  # the same of a PodGroup of Kubernetes itself
+INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"  # the condition of a Kubernetes PodGroup
 POD_SCHEDULED = "PodScheduled"  # the condition of a pod that says whether it has a node, and if not, why
-UNSCHEDULABLE = "Unschedulable"  # its reason where room is missing: autoscalers add nodes for such pods
+UNSCHEDULABLE = "Unschedulable"  # its reason where capacity is lacking: autoscalers add nodes for such pods
 SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created with scheduling gates
 
 ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
@@ -75,7 +75,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 GPU = "nvidia.com/gpu"  # the extended resource of Nvidia's device plugin
 
 CERTIFICATE, KEY, AUTHORITY = "tls.crt", "tls.key", "ca.crt"  # files of a folder, and keys of a Secret
-VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for the scheduler that reads through the view
+VIEW_KUBECONFIG = "kubeconfig"  # the file in --view-folder, for a scheduler that uses the scheduler proxy
 
 VOLCANO_LEASE = "volcano"  # of Volcano's own scheduler
 VOLCANO_SCHEDULER = ("app", "volcano-scheduler")  # the label of its pods

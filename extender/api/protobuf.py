@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import EDITION_2023, FieldDescriptorProto, F
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-# Before an object of its own, a body has this and then a runtime.Unknown.
+# Prefix of a body with a single object, followed by a runtime.Unknown.
 KUBERNETES_PREFIX = b"k8s\0"
 LIST = "*"  # before the type of a field that is a list
 
@@ -22,16 +22,16 @@ _SCALARS = {
     "int32": FieldDescriptorProto.TYPE_INT32,
     "int64": FieldDescriptorProto.TYPE_INT64,
 }
-# By name: a number, and one of the types above or the name of a message.
+# Fields by name: the number, and one of the types above or the name of a message.
 Fields = Mapping[str, tuple[int, str]]
 
 
 def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
     """Return the class of each message in `tables`, by name.
 
-    As in Go, texts replace and the rest is merged.
+    As in Go, later texts replace earlier ones; other fields are merged.
     """
-    # With this edition a text has to be one, and what is set is written, even if it is empty.
+    # This edition checks texts, and writes set fields even if they are empty.
     file = FileDescriptorProto(
         name="kubernetes", package="kubernetes", syntax="editions", edition=EDITION_2023
     )
@@ -82,11 +82,11 @@ LENGTH = 4  # bytes before each frame of a watch, the highest first
 
 
 class LongFrame(ValueError):
-    """A frame is longer than any object that the API server has."""
+    """Error: a frame is longer than any object of the API server."""
 
 
 class Frames:
-    """Cuts the bytes of a watch into frames, each with its length before it."""
+    """Splitter of the bytes of a watch into frames, each with its length before it."""
 
     def __init__(self) -> None:
         self._begun = bytearray()  # a frame without its end
@@ -106,7 +106,7 @@ class Frames:
         return frames
 
 
-def opened(obj: bytes) -> tuple[str, bytes]:
+def open_envelope(obj: bytes) -> tuple[str, bytes]:
     """Return the kind of an object and its bytes; no kind without the prefix of Kubernetes' objects.
 
     Raises:
@@ -120,7 +120,7 @@ def opened(obj: bytes) -> tuple[str, bytes]:
 
 def status_as_json(body: bytes) -> bytes:
     """Return a Status object in JSON. Raises DecodeError."""
-    status = _STATUS.FromString(opened(body)[1])
+    status = _STATUS.FromString(open_envelope(body)[1])
     causes = [{"field": cause.field} for cause in status.details.causes]
     details = {"causes": causes, "retryAfterSeconds": status.details.retry_after}
     answer = {"message": status.message, "reason": status.reason, "code": status.code, "details": details}

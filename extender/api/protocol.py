@@ -27,15 +27,14 @@ class ExtenderArgs(Message, frozen=True, forbid_unknown_fields=True):
 
 
 class MalformedRequest(ValueError):
-    """A body that does not follow the protocol; the message names the path of the fault."""
+    """Error: a body does not follow the protocol; the message names the path of the fault."""
 
 
 class NodeNames(Sequence[str]):
     """Node names that the scheduler offers.
 
     Most look-ups are for a single name, which the raw bytes answer, because Go writes node names without
-    escapes. All names are decoded on the first other access, which raises MalformedRequest if they are
-    invalid.
+    escapes. All names are decoded on the first other access, which raises MalformedRequest for invalid names.
     """
 
     def __init__(self, raw: msgspec.Raw) -> None:
@@ -74,7 +73,7 @@ class FilterResult(Message, frozen=True):
 
 
 class HostPriority(Message, frozen=True):
-    """One element of prioritize's answer, a bare array. `score` is 0 … 10."""
+    """Element of the array that prioritize returns. `score` is 0 … 10."""
 
     host: str
     score: int

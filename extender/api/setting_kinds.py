@@ -1,4 +1,4 @@
-"""The kinds of value that settings have: what is allowed, how it is read from text and written."""
+"""Kinds of settings: the allowed values, and their form as text."""
 
 import ipaddress
 import re
@@ -34,9 +34,9 @@ class ObjectName(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Kind of a setting's value: how it is read from text and written.
+    """Kind of a setting: how its value is read from text and written.
 
-    `read` raises ValueError if the text is not allowed.
+    `read` raises ValueError for an invalid text.
     """
 
     allowed: str
@@ -123,7 +123,7 @@ def factor(most: int) -> Kind:
     return Kind(f"a number from 1 to {most}, such as 1.5", read, "{:g}".format)
 
 
-def part() -> Kind:
+def fraction() -> Kind:
     number = _matching(r"[0-9](?:\.[0-9]{1,9})?")
     return Kind(
         "a number from 0 to 1, such as 0.1", within(lambda text: float(number(text)), "0", "1"), "{:g}".format
@@ -131,7 +131,7 @@ def part() -> Kind:
 
 
 def some_of(*values: str) -> Kind:
-    """Any of these, or none, as one text."""
+    """Return the kind of a setting that lists some of these words, separated by commas."""
 
     def read(text: str) -> frozenset[str]:
         parts = [] if text == "off" else text.split(",")

@@ -1,8 +1,8 @@
-"""Summaries of a cluster for people and programs: one set of records for all commands and pages.
+"""Summaries of a cluster for users and programs: one set of records for all commands and pages.
 
 They are made from API objects alone, or from a running Muster, and are the same JSON in both cases. Amounts
-are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are RFC 3339, and empty where they
-are unknown.
+are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are RFC 3339, and empty if
+unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _NONE: Amounts = MappingProxyType({})
 
 
 class Summary(Wire, frozen=True, omit_defaults=False):
-    """Base of all views: every field is always there."""
+    """Base of all summaries: every field is always present."""
 
 
 class ShareSummary(Summary, frozen=True):
@@ -31,8 +31,8 @@ class ShareSummary(Summary, frozen=True):
     deserved: float = 0.0
     guarantee: float = 0.0
     ceiling: float | None = None  # None: no limit
-    borrowed: float = 0.0  # what it holds above what it deserves
-    lent: float = 0.0  # what it was given by its spec and does not ask for, so that others may use it
+    borrowed: float = 0.0  # allocation above the deserved share
+    lent: float = 0.0  # unused part of the specified amounts, which others may use
 
 
 def share_summaries(
@@ -70,7 +70,7 @@ class QueueSummary(Summary, frozen=True):
     waiting: int = 0  # groups in it and below it, as its status counts them
     starting: int = 0
     running: int = 0
-    fault: str = ""  # what is wrong with it; empty: nothing
+    fault: str = ""  # its fault; empty: none
 
 
 class EstimateSummary(Summary, frozen=True):
@@ -82,7 +82,7 @@ class EstimateSummary(Summary, frozen=True):
     unknown_because: str = ""
 
     @classmethod
-    def of(cls, reported: Estimate | None) -> "EstimateSummary | None":
+    def from_estimate(cls, reported: Estimate | None) -> "EstimateSummary | None":
         """Return the estimate; None where none was made."""
         if reported is None:
             return None
@@ -90,7 +90,7 @@ class EstimateSummary(Summary, frozen=True):
 
 
 class HolderSummary(Summary, frozen=True):
-    """Holder in the way of something: a group, a queue, or a pod of others."""
+    """Holder of lacking resources: a group, a queue, or another pod."""
 
     kind: str = "PodGroup"
     namespace: str = ""
@@ -99,12 +99,12 @@ class HolderSummary(Summary, frozen=True):
     pods: int = 0
     holds: Mapping[str, str | int] = {}  # quantities of what the group lacks
     overdue: str = ""  # since when its pods should have gone; empty: none is late
-    does: str = ""  # how it stands in the way, where that is known: `runs, 2 pods on nodes`
+    does: str = ""  # how it blocks the group, if known: `runs, 2 pods on nodes`
     api_version: str = ""  # of a workload, as kinds of several projects have one name
 
     @property
     def spoken_name(self) -> str:
-        """`podgroup/team/train`."""
+        """Return kind, namespace and name, such as `podgroup/team/train`."""
         return "/".join(filter(None, (spoken_kind(self.api_version, self.kind), self.namespace, self.name)))
 
 
@@ -112,20 +112,22 @@ class WaitSummary(Summary, frozen=True):
     """Wait of a group, or of its further members."""
 
     reason: str  # a code of the closed list
-    sentence: str  # what that means
+    sentence: str  # the meaning of the reason
     detail: str = ""  # the numbers
     since: str = ""
     position: int = 0  # from 1; 0: not in line
     line: int = 0  # how many wait in its queue
-    ahead: Sequence[str] = ()  # the first in line in front of it, by `namespace/name`
+    ahead: Sequence[str] = ()  # the first groups ahead of it, by `namespace/name`
     holders: Sequence[HolderSummary] = ()  # the largest first
     more_holders: int = 0
     remedy: str = ""  # the smallest change that would start it, as a sentence
     estimate: EstimateSummary | None = None
 
     @classmethod
-    def of(cls, reason: str, sentence: str, detail: str, status: WaitingStatus, line: int) -> "WaitSummary":
-        """`status`: as it is written to a PodGroup; `line`: how many wait in its queue."""
+    def from_status(
+        cls, reason: str, sentence: str, detail: str, status: WaitingStatus, line: int
+    ) -> "WaitSummary":
+        """Return the summary of a `waitingStatus`; `line`: the number of pending groups in its queue."""
         return cls(
             reason,
             sentence,
@@ -139,7 +141,7 @@ class WaitSummary(Summary, frozen=True):
                 for it in status.holders
             ],
             remedy=status.remedy,
-            estimate=EstimateSummary.of(status.estimate),
+            estimate=EstimateSummary.from_estimate(status.estimate),
         )
 
 
@@ -148,18 +150,18 @@ class GroupSummary(Summary, frozen=True):
     name: str
     called: str = ""  # `pytorchjob/train` where it stands for one, else its name
     queue: str = ""
-    user: str = ""  # who submitted it; empty: not known
+    user: str = ""  # submitter; empty: unknown
     priority: int = 0
     verdict: str = ""  # Waiting, Starting, Running, Ended; Unknown: Muster has not looked at it
     needed: int = 0  # the members that it needs to start
-    members: int = 0  # those that are there
-    placed: int = 0  # those of them on nodes
+    members: int = 0  # existing members
+    placed: int = 0  # members on nodes
     failed: int = 0
     succeeded: int = 0
-    asks: Amounts = {}  # what members without a node ask for
+    asks: Amounts = {}  # requests of members without a node
     holds: Amounts = {}
     created: str = ""
-    started: str = ""  # when it stood whole, or its first member began to run
+    started: str = ""  # when it had fully run, or its first member began to run
     wait: WaitSummary | None = None  # None: nothing of it waits
     held: bool = False  # its owner keeps it back
     is_job: bool = False  # it stands for a job, whose pods it is
@@ -174,11 +176,11 @@ class MemberSummary(Summary, frozen=True):
     phase: str = ""
     node: str = ""  # where it is, or is going to; empty: nowhere
     stage: str = ""  # Bound, Posted, Held, Answered, Planned; empty: it has no claim
-    says: str = ""  # what the scheduler or its container said last; empty: nothing
+    says: str = ""  # last message of the scheduler or container
 
 
 class ShortfallSummary(Summary, frozen=True):
-    """Shortfall of one resource: a group's request, and the free amount on the nodes that suit it."""
+    """Shortfall of one resource: a group's request, and the free amount on suitable nodes."""
 
     resource: str
     asked: float
@@ -194,7 +196,12 @@ class EventSummary(Summary, frozen=True):
 
 
 class CommandSummary(Summary, frozen=True):
-    """`purpose`: an infinitive without `to`. `right`: what it takes; `allowed`: the caller has it."""
+    """Command on an object.
+
+    `purpose`: an infinitive; `right`: the needed right; `allowed`: the user has it.
+
+    `purpose`: an infinitive; `right`: the needed right; `allowed`: the user has it.
+    """
 
     purpose: str
     line: str
@@ -203,7 +210,7 @@ class CommandSummary(Summary, frozen=True):
 
 
 class GroupDetails(Summary, frozen=True):
-    """All about one group."""
+    """Details of a group."""
 
     group: GroupSummary
     members: Sequence[MemberSummary] = ()
@@ -218,10 +225,10 @@ class NodeSummary(Summary, frozen=True):
 
     name: str
     allocatable: Amounts = {}
-    used: Amounts = {}  # by pods on it, of anybody
+    used: Amounts = {}  # by all pods on it
     claimed: Amounts = {}  # by members on their way to it
     reserved_for: str = ""  # a group, by `namespace/name`
-    groups: Sequence[str] = ()  # those with members on it or on their way, by `namespace/name`; bounded
+    groups: Sequence[str] = ()  # groups with members or assumed members, by `namespace/name`; bounded
     flavors: Sequence[str] = ()
     taken: bool = True  # new pods may come
 
@@ -234,7 +241,7 @@ class ReservationSummary(Summary, frozen=True):
 
 
 class DecisionSummary(Summary, frozen=True):
-    """A change of what is decided on a group."""
+    """Change of the decision on a group."""
 
     at: str
     group: str
@@ -244,7 +251,7 @@ class DecisionSummary(Summary, frozen=True):
 
 
 class Overview(Summary, frozen=True):
-    """The whole of what its maker may see, at one moment. Never changed; another version is another one."""
+    """All that a user may see at one time. Never changed; another `version` is another overview."""
 
     version: str  # equal for equal views, from one maker
     at: str
@@ -255,5 +262,5 @@ class Overview(Summary, frozen=True):
     nodes: Sequence[NodeSummary] = ()  # by name
     reservations: Sequence[ReservationSummary] = ()
     decisions: Sequence[DecisionSummary] = ()  # the latest first
-    notes: Sequence[str] = ()  # what could not be read, for people
+    notes: Sequence[str] = ()  # the parts that could not be read, for users
     api_version: str = VERSION

@@ -29,17 +29,17 @@ LONGEST = 100  # characters of a text that is parsed; the API server never write
 
 
 class BadQuantity(ValueError):
-    """A text that the API server would not accept as a quantity."""
+    """Error: the API server would not accept a text as a quantity."""
 
 
 def at_least(quantity: Quantity, scale: int = 1) -> int:
-    """`quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
+    """Return `quantity` in units of 1/`scale`, rounded up: for requests. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(-(-value.numerator // value.denominator))
 
 
 def at_most(quantity: Quantity, scale: int = 1) -> int:
-    """`quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
+    """Return `quantity` in units of 1/`scale`, rounded down: for capacities. Raises BadQuantity."""
     value = _parse(quantity) * scale
     return _capped(value.numerator // value.denominator)
 
@@ -49,7 +49,9 @@ def _parse(quantity: Quantity) -> Fraction:
     text = str(quantity)
     match = _GRAMMAR.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise BadQuantity(f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_meant(text)}")
+        raise BadQuantity(
+            f"{text[:LONGEST]!r} is not a quantity such as 500m, 2 or 1.5Gi{_intended_quantity(text)}"
+        )
     value = Fraction(match["sign"] + match["number"])
     if match["binary"]:
         return value * _BINARY[match["binary"]]
@@ -58,7 +60,7 @@ def _parse(quantity: Quantity) -> Fraction:
     return value * Fraction(f"1e{int(match['exponent'] or 0)}")
 
 
-def _meant(text: str) -> str:
+def _intended_quantity(text: str) -> str:
     """Return the quantity that was meant by a unit as disks and shops have them."""
     match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
     if match is None:
@@ -75,7 +77,7 @@ _RESOURCES = {
 }
 
 
-def misnamed(resource: str) -> str:
+def intended_name(resource: str) -> str:
     """Return the name that was meant by a wrong resource name, as a sentence; empty for other names."""
     meant = _RESOURCES.get(resource.lower())
     return f"no node has a resource {resource}; did you mean {meant}?" if meant else ""
@@ -84,8 +86,6 @@ def misnamed(resource: str) -> str:
 def _capped(value: int) -> int:
     return max(-_LARGEST, min(value, _LARGEST))
 
-
-# ---- durations and moments
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _GO_KNOWS = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
@@ -106,7 +106,7 @@ def as_seconds(text: str) -> float:
 
 
 def as_duration(seconds: float) -> str:
-    """`seconds` as Go reads them, in the larger unit that keeps them whole: 120s, 500ms."""
+    """Return seconds as a duration of Go, in the larger unit that keeps them whole: 120s, 500ms."""
     milliseconds = round(seconds * 1000)
     return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
 
@@ -124,7 +124,7 @@ _STEPS = (  # upper limit in seconds; unit and its letter; second unit and its l
 
 
 def as_time(text: str, now: float) -> float:
-    """Return the time, in seconds since 1970, that people name.
+    """Return a time as users write it, in seconds since 1970.
 
     They name a duration before now (7d, 12h, 1d12h, 90m), a date or a timestamp, of UTC by default.
 
@@ -201,7 +201,7 @@ def between(start: str, end: str) -> str:
 
 
 def two_units(seconds: float) -> str:
-    """`2.5s`, `7m30s`, `1h05m`, `3d04h`: finer than an age, for durations that readers compare."""
+    """Return seconds in two units, `2.5s`, `7m30s` or `3d04h`: for durations that readers compare."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.3g}s" if seconds < 10 else f"{whole}s"
@@ -234,12 +234,12 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], most: int = 5, between: str = ", ") -> str:
-    """Names for a sentence: the first of them, and how many more there are."""
+    """Return names for a sentence: the first ones, and how many more there are."""
     return " ".join([between.join(names[:most]), *and_more(len(names) - most)])
 
 
 def and_more(left_out: int, what: str = "") -> list[str]:
-    """`and 3 more`, for the end of a list that is cut; nothing where nothing is left out."""
+    """Return `and 3 more` for the end of a list that is cut; empty if the list is complete."""
     return [f"and {left_out:,} more{what}"] if left_out > 0 else []
 
 

@@ -1,1 +1,1 @@
-"""API objects as an API server takes them in: kinds, defaults, validation, patches, and a store in memory."""
+"""API server in memory: kinds, defaults, validation, patches, and a store."""

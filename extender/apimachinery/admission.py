@@ -13,7 +13,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods
-from extender.api.workloads.shape import at
+from extender.api.workloads.shape import value_at
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import FieldError, forbidden, forbidden_field, invalid, wrong_as_stated
 from extender.apimachinery.field_schemas import schema_of
@@ -47,11 +47,8 @@ _GRACE = 30
 _WITH_GENERATIONS = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
 
 
-# ---- create
-
-
 def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
-    """Default, admit and validate a new object, in place. Raises StatusError."""
+    """Default, admit and validate a new object in place. Raises StatusError."""
     if kind.status and kind is not kinds.NODES:
         obj.pop("status", None)
     if kind.custom:
@@ -80,7 +77,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
 
 
 def _prepare_job(kind: ResourceKind, obj: Json) -> None:
-    """One of Volcano gets what Muster's webhook fills in."""
+    """Set the defaults of a job. A Volcano Job gets those of Muster's webhook."""
     if kind is kinds.VOLCANO_JOBS:
         with suppress(*UNREADABLE):  # which is refused later
             job = typed(obj, VolcanoJob)
@@ -89,7 +86,7 @@ def _prepare_job(kind: ResourceKind, obj: Json) -> None:
     spec = obj.get("spec") or {}  # one pod, unless it says how many, in either of the two numbers
     once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
     obj["spec"] = {**once, "parallelism": 1, "backoffLimit": 6, **spec}
-    labels = at(obj, ("spec", "template", "metadata", "labels"))
+    labels = value_at(obj, ("spec", "template", "metadata", "labels"))
     if labels and not obj["metadata"].get("labels"):  # it gets those of its pods
         obj["metadata"]["labels"] = {**labels}
 
@@ -114,9 +111,9 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
     daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
     free = meta["namespace"] in ("kube-system", "kube-muster") or spec.get("nodeName") or daemon
     names_none = spec["schedulerName"] == "default-scheduler" and not free
-    opts_out = at(meta, ("annotations", MANAGED)) == "false"
+    opts_out = value_at(meta, ("annotations", MANAGED)) == "false"
     namespace = store.get(kinds.NAMESPACES, "", meta["namespace"]) or {}
-    if names_none and not opts_out and at(namespace, ("metadata", "labels", MANAGED)) == "true":
+    if names_none and not opts_out and value_at(namespace, ("metadata", "labels", MANAGED)) == "true":
         spec["schedulerName"] = "muster"
     ours = spec["schedulerName"] in ("muster", "volcano") and not free
     if gating and ours and {"name": GATE} not in gates:
@@ -178,7 +175,7 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
 
 
 def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: bool) -> Json:
-    """`obj`, completed. Raises StatusError for a change that is not allowed, if it is to be `checked`."""
+    """Return `obj`, completed; if `checked`, refuse invalid changes with StatusError."""
     if kind.custom:
         obj = defaulted(obj, schema_of(kind))
     if kind in _WITH_GENERATIONS and before.get("spec") != obj.get("spec"):

@@ -1,6 +1,6 @@
-"""Errors of an API server: a Status, and the faults of fields.
+"""Errors of an API server: a Status, and the errors of fields.
 
-The words are those of Kubernetes (package field of k8s.io/apimachinery).
+The texts are those of Kubernetes (package field of k8s.io/apimachinery).
 """
 
 import json
@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 
 from extender.apimachinery.kinds import Json, ResourceKind
 
-# ---- one field
-
 
 class FieldError(NamedTuple):
-    """`reason`: for machines, as in the causes of a Status. `message`: what people read after the field."""
+    """Error of a field. `reason`: for programs, as in a Status; `message`: the text after the field."""
 
     field: str
     reason: str
@@ -71,11 +69,8 @@ def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
-# ---- a Status
-
-
 class StatusError(Exception):
-    """`details`: those of a Status: which object is meant, and causes with reason, message and field."""
+    """Error as a Status. `details`: the object, and causes with reason, message and field."""
 
     def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)
@@ -92,7 +87,7 @@ class StatusError(Exception):
 
 
 def not_found(kind: ResourceKind, name: str) -> StatusError:
-    return StatusError(404, "NotFound", f'{kind.qualified} "{name}" not found', _of(kind, name))
+    return StatusError(404, "NotFound", f'{kind.qualified} "{name}" not found', _status_details(kind, name))
 
 
 def no_such_path() -> StatusError:
@@ -100,15 +95,17 @@ def no_such_path() -> StatusError:
 
 
 def exists(kind: ResourceKind, name: str) -> StatusError:
-    return StatusError(409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _of(kind, name))
+    return StatusError(
+        409, "AlreadyExists", f'{kind.qualified} "{name}" already exists', _status_details(kind, name)
+    )
 
 
 def conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
     message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}'
-    return StatusError(409, "Conflict", message, _of(kind, name))
+    return StatusError(409, "Conflict", message, _status_details(kind, name))
 
 
-def _of(kind: ResourceKind, name: str) -> Json:
+def _status_details(kind: ResourceKind, name: str) -> Json:
     return {"name": name, "kind": kind.plural, **({"group": kind.group} if kind.group else {})}
 
 
@@ -117,7 +114,7 @@ def invalid(kind: ResourceKind, name: str, errors: Sequence[FieldError]) -> Stat
 
 
 def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """`kind`: of an object or of a request's options."""
+    """Return the error for an invalid object, or for invalid options of a request."""
     causes = [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": causes}
@@ -128,7 +125,7 @@ def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError
 
 def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
     message = f'{kind.qualified} "{name}" is forbidden: {why}'
-    return StatusError(403, "Forbidden", message, _of(kind, name))
+    return StatusError(403, "Forbidden", message, _status_details(kind, name))
 
 
 def bad_request(why: str) -> StatusError:

@@ -25,17 +25,19 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 @cache
 def definitions() -> dict[str, Json]:
-    """Every schema by its name: io.k8s.api.core.v1.Pod, sh.volcano.scheduling.v1beta1.Queue."""
+    """Return every schema by its name, such as io.k8s.api.core.v1.Pod."""
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for crd in _crds():
-        known |= _of_crd(crd)
+        known |= _crd_schemas(crd)
     for kind in UNSHIPPED_KINDS:  # a CRD that takes everything
         text = {"type": "string"}
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
         schema = {"type": "object", "properties": properties}
         version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
-        known |= _of_crd({"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}})
+        known |= _crd_schemas(
+            {"spec": {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}}
+        )
     return known
 
 
@@ -107,7 +109,7 @@ def openapi_document(path: str) -> Json | None:
     }
 
 
-def _of_crd(crd: Json) -> dict[str, Json]:
+def _crd_schemas(crd: Json) -> dict[str, Json]:
     """Return the served versions, with the metadata of every object, named as the API server names them."""
     spec = crd["spec"]
     kind = spec["names"]["kind"]
@@ -129,7 +131,7 @@ _compact = msgspec.json.Encoder(order="sorted").encode
 
 
 class FieldSchema:
-    """The schema of one value. `published`: what is published of it, empty where nothing is."""
+    """Schema of one value. `published`: its published form, empty for none."""
 
     def __init__(self, published: Json) -> None:
         references = [*published.get("allOf", ()), published]  # a reference stands alone, or in an allOf
@@ -158,7 +160,7 @@ class FieldSchema:
     def items(self) -> "FieldSchema":
         return FieldSchema(self.published.get("items", {}))
 
-    def knows(self, name: str) -> bool:
+    def has_field(self, name: str) -> bool:
         """Return whether an object may have this field. An object without a schema may have any."""
         described = self.published.get("properties", {})
         open_ended = not described or "additionalProperties" in self.published or self.keeps_unknown

@@ -1,4 +1,4 @@
-"""The kinds that are served, where each of them lives, and what kubectl asks of them before anything else."""
+"""Served kinds, their paths, and the discovery documents that kubectl reads first."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """`custom` kinds come from CRDs on a real cluster; those know no strategic patch."""
+    """Served kind. `custom` kinds come from CRDs on a real cluster, without strategic patches."""
 
     api_version: str
     name: str
@@ -34,7 +34,7 @@ class ResourceKind:
 
     @property
     def root(self) -> str:
-        """The path below which it lives: /api/v1, /apis/GROUP/VERSION."""
+        """Return the path of the API version: /api/v1, /apis/GROUP/VERSION."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
     @property
@@ -87,8 +87,8 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
     return ResourceKind(row.api_version, row.kind, row.plural, short=row.short, status=True, custom=True)
 
 
-def _of_operators() -> Iterator[ResourceKind]:
-    """Jobs of operators that can wait suspended, if their pods own no others."""
+def _operator_kinds() -> Iterator[ResourceKind]:
+    """Return the kinds of operators' jobs that can wait suspended, if their pods own no others."""
     for row in WORKLOADS.values():
         owned = any(made.owner for made in row.offspring)
         if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
@@ -96,13 +96,13 @@ def _of_operators() -> Iterator[ResourceKind]:
 
 
 def _expanded() -> Iterator[ResourceKind]:
-    """Further kinds of operators that say how many of their pods start together."""
+    """Return further kinds of operators that declare how many of their pods start together."""
     for row in WORKLOADS.values():
         if row.makes_groups and not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
             yield _kind_of(row)
 
 
-OPERATOR_KINDS = tuple(_of_operators())
+OPERATOR_KINDS = tuple(_operator_kinds())
 EXPANDED_KINDS = tuple(_expanded())  # without controllers: pods are made once, of objects in files
 VOLCANO_JOBS = ResourceKind(*VOLCANO_JOB, "jobs", short=("vcjob", "vj"), status=True, custom=True)
 WORKLOAD_KINDS = (*OPERATOR_KINDS, *KUBERNETES_WORKLOADS)
@@ -141,8 +141,6 @@ def subresources_of(kind: ResourceKind) -> tuple[str, ...]:
     named = {"binding": kind is PODS, "eviction": kind is PODS, "status": kind.status, "scale": kind.scale}
     return tuple(name for name, has in named.items() if has)
 
-
-# ---- what clients are told of them
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _MINOR = "37"  # of the release whose behaviour is played

@@ -12,8 +12,6 @@ from extender.apimachinery.field_schemas import FieldSchema, schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
 from extender.apimachinery.objects import now
 
-# ---- paths
-
 Path = tuple[str, ...]
 Paths = frozenset[Path]
 
@@ -21,7 +19,7 @@ _ITSELF = "."
 
 
 def read(fields: Json, at: Path = ()) -> Paths:
-    """FieldsV1 as a set. A step that has further ones below it is meant itself if it says so with a dot."""
+    """Return the paths of a FieldsV1 object. A step with further steps is a member if it has a dot."""
     paths = set[Path]()
     for step, below in fields.items():
         here = at if step == _ITSELF else (*at, step)
@@ -64,7 +62,7 @@ def parts(value: Any, schema: FieldSchema) -> dict[str, tuple[Any, FieldSchema]]
 
 
 def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
-    """`value` without what is at `path`."""
+    """Return `value` without the field at `path`."""
     step, below = path[0], path[1:]
     retained = parts(value, schema)
     if step not in retained:
@@ -78,13 +76,11 @@ def removed(value: Any, path: Path, schema: FieldSchema) -> Any:
 
 
 def joined(like: Any, found: dict[str, Any]) -> Any:
-    """Parts put together again, as an object or a list."""
+    """Return an object or a list, put together from its parts."""
     if isinstance(like, dict):
         return {step.removeprefix("f:"): value for step, value in found.items()}
     return list(found.values())
 
-
-# ---- what a change touches
 
 NOBODYS = frozenset(
     ("f:metadata", f"f:{name}")
@@ -145,8 +141,6 @@ def _everything(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
         yield from _everything(part, inner, (*at, step))
 
 
-# ---- managers
-
 APPLY, UPDATE = "Apply", "Update"
 
 
@@ -175,7 +169,7 @@ def entries_of(obj: Json) -> dict[Manager, Entry]:
 
 
 def with_entries(obj: Json, entries: Iterable[Entry]) -> Json:
-    """`obj` with these entries, except those that own nothing any more."""
+    """Return `obj` with these entries, except those that own no field any more."""
     items = []
     for (name, operation, api_version, subresource), time, paths in entries:
         if paths:
@@ -211,14 +205,16 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
     change = difference(before, after, schema)
     if not change.set and not change.gone:
         return after
-    retained = without(entries, change, manager)
+    retained = without_changed(entries, change, manager)
     if change.set:
         own = retained[manager].paths if manager in retained else frozenset()
         retained[manager] = Entry(manager, now(), own | change.set)
     return with_entries(after, retained.values())
 
 
-def without(entries: dict[Manager, Entry], change: Difference, writer: Manager) -> dict[Manager, Entry]:
+def without_changed(
+    entries: dict[Manager, Entry], change: Difference, writer: Manager
+) -> dict[Manager, Entry]:
     """Return the entries after a change: removed fields have no owner, set ones only the writer."""
 
     def gone(path: Path) -> bool:

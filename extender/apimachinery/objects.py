@@ -24,7 +24,7 @@ def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
 
 
 def set_condition(status: Json, new: Json) -> bool:
-    """Replace the condition of the same type; false if it says the same already."""
+    """Replace the condition of the same type; return False if it has not changed."""
     before = status.get("conditions", [])
     old = next((held for held in before if held["type"] == new["type"]), None)
     if old and all(old.get(name) == new.get(name) for name in ("status", "reason", "message")):
@@ -53,16 +53,13 @@ def typed(obj: Json, kind: type[T]) -> T:
 
 
 class ObjectLoader(yaml.SafeLoader):
-    """Reads YAML; times stay strings, as in JSON."""
+    """Loader of YAML; times stay strings, as in JSON."""
 
 
 ObjectLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-
-
-# ---- whether a write means this object
 
 
 def refuse_another(kind: ResourceKind, before: Json, after: Json) -> None:
@@ -103,7 +100,7 @@ def named_by(obj: Json) -> Json:
 
 
 def identify(kind: ResourceKind, namespace: str, obj: Json, dice: random.Random) -> None:
-    """Give it a name, a namespace, a UID and a time of creation, and no writers. Raises StatusError."""
+    """Set name, namespace, UID and creation time of a new object. Raises StatusError."""
     meta = obj["metadata"] = {**(obj.get("metadata") or {})}
     if not meta.get("name") and meta.get("generateName"):
         letters = dice.choices(string.ascii_lowercase + string.digits, k=5)

@@ -141,7 +141,7 @@ def _untyped(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
         yield f"{at}: expected {'list' if wanted is list else 'map'}, got &{{{value}}}"
     elif isinstance(value, dict):
         for name, part in value.items():
-            if not schema.knows(name):
+            if not schema.has_field(name):
                 yield f"{at}.{name}: field not declared in schema"
             yield from _untyped(part, schema.field(name), f"{at}.{name}")
     elif isinstance(value, list):
@@ -166,7 +166,7 @@ def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, forc
     change = fields.difference(live, merged, schema)
     if not force:
         _refuse_conflicts(entries, change.set, manager)
-    entries = fields.without(entries, change, manager)
+    entries = fields.without_changed(entries, change, manager)
     claims = fields.claimed(wanted, schema)
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)

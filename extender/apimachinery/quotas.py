@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.api.keys import ENDED_PHASES
 from extender.api.objects.pods import Container, Pod, PodSpec, ResourceRequirements
 from extender.api.units import Quantity, at_least, at_most
-from extender.api.workloads.shape import at
+from extender.api.workloads.shape import value_at
 from extender.apimachinery.errors import StatusError, forbidden
 from extender.apimachinery.kinds import PODS, RESOURCE_QUOTAS, Json
 from extender.apimachinery.objects import typed
@@ -26,14 +26,11 @@ _MILLI = 1000
 
 
 class BeyondQuota(StatusError):
-    """A quota does not take the pod."""
+    """Error: a quota does not admit the pod."""
 
     def __init__(self, pod: str, why: str) -> None:
         refused = forbidden(PODS, pod, why)
         super().__init__(refused.code, refused.reason, refused.message, refused.details)
-
-
-# ---- what a pod counts for
 
 
 def is_counted(name: str) -> bool:
@@ -52,12 +49,12 @@ def usage(pod: Pod) -> dict[str, Quantity]:
         found[_REQUESTS + name] = amount
         if name in _PLAIN or name.startswith(_HUGE_PAGES):
             found[name] = amount
-    limits = _summed(_of_limits(pod.spec))
+    limits = _summed(_limits_as_requests(pod.spec))
     return found | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}
 
 
 def _summed(spec: PodSpec) -> dict[str, str]:
-    """All requests, in the notation of its containers."""
+    """Return the sum of all requests, in the notation of the containers."""
     given = [each.resources.requests or {} for each in _containers(spec)]
     binary = {name for each in given for name, amount in each.items() if str(amount).endswith("i")}
     sums = pod_requests(spec)
@@ -72,7 +69,7 @@ def _containers(spec: PodSpec) -> list[Container]:
     return [*spec.containers, *(spec.init_containers or ())]
 
 
-def _of_limits(spec: PodSpec) -> PodSpec:
+def _limits_as_requests(spec: PodSpec) -> PodSpec:
     """Return the spec as if its limits were its requests."""
 
     def swapped(container: Container) -> Container:
@@ -96,12 +93,9 @@ def _written(milli: int, binary: bool) -> str:
     return f"{amount}{scale}"
 
 
-# ---- which pods a quota takes
-
-
 def _applies(quota: Json, pod: Pod) -> bool:
     scopes = [{"scopeName": each, "operator": "Exists"} for each in quota["spec"].get("scopes") or ()]
-    scopes += at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
+    scopes += value_at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
     return all(_matches(scope, pod) for scope in scopes)
 
 
@@ -120,7 +114,7 @@ def _matches(scope: Json, pod: Pod) -> bool:
 
 
 def refusal(quotas: Iterable[Json], pod: Pod) -> str:
-    """Why they do not take a new pod, in the API's words; empty if they do."""
+    """Return the API's message if the quotas do not admit a new pod; empty if they do."""
     found = [quota for quota in quotas if _applies(quota, pod)]
     for quota in found:
         if lacking := "; ".join(_lacking(quota["status"]["used"], pod.spec)):
@@ -141,7 +135,7 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
 
 
 def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
-    """`cpu for: main`: of cpu and memory each container has to say what the quota counts."""
+    """Return the resources that the quota counts and a container does not declare: `cpu for: main`."""
     for name in sorted(_REQUIRED.intersection(used)) if spec.resources is None else ():
         side, _, resource = name.rpartition(".")
         lacking = {
@@ -151,9 +145,6 @@ def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
         }
         if lacking:
             yield f"{name} for: {','.join(sorted(lacking))}"
-
-
-# ---- what is used of a quota
 
 
 def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
@@ -173,7 +164,7 @@ def counted(quota: Json, pods: Iterable[Pod]) -> Json:
     """Return the limits of a quota, and their usage by these pods."""
     hard = {
         name: _written(at_most(amount, _MILLI), str(amount).endswith("i"))
-        for name, amount in (at(quota, ("spec", "hard")) or {}).items()
+        for name, amount in (value_at(quota, ("spec", "hard")) or {}).items()
     }
     status = {"hard": hard, "used": {name: "0" for name in hard if is_counted(name)}}
     quota = {**quota, "metadata": {**quota["metadata"]}, "status": status}
@@ -195,7 +186,7 @@ def admit(store: Store, pod: Json, dry: bool) -> None:
 
 
 def recount(store: Store, namespace: str) -> None:
-    """After pods of it have ended or gone, or a quota has changed."""
+    """Count the usage of a quota again after its pods have ended, or a quota has changed."""
     with store:
         if quotas := store.all(RESOURCE_QUOTAS, namespace):
             pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)]

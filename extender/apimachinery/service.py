@@ -42,8 +42,8 @@ from extender.apimachinery.validation.schemas import filled, read
 class WriteOptions(NamedTuple):
     """Options of a write.
 
-    `manager` owns the fields; without one, as for the kubelets and the scheduler played here, they are
-    neither tracked nor checked.
+    `manager` owns the fields; without one, as for the simulated kubelets and scheduler, they are neither
+    tracked nor checked.
     """
 
     manager: Manager | None = None
@@ -55,7 +55,7 @@ _PLAYED = WriteOptions()
 
 
 class Service:
-    """`gating`: whether our pods are created with a scheduling gate, as under the admission policy."""
+    """Verbs on one store. `gating`: whether member pods are created with a scheduling gate."""
 
     def __init__(self, store: Store, dice: random.Random | None = None, gating: bool = True) -> None:
         self.store = store
@@ -102,7 +102,7 @@ class Service:
         subresource: str = "",
         options: WriteOptions = _PLAYED,
     ) -> Json:
-        """Replace an object by what `change` makes of it; one that changes nothing leaves no trace."""
+        """Replace an object by the result of `change`; without a change nothing is stored."""
         manager = options.manager
         with self.store:
             before = self.get(kind, namespace, name)
@@ -190,7 +190,7 @@ class Service:
             return store.remove(kind, key_of(obj)) if at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
-        """No other of the same name."""
+        """Delete this object, but no later object of the same name."""
         options["preconditions"] = {"uid": meta["uid"]}
         self.delete(kind, meta["namespace"], meta["name"], options)
 
@@ -238,11 +238,8 @@ class Service:
             self.create(EVENTS, namespace, event)
 
 
-# ---- what the verbs make of objects
-
-
 def _merged_parts(kind: ResourceKind, before: Json, wanted: Json, subresource: str) -> Json:
-    """Status is written through its subresource and nowhere else, where a kind has one."""
+    """Return the object to store: a status is stored only through its subresource, if the kind has one."""
     if subresource == "status":
         retained = {"managedFields": wanted["metadata"].get("managedFields")}
         meta = {**before["metadata"], **named_by(wanted), **{k: v for k, v in retained.items() if v}}
@@ -279,7 +276,7 @@ def _bound(pod: Json, node: str, binding: Json) -> Json:
 
 
 def _release(store: Store, owner: Json) -> None:
-    """Objects that it owns stay, without it as an owner."""
+    """Remove a deleted owner from the objects that stay."""
     for kind in KINDS:
         for obj in store.all(kind, owner.get("namespace", "")) if kind.namespaced else ():
             owners = obj["metadata"].get("ownerReferences") or []

@@ -1,9 +1,9 @@
-"""The objects, the log of how they became what they are, and following it as informers follow an API server.
+"""Objects, the log of their changes, and followers of the log, like informers of an API server.
 
 Every change takes the next number of one sequence, which is the object's resourceVersion; so a version is
-also a place in the log, and a watch goes on from the version that its client saw last. The log is bounded:
-who comes with an older version has to list again. Stored objects are never changed, only replaced, so they
-may be handed out without copying.
+also a place in the log, and a watch continues from the version that its client saw last. The log is bounded:
+a client with an older version has to list again. Stored objects are never changed, only replaced, so they may
+be handed out without copying.
 """
 
 import threading
@@ -19,7 +19,7 @@ Key = tuple[str, str]  # namespace, name
 
 
 class Change(NamedTuple):
-    """One entry of the log. A deletion carries the last state, with the deletion's own version."""
+    """Entry of the log. A deletion has the last state, with the version of the deletion."""
 
     version: int
     type: str  # ADDED, MODIFIED, DELETED
@@ -32,7 +32,7 @@ _LONGEST_LOG = 50_000
 
 
 class Store:
-    """`with store:` makes reading and then writing one step. `version`: the one that it begins with."""
+    """Store; `with store:` makes a read and a write one step. `version`: the version of the next change."""
 
     def __init__(self, version: int = 1) -> None:
         self._changed = threading.Condition()
@@ -53,7 +53,7 @@ class Store:
         return self._objects.get(kind, {}).get((namespace, name))
 
     def all(self, kind: ResourceKind, namespace: str = "") -> list[Json]:
-        """In the order of namespace and name, as of now."""
+        """Return the current objects in the order of namespace and name."""
         return self.listing(kind, namespace)[0]
 
     def listing(self, kind: ResourceKind, namespace: str = "", version: int = 0) -> tuple[list[Json], int]:
@@ -96,8 +96,6 @@ class Store:
             del self._log[: _LONGEST_LOG // 2]
         self._changed.notify_all()
 
-    # ---- following
-
     def wait(self, version: int, seconds: float) -> list[Change]:
         """Return the changes after `version`, and wait for one if there is none.
 
@@ -110,7 +108,7 @@ class Store:
             return self._since(version)
 
     def close(self) -> None:
-        """Wake all followers: nothing comes any more."""
+        """Wake up all followers for the last time."""
         with self:
             self.closed = True
             self._changed.notify_all()
@@ -156,14 +154,14 @@ class StoreFollower(ABC):
 
     @abstractmethod
     def _begin(self) -> int:
-        """Look at everything, at first and when the log is too short for the gap; returns its version."""
+        """List all objects, at first and when the log is too short for the gap; return their version."""
 
     @abstractmethod
     def _take(self, changes: Sequence[Change]) -> None:
         """Handle some changes, or none within `_patience`."""
 
     def _patience(self) -> float:
-        """Seconds to wait for a change."""
+        """Return the seconds to wait for a change."""
         return LONGEST_WAIT
 
     def _run(self) -> None:

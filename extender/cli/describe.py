@@ -165,8 +165,8 @@ def _queue_facts(spec: Json, queue: ObservedQueue) -> Iterator[tuple[str, object
     yield "Parent", queue.spec.parent or NOTHING
     if queue.quota:
         yield "Made from", queue.quota
-    if queue.entering:
-        yield "Namespaces", listed(queue.entering, _MOST)
+    if queue.entering_namespaces:
+        yield "Namespaces", listed(queue.entering_namespaces, _MOST)
     yield "Order", queue.spec.dequeue_strategy or "traverse"
     yield from ((title, spec[field]) for field, title in _PLAIN.items() if spec.get(field))
     yield "Reclaimable", "no" if spec.get("reclaimable") is False else "yes"

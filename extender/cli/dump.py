@@ -98,10 +98,10 @@ def _renamed(raw: bytes) -> bytes:
     from secrets import token_bytes
 
     from extender import __version__
-    from extender.domain.explain.dump import InvalidDump, keyed_hash, read_dump, renamed
+    from extender.domain.explain.dump import InvalidDump, keyed_hash, read_dump, rename_dump
 
     try:
-        return renamed(read_dump(raw, __version__), keyed_hash(token_bytes(32)))
+        return rename_dump(read_dump(raw, __version__), keyed_hash(token_bytes(32)))
     except InvalidDump as fault:
         raise click.ClickException(f"the debug port sent something else: {fault}") from fault
 
@@ -126,13 +126,13 @@ def replay(file: Path, terms: tuple[str, ...], output: str) -> None:
     Exit status: 0 when both equal those in FILE, byte for byte, and always with --set; 1 when they differ; 2
     when FILE is no dump of this version.
     """
-    from extender.domain.explain.dump import replayed
+    from extender.domain.explain.dump import replay
 
     found = read(file)
     if terms:
         return _show_supposed(file, found, terms, output)
     with _deciding_on(file):
-        result = replayed(found.snapshot, found.decisions)
+        result = replay(found.snapshot, found.decisions)
     if output == "json":
         import msgspec
 

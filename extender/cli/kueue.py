@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from extender.api.keys import LOWER_PRIORITY
 from extender.api.units import BadQuantity, at_least
-from extender.api.workloads.shape import Json, at
+from extender.api.workloads.shape import Json, value_at
 from extender.domain.model.resources import offered, quantities, total
 
 GROUP = "kueue.x-k8s.io"
@@ -109,7 +109,7 @@ class _QuotaTree:
     def provisioning(self, check: str) -> Json:
         """Return the provisioning of a queue with this admission check; empty for another check."""
         spec = (self._found["AdmissionCheck"].get(check) or {}).get("spec") or {}
-        config = self._found["ProvisioningRequestConfig"].get(str(at(spec, ("parameters", "name"))))
+        config = self._found["ProvisioningRequestConfig"].get(str(value_at(spec, ("parameters", "name"))))
         given = (config or {}).get("spec") or {}
         if not spec.get("controllerName", "").endswith("provisioning-request") or not given:
             return {}
@@ -203,7 +203,7 @@ class _QuotaTree:
         groups = spec.get("resourceGroups") or []
         named = _flavors_of(spec)
         known = {
-            flavor["name"]: at(self._found["ResourceFlavor"].get(flavor["name"]), ("spec",)) or {}
+            flavor["name"]: value_at(self._found["ResourceFlavor"].get(flavor["name"]), ("spec",)) or {}
             for flavor in named
         }
         comments = [
@@ -232,7 +232,7 @@ class _QuotaTree:
         return {"flavors": made}, comments
 
     def _checks(self, spec: Json) -> tuple[Json, list[str]]:
-        rules = at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
+        rules = value_at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
         names = [*(spec.get("admissionChecks") or []), *(str(rule.get("name")) for rule in rules)]
         found = {name: self.provisioning(name) for name in names}
         asked = [way for way in found.values() if way]
@@ -259,14 +259,14 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
             " except from queues with reclaimable: false"
         )
     rules: Json = {} if within == "Never" else {"withinQueue": LOWER_PRIORITY}
-    if at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
+    if value_at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
         rules["borrowWithinCohort"] = given["borrowWithinCohort"]
     return ({"preemption": rules} if rules else {}), comments
 
 
 def _weight(spec: Json) -> Json:
     """Return the weight, a whole number in Muster."""
-    given = at(spec, ("fairSharing", "weight"))
+    given = value_at(spec, ("fairSharing", "weight"))
     try:
         return {} if given is None else {"weight": max(math.ceil(at_least(given, 1000) / 1000), 1)}
     except BadQuantity:

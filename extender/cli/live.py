@@ -94,7 +94,7 @@ class LiveCluster:
     def play(self, wanted: Set[GroupKey]) -> ClockAdvance:
         """Advance the clock until all `wanted` groups have started, or no pending event is left."""
         snapshot, patience = self.ledger.snapshot(), time.monotonic() + _PATIENCE
-        future = Future(snapshot, RunTimes(snapshot).after)
+        future = Future(snapshot, RunTimes(snapshot).expected_end)
         for _ in range(_MOST_CYCLES):
             if wanted <= future.starts.keys() or not future.step():
                 return ClockAdvance(future, is_cut=False)

@@ -12,7 +12,7 @@ import click
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
 from extender.api.setting_kinds import Kind, passing
-from extender.api.units import BadQuantity, as_seconds, at_least, misnamed
+from extender.api.units import BadQuantity, as_seconds, at_least, intended_name
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
 from extender.cli.completion import complete_queue
 from extender.cli.output import (
@@ -83,7 +83,7 @@ def _amount(text: str) -> tuple[str, str | None]:
     name, given, quantity = text.strip().partition("=")
     if not given and name.endswith("-") and len(name) > 1:
         return name[:-1], None
-    if what := misnamed(name):
+    if what := intended_name(name):
         raise click.BadParameter(what)
     if not name or not given or at_least(quantity) < 0:
         raise BadQuantity(text)

@@ -69,7 +69,7 @@ def report(
     from extender.domain.explain.history import InvalidPeriod, Period
 
     try:
-        period = Period.of(by, since, until or "", time.time())
+        period = Period.parse(by, since, until or "", time.time())
     except InvalidPeriod as fault:
         raise click.UsageError(f"--{fault}") from fault
     if file is not None:

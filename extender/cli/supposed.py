@@ -283,7 +283,7 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
         UsageError: The cluster has a group already.
     """
     intake = live.ledger.intake
-    taken = {group.called for group in live.ledger.snapshot().groups.values()}
+    taken = {group.display_name for group in live.ledger.snapshot().groups.values()}
     _add_cluster_objects(live, made, given)
     podgroups = [*made.groups, *(job.podgroup for job in made.jobs)]
     for number, podgroup in enumerate(podgroups):  # a second each, so that they queue in their order
@@ -303,7 +303,7 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
             spoken = controller.spoken_name if controller else spoken_group_name(each.pod)
             titles.setdefault(record.group, f"{meta.namespace}/{spoken}")
     groups = live.ledger.snapshot().groups
-    titles = {key: title or groups[key].called for key, title in titles.items() if key in groups}
+    titles = {key: title or groups[key].display_name for key, title in titles.items() if key in groups}
     if there := sorted(taken.intersection(titles.values())):
         what = f"{listed(there)} {'is' if len(there) == 1 else 'are'} in the cluster already"
         raise click.UsageError(f"{what}; about what waits there, ask muster why")
@@ -346,7 +346,8 @@ def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[
     """Name the groups of the victims, with their numbers of pods, and victims without a group."""
     groups = live.ledger.snapshot().groups
     counts = Counter(
-        groups[pod.group].called if pod.group in groups else f"{pod.namespace}/{pod.name}" for pod in victims
+        groups[pod.group].display_name if pod.group in groups else f"{pod.namespace}/{pod.name}"
+        for pod in victims
     )
     return [f"{name} ({many(count, 'pod')})" for name, count in sorted(counts.items())]
 
@@ -362,7 +363,7 @@ def _start_of(
             return start
         method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
-    decisions, endless = future.decisions, future.endless  # on the way, no change is looked for
+    decisions, endless = future.decisions, future.endless_groups  # on the way, no change is looked for
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)

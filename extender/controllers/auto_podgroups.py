@@ -44,13 +44,13 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._asked: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
         self._knows_all = False  # whether all groups have been due since this replica leads
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._knows_all = False
         self._awaiting.clear()
         self._asked.clear()
 
     def see_pod(self, pod: Pod) -> None:
-        """Process a new or changed pod; the ledger has it already."""
+        """Process a new or changed pod after the ledger has stored it."""
         uid = Uid(pod.metadata.uid)
         record = self._ledger.pods.get(uid)
         if (
@@ -87,12 +87,12 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._unnamed.pop(uid, None)
         self._asked.discard(uid)
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Return groups whose queue was not open and whose decision has changed.
 
         Groups of plain pods that begin to wait are due after a short delay.
         """
-        changed = self._changed_groups.of(decisions)
+        changed = self._changed_groups.since_last_call(decisions)
         for key in changed if self._plain_pods is PlainPods.WAITING else ():
             waits = self._plain_pods.need_one(decisions.groups.get(key))
             if waits and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):

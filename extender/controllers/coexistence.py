@@ -30,7 +30,7 @@ log = logger(__name__)
 # Seconds:
 PERIOD = 30.0  # between two looks at a fact
 _SOON = 2.0  # after a look that failed, while nothing is known
-_PATIENCE = 1.0  # for which the start waits for the first look
+_PATIENCE = 1.0  # seconds for which the start waits for the first poll
 _LEASE_PERIOD = 5.0  # between two looks at Volcano's Lease
 _FRESH = 60.0  # the most, by wall clock, since the renewal of a live Lease seen for the first time
 _GATES_EVERY = 1.0  # between two searches for gates
@@ -40,7 +40,10 @@ VOLCANO = "volcano"  # the schedulerName
 
 
 class PolledFact(Poller):
-    """A fact about the cluster that Muster starts without. `name`: of the thread; `unknown`: logged then."""
+    """Fact about the cluster that Muster polls.
+
+    `name`: of the thread; `unknown`: logged until it is known.
+    """
 
     name: str
     unknown: str
@@ -49,7 +52,7 @@ class PolledFact(Poller):
         self._ledger = ledger
         self._cluster = cluster
         self.holds: bool | None = None  # None: no look has succeeded yet
-        super().__init__(self.name, PERIOD, self.look)
+        super().__init__(self.name, PERIOD, self.poll)
 
     def ask(self) -> bool:
         """Return whether the fact holds now.
@@ -59,29 +62,29 @@ class PolledFact(Poller):
         """
         raise NotImplementedError
 
-    def learn(self, before: bool | None) -> None:
-        """Apply `holds`, after each look that succeeded; it was `before` until then."""
+    def on_polled(self, before: bool | None) -> None:
+        """Apply `holds` after each successful poll; `before` is its previous value."""
         raise NotImplementedError
 
     def start(self, patience: float = _PATIENCE) -> None:
         super().start(patience)
 
-    def look(self) -> float | None:
-        """Look it up; return the seconds until the next look, if that is soon."""
+    def poll(self) -> float | None:
+        """Poll the fact; return the seconds until the next poll if that is soon."""
         try:
             before, self.holds = self.holds, self.ask()
         except ApiError as fault:
             log.warning(self.unknown, error=str(fault))
         else:
-            self.learn(before)
+            self.on_polled(before)
         return _SOON if self.holds is None else None
 
 
 class KueuePresence(PolledFact):
     """Presence of Kueue: whether the cluster has its LocalQueues.
 
-    A label of Kueue's that names no LocalQueue of Muster is meant for one of those. Until the first look
-    has succeeded, groups with such a label wait.
+    A label of Kueue's that names no LocalQueue of Muster is meant for one of those. Until the first poll has
+    succeeded, groups with such a label wait.
     """
 
     name = "kueue"
@@ -90,7 +93,7 @@ class KueuePresence(PolledFact):
     def ask(self) -> bool:
         return any(self._cluster.serves(resource, timeout=PERIOD) for resource in KUEUE_LOCAL_QUEUES)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         served = bool(self.holds)
         if served is not bool(before):
             log.info("Kueue labels that name no LocalQueue of Muster", left_to_kueue=served)
@@ -100,10 +103,9 @@ class KueuePresence(PolledFact):
 class MarkTrust(PolledFact):
     """Trust in annotations on PodGroups: whether the API server lets only Muster write them.
 
-    A PodGroup has no status subresource, so a user who may change one may also write into it that it
-    fully ran, or which queue took it in. An admission policy (manifests/marks.yaml) prevents that.
-    Without it, and until the first look has succeeded, Muster relies only on what it has seen since it
-    started.
+    A PodGroup has no status subresource, so a user who may change one may also write that it has fully run,
+    or which queue admitted it. An admission policy (manifests/marks.yaml) prevents that. Without it, and
+    until the first poll has succeeded, Muster relies only on its own observations since its start.
     """
 
     name = "marks"
@@ -112,7 +114,7 @@ class MarkTrust(PolledFact):
     def ask(self) -> bool:
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         retained = bool(self.holds)
         if retained is not before:
             write = log.info if retained else log.warning
@@ -130,7 +132,7 @@ class MarkTrust(PolledFact):
 class UseTrust(PolledFact):
     """Trust in records of the right to use a restricted queue: whether the API server checks them.
 
-    Otherwise, and until the first look has succeeded, no group starts there.
+    Otherwise, and until the first poll has succeeded, no group starts there.
     """
 
     name = "uses"
@@ -139,7 +141,7 @@ class UseTrust(PolledFact):
     def ask(self) -> bool:
         return self._cluster.enforces(USES_POLICY, timeout=PERIOD)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         if self.holds is not before:
             log.info("records of users of restricted queues", trusted=self.holds)
         self._ledger.intake.trust_uses(bool(self.holds))
@@ -148,7 +150,7 @@ class UseTrust(PolledFact):
 class AuthorTrust(PolledFact):
     """Trust in records of authors: whether the API server refuses the names of other users.
 
-    Otherwise, and until the first look has succeeded, no user is known.
+    Otherwise, and until the first poll has succeeded, no user is known.
     """
 
     name = "authors"
@@ -157,7 +159,7 @@ class AuthorTrust(PolledFact):
     def ask(self) -> bool:
         return all(self._cluster.enforces(policy, timeout=PERIOD) for policy in AUTHORS_POLICIES)
 
-    def learn(self, before: bool | None) -> None:
+    def on_polled(self, before: bool | None) -> None:
         if self.holds is not before:
             log.info("records of authors of objects", trusted=self.holds)
         self._ledger.intake.trust_authors(bool(self.holds))
@@ -169,12 +171,12 @@ def works(pod: Pod) -> bool:
 
 
 class VolcanoProgram:
-    """Program of Volcano: at work while a pod of it, by its label, is on a node and has not ended.
+    """Program of Volcano: it works while one of its pods, by label, is on a node and has not ended.
 
-    A pod that is being deleted counts. The program holds a Lease only if it was configured to elect a
-    leader, which Volcano's release does not do; if it runs outside of pods, that Lease is the only sign.
-    A Lease is alive while it changes; one seen for the first time is alive if it was renewed recently.
-    `changed` is called whenever `works` may have changed.
+    A pod that is being deleted counts. The program holds a Lease only if it was configured to elect a leader,
+    which Volcano's release does not do; if it runs outside of pods, that Lease is the only sign. A Lease is
+    alive while it changes; one seen for the first time is alive if it was renewed recently. `changed` is
+    called whenever `works` may have changed.
     """
 
     def __init__(
@@ -192,12 +194,12 @@ class VolcanoProgram:
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
         self._pods: dict[str, str] = {}  # by UID, the names of its pods that are at work
         self._lease: LeaseSpec | None = None
-        self._alive_until = 0.0  # what is known of the Lease
+        self._alive_until = 0.0  # monotonic time until which the Lease is alive
         self._poller = Poller(f"lease-{lease}", _LEASE_PERIOD, self.look_at_lease)
         self.known = False  # whether a look has succeeded
 
     def start(self) -> None:
-        """Begin to look at the Lease, and wait a moment for the first look."""
+        """Start to poll the Lease, and wait for a short time for the first answer."""
         self._poller.start(_PATIENCE)
 
     def stop(self) -> None:
@@ -210,7 +212,7 @@ class VolcanoProgram:
 
     @property
     def text(self) -> str:
-        """The name of its pod, or else the holder of its Lease, as far as known."""
+        """Return the name of Volcano's pod, or else the holder of its Lease, as far as known."""
         holder = (self._lease.holder_identity if self._lease else None) or "not known yet"
         return next(iter(self._pods.copy().values()), holder)
 
@@ -258,8 +260,8 @@ class VolcanoProgram:
 class VolcanoCoexistence(Controller[Uid]):
     """Coexistence with Volcano.
 
-    `scheduler` also gets pods from the feed. Until the first look at its Lease, the pods are left alone;
-    `start` waits a moment for that, so that their owner is known before they are read.
+    `scheduler` also gets pods from the feed. Until the first poll of its Lease, the pods are left alone;
+    `start` waits a short time for that, so that their owner is known before they are read.
     """
 
     name = "volcano-coexistence"
@@ -267,7 +269,7 @@ class VolcanoCoexistence(Controller[Uid]):
     def __init__(self, context: ControllerContext, namespace: str) -> None:
         super().__init__(context)
         self.scheduler = VolcanoProgram(
-            self._cluster, namespace, VOLCANO_SCHEDULER, VOLCANO_LEASE, context.clock, self._settle
+            self._cluster, namespace, VOLCANO_SCHEDULER, VOLCANO_LEASE, context.clock, self._apply_presence
         )
 
     def prepare(self) -> None:
@@ -275,33 +277,33 @@ class VolcanoCoexistence(Controller[Uid]):
         self._gates_at = 0.0
 
     def start(self) -> None:
-        self._leave(True)
+        self._set_left(True)
         self.scheduler.start()
 
     def stop(self) -> None:
         self.scheduler.stop()
 
     def text(self) -> str:
-        """One line for people."""
+        """Return a status line."""
         if not self._yields:
             return "no scheduler of Volcano is at work"
         return f"pods of schedulerName {VOLCANO} are left to its own scheduler ({self.scheduler.text})"
 
-    def _settle(self) -> None:
+    def _apply_presence(self) -> None:
         if self.scheduler.known:
-            self._leave(self.scheduler.works)
+            self._set_left(self.scheduler.works)
 
-    def _leave(self, yields: bool) -> None:
+    def _set_left(self, yields: bool) -> None:
         if yields is self._yields:
             return
         self._yields = yields
-        self._ledger.pods.leave(frozenset({VOLCANO} if yields else ()))
+        self._ledger.pods.set_left(frozenset({VOLCANO} if yields else ()))
         if self.scheduler.known:
             text = "Volcano's pods are left to Volcano" if yields else "Volcano's pods are served by Muster"
             log.info(text)
 
-    def due(self, _: Decisions) -> Iterator[Uid]:
-        """Pods that are left alone and have our gate, searched for at intervals."""
+    def due_keys(self, _: Decisions) -> Iterator[Uid]:
+        """Yield at intervals the pods that another scheduler places and that still have Muster's gate."""
         if not self._yields or self._clock() < self._gates_at:
             return
         self._gates_at = self._clock() + _GATES_EVERY

@@ -1,6 +1,6 @@
-"""Controller: it has keys of objects that are due, and reconciles them one by one with the decisions.
+"""Controller: a work queue of object keys, which are reconciled one by one with the decisions.
 
-`reconcile` may be called at any time, since it compares the current state with the wanted one.
+`reconcile` may be called at any time, since it compares the current state with the desired one.
 
     decisions, watches ──► WorkQueue ──► reconcile(key) ──► Writers ──► written, or due again
 
@@ -46,7 +46,7 @@ class ControllerContext(NamedTuple):
 
 
 class Controller(Generic[K]):
-    """Listens to the cycle. Nothing is remembered while another leads; then all is due."""
+    """Controller; follows each cycle. On a change of the leader all is forgotten, and due again."""
 
     name: ClassVar[str]  # in logs and metrics
     lanes: ClassVar[int] = 1
@@ -65,52 +65,52 @@ class Controller(Generic[K]):
     def prepare(self) -> None:
         """Set up the controller's own state."""
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Reconcile what is due. An object that makes this raise costs only its own turn."""
         self._decisions = decisions
         if self._leads():
             self._guard.run("what is due", self._add_due)
-            self._work()
+            self._reconcile_due()
         else:
             self._queue.clear()
             self._changed_groups = ChangedGroups()
-            self.rest()
+            self.on_stopped_leading()
         self._depth.set(len(self._queue))
 
     @property
     def waiting(self) -> int:
         return len(self._queue)
 
-    def due(self, decisions: Decisions) -> Iterable[K]:
+    def due_keys(self, decisions: Decisions) -> Iterable[K]:
         """Return the keys that `decisions` make due; all on the first call, and the first as leader."""
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
-        """Submit a write of what differs."""
+        """Compare the object with its desired state, and submit the writes."""
         raise NotImplementedError
 
     def _add_due(self) -> None:
-        for key in self.due(self._decisions):
+        for key in self.due_keys(self._decisions):
             self._queue.add(key)
 
-    def rest(self) -> None:
-        """Another replica leads now: forget what was remembered of objects."""
+    def on_stopped_leading(self) -> None:
+        """Forget all that was remembered about objects: another replica leads."""
 
-    def _work(self, least_urgent: int | None = None) -> None:
+    def _reconcile_due(self, least_urgent: int | None = None) -> None:
         """Reconcile the keys that are due; those that become due meanwhile wait for the next look."""
         for _ in range(len(self._queue)):
-            key = self._queue.take(least_urgent)
+            key = self._queue.get(least_urgent)
             if key is None:
                 return
-            self._attend(key)
+            self._reconcile(key)
 
-    def _attend(self, key: K) -> None:
-        """Bring the object of a key in line. An idle key leaves no trace: its object may be gone."""
+    def _reconcile(self, key: K) -> None:
+        """Reconcile a key. An idle key is forgotten: its object may be gone."""
         self._submitted = False
         if not self._guard.run(key, partial(self.reconcile, key)):
             self._queue.retry(key)
         elif not self._submitted and key not in self._queue:
-            self._queue.settle(key)
+            self._queue.reset_backoff(key)
 
     def write(
         self,
@@ -121,7 +121,9 @@ class Controller(Generic[K]):
         attempts: int | None = None,
         first: bool = False,
     ) -> None:
-        """Let `job` write something for `key`, which is due again, after `undone`, if that fails.
+        """Submit a write for `key`.
+
+        A failed one calls `undone`, and the key is due again.
 
         Args:
             key: The key that is reconciled.
@@ -145,7 +147,7 @@ class Controller(Generic[K]):
         def ended(fault: ApiError | None) -> None:
             if fault is None:
                 self._guard.forget((key, "write"))
-                return self._queue.settle(key)
+                return self._queue.reset_backoff(key)
             undone()
             if isinstance(fault, Fenced):
                 return self._queue.add(key)
@@ -162,11 +164,11 @@ class RecordingController(Controller[K]):
 
 
 class PacedController(Controller[K]):
-    """Writes numbers: a change of an object's course is written at once, mere numbers share a budget.
+    """Controller that writes numbers: changes of state are written at once, mere numbers share a budget.
 
-    One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 is for courses; keys
-    in other lanes are taken while the budget has a token and the writers are not busy. A key whose numbers
-    wait is parked: it is not looked at again before its turn, unless its course changes.
+    One other pod may change the numbers of ten thousand groups and of all queues. Lane 0 is for changes of
+    state; keys in other lanes are taken while the budget has a token and the writers are not busy. A key
+    whose numbers wait is parked: it is not processed before its turn, unless its state changes.
     """
 
     lanes = 2
@@ -178,7 +180,7 @@ class PacedController(Controller[K]):
         self._parked: dict[K, object] = {}  # keys that wait in a lane of numbers, with their course
         self._is_turn = False  # whether the key that is attended to comes from a lane of numbers
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._parked.clear()
 
     def _is_parked(self, key: K, course: object) -> bool:
@@ -189,12 +191,12 @@ class PacedController(Controller[K]):
         self._parked[key] = course
         self._queue.move(key, after, lane)
 
-    def _attend(self, key: K) -> None:
+    def _reconcile(self, key: K) -> None:
         self._parked.pop(key, None)
-        super()._attend(key)
+        super()._reconcile(key)
 
-    def _work(self, least_urgent: int | None = None) -> None:
-        super()._work(0)
+    def _reconcile_due(self, least_urgent: int | None = None) -> None:
+        super()._reconcile_due(0)
         self._is_turn = True
         try:
             self._work_on_numbers()
@@ -203,9 +205,9 @@ class PacedController(Controller[K]):
 
     def _work_on_numbers(self) -> None:
         for _ in range(AT_ONCE):
-            if not self._may_begin_numbers() or (key := self._queue.take()) is None:
+            if not self._may_begin_numbers() or (key := self._queue.get()) is None:
                 return
-            self._attend(key)
+            self._reconcile(key)
 
     def _take_turn(self) -> bool:
         """Return whether mere numbers may be written now.
@@ -216,4 +218,4 @@ class PacedController(Controller[K]):
         return (self._is_turn or not self._parked) and self._budget.take(self._clock())
 
     def _may_begin_numbers(self) -> bool:
-        return self._writers.depth < _BUSY and self._budget.left(self._clock()) >= 1
+        return self._writers.depth < _BUSY and self._budget.available(self._clock()) >= 1

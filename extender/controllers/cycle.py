@@ -18,7 +18,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Course, Decisions, GroupDecision, course
+from extender.domain.snapshot.decisions import Course, Decisions, GroupDecision, event_course
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -35,7 +35,7 @@ GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the
 
 
 class FaultGuard:
-    """Counts a fault, and logs it once until the object succeeds again; the caller tries the object again.
+    """Guard that counts an error, and logs it once until the object succeeds again; the caller tries again.
 
     `part` is the name of the guarded part, one of a few known beforehand, since it is a label of a metric.
     """
@@ -45,7 +45,7 @@ class FaultGuard:
         self._faulty: set[Hashable] = set()
 
     def run(self, key: Hashable, act: Callable[[], object]) -> bool:
-        """Call `act`; whether it succeeded. Raises nothing."""
+        """Call `act`, and return whether it succeeded. Raises nothing."""
         try:
             act()
         except Exception:
@@ -55,7 +55,7 @@ class FaultGuard:
         return True
 
     def record(self, key: Hashable) -> None:
-        """Note that `key` raised an exception; called while that is handled."""
+        """Record that `key` raised an exception; called while that is handled."""
         metrics.faults.labels(self._part).inc()
         if key not in self._faulty:
             if len(self._faulty) < _REMEMBERED:
@@ -67,27 +67,27 @@ class FaultGuard:
 
 
 class ChangedGroups:
-    """Groups that a listener has to look at: each change once, however often it gets the same decisions."""
+    """Groups that changed since a listener asked last: each change once, however often decisions repeat."""
 
     def __init__(self) -> None:
         self._seen = Decisions()
 
-    def of(self, decisions: Decisions) -> Sequence[GroupKey]:
+    def since_last_call(self, decisions: Decisions) -> Sequence[GroupKey]:
         """Return the groups of which anything changed since the last call."""
         before, self._seen = self._seen, decisions
         return decisions.changed_since(before)
 
-    def compared(self, decisions: Decisions) -> Iterator[GroupChange]:
+    def decision_changes(self, decisions: Decisions) -> Iterator[GroupChange]:
         """Yield the groups whose decision changed since the last call."""
         before = self._seen.groups
-        for key in self.of(decisions):
+        for key in self.since_last_call(decisions):
             was, now = before.get(key), decisions.groups.get(key)
             if was is not now:
                 yield key, was, now
 
 
 class DecisionLoop:
-    """`poke` reports a change. Nothing is decided before `ready`, or acted on unless this replica `leads`."""
+    """Loop of decisions; `wake_up` reports a change. Starts when `ready`, acts while the replica `leads`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class DecisionLoop:
         self._seen = -1
         self.last_run = clock()
 
-    def poke(self) -> None:
+    def wake_up(self) -> None:
         if not self._changed.is_set():  # which takes no lock
             self._changed.set()
 
@@ -122,14 +122,14 @@ class DecisionLoop:
     def _run(self) -> None:
         while not self._stopping.is_set():
             started = self._clock()
-            self.once()
+            self.run_once()
             took = self._clock() - started
             self._stopping.wait(max(_SHORTEST - took, min(_RESTS * took, _LONGEST_REST)))
             requeue_at = self._ledger.decisions.requeue_at
             due = _HEARTBEAT if requeue_at is None else requeue_at - self._clock()
             self._changed.wait(min(max(due, 0.0), _HEARTBEAT))
 
-    def once(self) -> None:
+    def run_once(self) -> None:
         """Decide if anything changed or is due, and call all listeners, even if one raises.
 
         A restart would meet the same object again. The cycle counts as alive as long as decisions
@@ -152,11 +152,11 @@ class DecisionLoop:
         snapshot = self._ledger.snapshot()
         try:
             decisions = decide(snapshot, before)
-        except Exception:  # what was remembered saves work, and nothing hangs on it
+        except Exception:  # the memory only saves work
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
-        for key in decisions.changed:  # groups whose judging raised, which therefore wait; each fault once
+        for key in decisions.changed:  # groups whose evaluation raised, which therefore wait; each fault once
             was, now = before.groups.get(key), decisions.groups.get(key)
             if now is not None and now.fault and (was is None or was.fault != now.fault):
                 metrics.faults.labels("decide").inc()
@@ -166,9 +166,8 @@ class DecisionLoop:
         metrics.decisions.inc()
 
 
-# ---- what became of groups: a line for every change of a verdict or reason, and how long they waited
-#
-# A changed plan or number is not logged: one other pod changes all numbers of a thousand waiting groups.
+# Log of decisions: a line for every change of a verdict or reason, and waits of groups. A changed plan or
+# number is not logged: one other pod changes all numbers of a thousand pending groups.
 
 _MOST_ENTRIES = 1000  # entries
 _MANY_FLIPS = 3  # of one group, after which it is logged
@@ -200,24 +199,24 @@ class DecisionLog:
         self._earlier: dict[GroupKey, Course] = {}  # since the last event
         self._flips: dict[GroupKey, int] = {}
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         if decisions is self._seen:
             return
-        if not self._seen.version < decisions.version == self._published:  # an event, or a moment has come
+        if not self._seen.version < decisions.version == self._published:  # an event, or the time of a cycle
             self._earlier.clear()
         self._seen, self._published = decisions, self._version()
-        for key, was, now in self._changed_groups.compared(decisions):
+        for key, was, now in self._changed_groups.decision_changes(decisions):
             if now is None:
                 self._flips.pop(key, None)
                 continue
             self._guard.run(key, partial(self._record, was, now))
 
     def _record_flip(self, before: Course, now: GroupDecision) -> None:
-        if self._earlier.get(now.key) == course(now):
+        if self._earlier.get(now.key) == event_course(now):
             metrics.decision_flips.inc()
             self._flips[now.key] = flips = self._flips.get(now.key, 0) + 1
             if flips == _MANY_FLIPS:
-                reasons = [reason or verdict for verdict, reason in (before, course(now))]
+                reasons = [reason or verdict for verdict, reason in (before, event_course(now))]
                 log.warning("decisions on a group do not settle", group=now.key, reasons=reasons)
         self._earlier[now.key] = before
 
@@ -229,8 +228,8 @@ class DecisionLog:
         if was is None:
             is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
-            before = course(was)
-            if is_turn := before != course(now):
+            before = event_course(was)
+            if is_turn := before != event_course(now):
                 self._record_flip(before, now)
             is_new = is_turn or bool(now.undo and not was.undo)
         if is_new:
@@ -245,7 +244,7 @@ class DecisionLog:
 
 
 class QueueWaits:
-    """Waits of groups until they started, by queue; those from before a restart count from that."""
+    """Waits of groups until they started, by queue; waits from before a restart count from then."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -253,8 +252,8 @@ class QueueWaits:
         self._guard = FaultGuard("queue-waits")
         self._since: dict[GroupKey, float] = {}
 
-    def look(self, decisions: Decisions) -> None:
-        for key in self._changed_groups.of(decisions):
+    def on_decisions(self, decisions: Decisions) -> None:
+        for key in self._changed_groups.since_last_call(decisions):
             self._guard.run(key, partial(self._record, key, decisions.groups.get(key)))
 
     def _record(self, key: GroupKey, decision: GroupDecision | None) -> None:
@@ -265,4 +264,4 @@ class QueueWaits:
         if since is None or decision is None:
             return
         if decision.verdict in (Verdict.STARTING, Verdict.RUNNING):
-            metrics.of_queue(metrics.queue_waited, decision.queue).observe(self._clock() - since)
+            metrics.labelled_by_queue(metrics.queue_waited, decision.queue).observe(self._clock() - since)

@@ -1,7 +1,7 @@
 """Estimates of starts for all pending groups, computed in slices by a thread of its own.
 
-A fiftieth of a core is enough. They are compared with the starts that come. A published estimate stays as it
-is until a new one differs much: each change is a write.
+It uses a fiftieth of a core. Estimates are compared with the real starts. A published estimate stays until a
+new one differs much: each change is a write.
 """
 
 import threading
@@ -28,7 +28,7 @@ from extender.domain.explain.forecast import (
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -36,14 +36,14 @@ from extender.telemetry import metrics
 _SHARE = 0.02  # of a core, in the long run
 _SAVED = 2.0  # seconds of work that may be made at once after a long rest
 _AT_ONCE = 0.2  # of a core, meanwhile
-_SLICE = 0.005  # seconds of work at a time, or one round of decisions
+_SLICE = 0.005  # seconds of work at a time, or one scheduling cycle
 _LONGEST = 36.0  # seconds of work for one forecast, which takes half an hour then: on the largest clusters
 _IDLE = 1.0  # seconds between two looks while there is nothing to work out
 _LASTING = 5.0  # seconds for which a group has waited before any is made: most start within these
 _EVERY = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
 _STALE = 60.0  # seconds after which one is made in any case: what did not end as expected ends later
-_STEP = 10.0  # seconds: moments are told in multiples
-_MUCH, _LEAST = 0.2, 60.0  # a change of a moment: as a part of the time until then, and in seconds
+_STEP = 10.0  # seconds: published times are multiples
+_MUCH, _LEAST = 0.2, 60.0  # large changes: as a part of the time until the start, and in seconds
 
 
 class _Published(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 class Estimates(Poller):
-    """Estimates.
+    """Estimates of starts.
 
     `cpu` returns the seconds for which this thread has worked. Listeners get the key of each group with
     another published estimate.
@@ -74,7 +74,7 @@ class Estimates(Poller):
         clock: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        super().__init__("estimates", _IDLE, self.work)
+        super().__init__("estimates", _IDLE, self.compute_slice)
         self._ledger, self._leads, self._clock, self._cpu = ledger, leads, clock, cpu
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
@@ -82,33 +82,31 @@ class Estimates(Poller):
         self._reported: dict[GroupKey, _Published] = {}
         self._waits_since: dict[GroupKey, float] = {}  # the oldest first
         self._calibration = Calibration()
-        self.reported = 0  # how often something else was told of any group
-        self._made: Decisions | None = None  # by which the last forecast was begun
+        self.reported = 0  # number of changed estimates so far
+        self._made: Decisions | None = None  # decisions of the last forecast
         self._begun = -inf
         self._saved, self._rested = _SAVED, clock()
-        self._costs = 0.0  # seconds of a round, as far as is known
+        self._costs = 0.0  # seconds of a scheduling cycle, if known
         self._work: Generator[None, None, ExpectedStarts] | None = None
 
     def listen(self, listener: Callable[[GroupKey], None]) -> None:
         self._listeners.append(listener)
 
-    def of(self, key: GroupKey) -> Estimate | None:
+    def get(self, key: GroupKey) -> Estimate | None:
         """Return the published estimate; None: the group does not wait, or there is none yet."""
         reported = self._reported.get(key)
         return None if reported is None else reported.text
 
-    # ---- in the thread of decisions
-
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Forget groups that wait no longer, and compare those that start with their estimates."""
-        for key in self._changed_groups.of(decisions):
+        for key in self._changed_groups.since_last_call(decisions):
             made = decisions.groups.get(key)
             if made is None or made.verdict is not Verdict.WAITING:
                 self._guard.run(key, partial(self._forget, key, made))
             self._record_wait(key, made)
 
     def _record_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
-        """One that waits for a place in the window has it in a moment: there is nothing to foretell."""
+        """Record since when a group waits. A group that waits for the window only needs no estimate."""
         with self._lock:
             if made and made.verdict is Verdict.WAITING and made.reason is not Reason.WINDOW_FULL:
                 self._waits_since.setdefault(key, self._clock())
@@ -122,15 +120,13 @@ class Estimates(Poller):
             self._compare(key, reported.first, self._clock())
 
     def _compare(self, key: GroupKey, reported: ExpectedStart, now: float) -> None:
-        """Compare an estimate with a start."""
+        """Record the difference between an estimate and the start."""
         if reported.is_known:
             expected, waited = (max(at - reported.made_at, SHORTEST) for at in (reported.p50, now))
             metrics.estimate_error.labels(interval_of(reported, now)).observe(waited / expected)
             self._calibration = self._calibration.after(key, reported, now)
 
-    # ---- in a thread of its own
-
-    def work(self) -> float:
+    def compute_slice(self) -> float:
         """Compute a slice; return the seconds of rest after it."""
         if not self._leads():
             self._work = self._made = None
@@ -147,7 +143,7 @@ class Estimates(Poller):
                 cycles += 1
             except StopIteration as end:
                 work = None
-                self._tell(end.value)
+                self._publish(end.value)
         self._work, worked = work, self._cpu() - started
         self._costs += (worked / max(cycles, 1) - self._costs) / 10.0
         return self._rest_after(worked)
@@ -163,20 +159,20 @@ class Estimates(Poller):
         waits = _EVERY if decisions is not self._made else _STALE
         with self._lock:
             lasts = next(iter(self._waits_since.values()), inf) <= now - _LASTING
-        if not lasts or now < self._begun + waits or carried_of(decisions) is None:
+        if not lasts or now < self._begun + waits or carried_facts_of(decisions) is None:
             return False
         cycles = MOST_CYCLES if not self._costs else int(_LONGEST / FUTURES / self._costs)
         self._made, self._begun = decisions, now
         self._work = forecasts(decisions, max(1, min(cycles, MOST_CYCLES)))
         return True
 
-    def _tell(self, found: ExpectedStarts) -> None:
-        notes = carried_of(self._made) if self._made is not None else None
+    def _publish(self, found: ExpectedStarts) -> None:
+        notes = carried_facts_of(self._made) if self._made is not None else None
         if notes is None:
             return
         decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()
         for key, forecast in found.items():
-            with self._lock:  # so that nothing is told of a group which is forgotten meanwhile
+            with self._lock:  # so that no estimate of a forgotten group is published
                 before, made = self._reported.get(key), decided.get(key)
                 if made is None or made.verdict is not Verdict.WAITING:
                     continue
@@ -194,7 +190,7 @@ class Estimates(Poller):
 
 
 def is_news(reported: ExpectedStart, now: ExpectedStart) -> bool:
-    """Return whether it differs by much."""
+    """Return whether a new estimate differs much from the published one."""
     if not (reported.is_known and now.is_known) or reported.method is not now.method:
         return (reported.unknown, reported.method) != (now.unknown, now.method)
     instants = ((reported.p50, now.p50), (reported.p90, now.p90))

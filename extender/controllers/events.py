@@ -5,7 +5,7 @@ replaced. Those beyond the allowance of an object, or of all together, are dropp
 have everything. Events are of the core API group, because kubectl shows the counts of those best.
 
 A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on its job and on
-the first few waiting members, since people describe those. A state is recorded only once it has lasted.
+the first few waiting members, since users describe those. A state is recorded only once it has lasted.
 """
 
 import threading
@@ -23,7 +23,7 @@ from cachetools import TTLCache
 
 from extender.api.objects.base import Reference
 from extender.controllers.cycle import ChangedGroups, FaultGuard
-from extender.controllers.objects import of_group, of_job, of_pod, timestamp
+from extender.controllers.objects import group_reference, job_reference, pod_reference, timestamp
 from extender.controllers.work_queue import WorkQueue
 from extender.domain.explain.explain import WhyGroup, explain_group, work_of
 from extender.domain.ledger.ledger import Ledger
@@ -44,11 +44,11 @@ _LONGEST_NAME = 230  # characters of the object's name in the name of its Event
 _REMEMBERED = 4096  # Events and objects
 _MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
 _OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
-_BURST, _RATE = 50, 5.0  # the same of all objects together
+_BURST, _RATE = 50, 5.0  # limits of all objects together
 _LASTING = 5.0  # seconds after which a state is recorded
-_SLOW = 30.0  # the same for a start, which takes a few where others fill the window
+_SLOW = 30.0  # seconds for a start, which takes a few if others fill the window
 _MEMBERS = 3  # waiting members on which a wait is recorded
-_WORK = 2_000  # what explaining one group may cost: a few dozen milliseconds at most
+_WORK = 2_000  # most work to explain one group: a few dozen milliseconds
 
 
 @dataclass(eq=False)
@@ -69,7 +69,7 @@ class _Event:
 
 
 class EventRecorder:
-    """`record` may be called from any thread; the writers send the Events."""
+    """Recorder of Events. `record` may be called from any thread; the writers send the Events."""
 
     def __init__(
         self,
@@ -88,22 +88,22 @@ class EventRecorder:
         self._all = TokenBucket(_RATE, _BURST, clock())
 
     def has_capacity(self, events: int = 1) -> bool:
-        """Return whether so many Events may be written now.
+        """Return whether this number of Events may be written now.
 
         Callers that can wait ask first, and record later.
         """
         with self._lock:
-            return self._all.left(self._clock()) >= events
+            return self._all.available(self._clock()) >= events
 
     def record(self, about: Reference, type_: str, reason: str, message: str) -> None:
-        """Have an Event written soon: `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
+        """Record an Event. `type_` is NORMAL or WARNING, `reason` a code of the closed list."""
         if not self._leads():
             return
         with self._lock:
             now = self._clock()
             fresh = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
             of_object = self._objects.setdefault(_identity(about), fresh)
-            if not (self._all.left(now) >= 1 and of_object.take(now) and self._all.take(now)):
+            if not (self._all.available(now) >= 1 and of_object.take(now) and self._all.take(now)):
                 metrics.events.labels("dropped").inc()
                 return
             key, at = (_identity(about), type_, reason), timestamp(datetime.now(UTC))
@@ -150,7 +150,7 @@ _Basis = tuple[Reason | None, str, float]
 
 
 class StartChanges:
-    """Changes that would start each pending group: computed once, only for groups that are due to be written.
+    """Changes that would start each pending group: computed once, only for groups with a write due.
 
     The limit is `work`, counted as by `work_of`. On large clusters it is left to /debug/why.
     """
@@ -160,32 +160,35 @@ class StartChanges:
         self._known: dict[GroupKey, tuple[_Basis, WhyGroup | None]] = {}
 
     def known(self, decision: GroupDecision) -> WhyGroup | None:
-        """Why a group waits, with what would start it; None if it is not worked out yet."""
+        """Return why a group waits, with what would start it; None if that is not computed yet."""
         basis, why = self._known.get(decision.key, (None, None))
-        return why if basis == _basis(decision) else None
+        return why if basis == _cause_of_event(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
         basis, _ = self._known.get(decision.key, (None, None))
-        waits = decision.verdict is Verdict.WAITING and basis != _basis(decision)
-        waits &= decision.reason is not Reason.WINDOW_FULL  # by itself, in a moment
+        waits = decision.verdict is Verdict.WAITING and basis != _cause_of_event(decision)
+        waits &= decision.reason is not Reason.WINDOW_FULL  # it starts soon without a change
         return waits and 0 < work_of(decisions) <= self._work // 2
 
     def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
         """Return the explanation, computed if necessary."""
         if self.is_due(decisions, decision):
-            self._known[decision.key] = _basis(decision), explain_group(decisions, decision.key, self._work)
+            self._known[decision.key] = (
+                _cause_of_event(decision),
+                explain_group(decisions, decision.key, self._work),
+            )
         return self.known(decision)
 
     def forget(self, key: GroupKey) -> None:
         self._known.pop(key, None)
 
 
-def _basis(decision: GroupDecision) -> _Basis:
+def _cause_of_event(decision: GroupDecision) -> _Basis:
     return decision.reason, message_of(decision), decision.retry_at
 
 
 class GroupEvents:
-    """Listens to the cycle, even while another replica leads: what that one has recorded is not repeated."""
+    """Events of groups. It follows each cycle, also of another leader, to repeat none of its Events."""
 
     def __init__(
         self,
@@ -206,9 +209,9 @@ class GroupEvents:
         self._lacking = set[GroupKey]()  # groups of which an Event says that they do not run yet
         self._led = False
 
-    def look(self, decisions: Decisions) -> None:
-        for group, was, now in self._changed_groups.compared(decisions):
-            self._guard.run(group, partial(self._notice, group, was, now))
+    def on_decisions(self, decisions: Decisions) -> None:
+        for group, was, now in self._changed_groups.decision_changes(decisions):
+            self._guard.run(group, partial(self._on_change, group, was, now))
         leads = self._leads()
         if leads and not self._led:
             # The previous leader, or this replica before a restart, has recorded what the conditions say.
@@ -219,16 +222,16 @@ class GroupEvents:
                     self._lacking.add(group)
         self._led = leads
         if leads:
-            while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.take()) is not None:
+            while self._recorder.has_capacity(1 + _MEMBERS) and (key := self._unreported.get()) is not None:
                 self._guard.run(key, partial(self._record_state, key, decisions.groups.get(key)))
 
-    def _notice(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
+    def _on_change(self, key: GroupKey, was: GroupDecision | None, now: GroupDecision | None) -> None:
         if now is None:
             self._changes.forget(key)
             self._lacking.discard(key)
             return self._unreported.forget(key)
-        happened = transitions.of_turn(was, now)
-        if was is None or transitions.course(was) != transitions.course(now):
+        happened = transitions.turn_transition(was, now)
+        if was is None or transitions.event_course(was) != transitions.event_course(now):
             self._unreported.forget(key)
             if happened is None:
                 self._unreported.add(key, _SLOW if now.verdict is Verdict.STARTING else _LASTING)
@@ -241,7 +244,7 @@ class GroupEvents:
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         if decision is not None:
             why = self._changes.work_out(self._ledger.decisions, decision)
-            if (lasting := transitions.of_state(decision, why.outlook if why else "")) is not None:
+            if (lasting := transitions.state_transition(decision, why.outlook if why else "")) is not None:
                 self._report(key, lasting)
 
     def _report(self, key: GroupKey, transition: Transition) -> None:
@@ -249,17 +252,17 @@ class GroupEvents:
         if groups.may_be_left(key) or (is_minor and groups.needs_no_barrier(key)):
             return
         group = groups.record(key)
-        about = [of_group(group)] if group else []
+        about = [group_reference(group)] if group else []
         if transition.for_members:
             # The job that its author looks at, whether it waits suspended or as pods.
             registry, namespace = self._ledger.registry, key.partition("/")[0]
             owner, job = registry.owner_of(key), registry.jobs.get(key)
             if registry.has_job(key) and job is not None:
-                about.append(of_job(job))
+                about.append(job_reference(job))
             elif owner is not None and (made := owner.reference) is not None:
                 about.append(Reference(made.api_version, made.kind, made.name, namespace, made.uid))
             waiting = (pod for pod in groups.members(key) if pod.waiting)
-            about += map(of_pod, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
+            about += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MEMBERS])
         type_ = WARNING if transition.warning else NORMAL
         self._lacking.add(key)
         for reference in about:

@@ -1,9 +1,9 @@
-"""Evicts bound members of a start that failed for good, and pods that give their room back.
+"""Evicts bound members of a start that failed finally, and the victims of reclaims.
 
-The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. Only where the
-budgets in a queue do not keep what it holds beyond its share, pods are deleted. The members of a failed start
-are asked for again as long as the decision stands; of pods that give room back others are chosen. Evictions
-share their writers with statuses, and never delay the removal of a gate.
+The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. Pods are deleted
+instead only if disruption budgets in a queue do not protect what it holds beyond its share. Evictions of the
+members of a failed start are repeated as long as the decision stands; for a reclaim, other victims are
+chosen. Evictions share their writers with statuses, and never delay the removal of a gate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from extender.api.keys import DISRUPTION_TARGET
 from extender.api.objects.base import Condition, Reference
 from extender.controllers.controller import RecordingController
 from extender.controllers.events import WARNING
-from extender.controllers.objects import dated, of_group, of_pod
+from extender.controllers.objects import group_reference, pod_reference, with_transition_time
 from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS, EvictionCause
 from extender.domain.model.reasons import EventReason
@@ -55,14 +55,14 @@ class EvictionsController(RecordingController[Uid]):
         self._of_jobs: dict[Uid, float] = {}  # pods of jobs that have to go, and since when
         self._under_way: set[Uid] = set()  # pods of which an eviction waits for a writer, or its answer
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._of_jobs.clear()
         self._under_way.clear()
 
-    def due(self, decisions: Decisions) -> Iterable[Uid]:
+    def due_keys(self, decisions: Decisions) -> Iterable[Uid]:
         self._of_jobs = {uid: since for uid, since in self._of_jobs.items() if uid in decisions.evictions}
         yield from filter(self._is_new, decisions.evictions)
-        for key in self._changed_groups.of(decisions):
+        for key in self._changed_groups.since_last_call(decisions):
             if (decision := decisions.groups.get(key)) is not None:
                 yield from filter(self._is_new, decision.undo)
 
@@ -90,7 +90,7 @@ class EvictionsController(RecordingController[Uid]):
         self.write(uid, partial(self._evict, pod, cause, why), attempts=1, undone=ended)
 
     def _is_left_to_its_job(self, pod: PodRecord) -> bool:
-        """Return whether its job is suspended instead.
+        """Return whether the pod's job is suspended instead of an eviction.
 
         A user who changes the job all the time could keep Muster from that.
         """
@@ -108,7 +108,7 @@ class EvictionsController(RecordingController[Uid]):
         grace, overrules = None, False
         if protection is not None:  # budgets keep none that is going
             grace = protection.max_grace
-            overrules = cause is EvictionCause.RECLAIM and not (protection.by_budgets or pod.deleting)
+            overrules = cause is EvictionCause.RECLAIM and not (protection.honours_budgets or pod.deleting)
         remove = self._cluster.delete_pod if overrules else self._cluster.evict
         if cause in FROM_OTHERS and not pod.deleting:
             record_reclaims(self._ledger, self._cluster, losing)
@@ -122,9 +122,9 @@ class EvictionsController(RecordingController[Uid]):
                 "an eviction was refused", pod=pod.key, group=pod.group, cause=cause, error=str(fault)
             )
             if cause not in _PURPOSES and isinstance(fault, Refused) and not isinstance(fault, Conflict):
-                self._ledger.spare(pod.uid)
+                self._ledger.record_refused_eviction(pod.uid)
             message = f"{pod.name} has to be evicted {_PURPOSES.get(cause, _FOR_OTHERS)}, but: {fault}"
-            for about in self._concerned(pod):
+            for about in self._event_objects(pod):
                 self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
             raise
         self._queue.move(pod.uid, _AGAIN)  # before it counts as new
@@ -133,20 +133,22 @@ class EvictionsController(RecordingController[Uid]):
             return
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
-            metrics.of_queue(metrics.queue_evictions, decision.queue, cause).inc()
+            metrics.labelled_by_queue(metrics.queue_evictions, decision.queue, cause).inc()
         if cause in _REASONS:
-            self._tell(pod, cause, why)
+            self._record_event(pod, cause, why)
 
-    def _tell(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
-        for about in self._concerned(pod):
+    def _record_event(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
+        for about in self._event_objects(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
         # The API server has written a condition of its own, which says less.
         condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:
-            self._cluster.set_disrupted(pod.namespace, pod.name, pod.uid, dated(condition, None))
+            self._cluster.set_disrupted(
+                pod.namespace, pod.name, pod.uid, with_transition_time(condition, None)
+            )
         except ApiError as fault:  # it is gone, or going without these words
             log.debug("a condition of a victim could not be written", pod=pod.key, error=str(fault))
 
-    def _concerned(self, pod: PodRecord) -> list[Reference]:
+    def _event_objects(self, pod: PodRecord) -> list[Reference]:
         group = self._ledger.groups.record(pod.group) if pod.group else None
-        return [of_pod(pod)] + ([of_group(group)] if group else [])
+        return [pod_reference(pod)] + ([group_reference(group)] if group else [])

@@ -1,4 +1,4 @@
-"""History, as this replica saw it while it led: the latest records in memory and, optionally, all in a file.
+"""History of this replica while it led: the latest records in memory and, optionally, all in a file.
 
 Decisions do not depend on the file. The cycle's thread makes records and waits for no disk; a thread of its
 own writes them, once a second.
@@ -17,7 +17,7 @@ from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, 
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -38,11 +38,11 @@ _TIDY = 60.0  # seconds from one look for what is too old to the next
 _LARGEST = 2**30  # bytes of the file
 _FOLLOWS = "this replica does not lead and records nothing: the one that leads knows more"
 
-Known = tuple[list[AnyRecord], float]  # records without an end, and until when somebody recorded
+Known = tuple[list[AnyRecord], float]  # records without an end, and the end of the recording
 
 
 class History:
-    """`path`: of the file; None: there is none. `retention` in seconds."""
+    """History in memory and in a file. `path`: of the file, None without one; `retention` in seconds."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class History:
         self._hours, self._sampled = QueueHours(), 0.0
         self._first, self._seen = 0.0, 0.0  # when it began to record, and when it did last
         self._file = None if path is None else _File(path, retention, self._restart)
-        self._poller = Poller("history", _PACE, self._turn)
+        self._poller = Poller("history", _PACE, self._write_if_due)
 
     def start(self) -> None:
         self._poller.start()
@@ -79,14 +79,12 @@ class History:
             self._file.close()
 
     def text(self) -> str:
-        """One line for people."""
+        """Return a status line."""
         if self._file is None:
             return "kept in memory: --history is not set"
         return self._file.fault or f"written to {self._file.path}"
 
-    # ---- recording
-
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         with self._lock:
             if not self._leads():
                 if self._recorder is not None:
@@ -94,16 +92,16 @@ class History:
                 return
             if self._next is not None:
                 self._recorder, self._next = Recorder(*self._next, self._is_going, self._guard.run), None
-            if self._recorder is not None and (notes := carried_of(decisions)) is not None:
+            if self._recorder is not None and (notes := carried_facts_of(decisions)) is not None:
                 self._seen = self._clock()
                 self._first = self._first or self._seen
-                self._keep(self._recorder.observe(decisions, notes.snapshot))
+                self._store(self._recorder.observe(decisions, notes.snapshot))
 
     def _is_going(self, uid: Uid) -> bool:
         pod = self._ledger.pods.get(uid)
         return pod is None or pod.deleting
 
-    def _keep(self, made: Iterable[AnyRecord]) -> None:
+    def _store(self, made: Iterable[AnyRecord]) -> None:
         for record in made:
             if self._file is not None:
                 self._file.put(record)
@@ -113,7 +111,7 @@ class History:
                     del self._latest[next(iter(self._latest))]
 
     def _restart(self, known: Known | None) -> None:
-        """Begin with the content of the opened file; None: it cannot be opened, and memory has to do."""
+        """Continue from the records of the file; None: it cannot be opened, and memory is used instead."""
         with self._lock:
             if known is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
@@ -121,13 +119,13 @@ class History:
             elif self._recorder is None and self._next is None:
                 self._next = [], 0.0
 
-    def _turn(self) -> None:
+    def _write_if_due(self) -> None:
         now = self._clock()
         if self._recorder is not None and _is_over(_SAMPLES, self._sampled, now):
             self._sampled = now
             made = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
             with self._lock:
-                self._keep(made)
+                self._store(made)
         self.write()
 
     def write(self) -> None:
@@ -141,10 +139,8 @@ class History:
             begun = self._recorder.open if self._recorder is not None else (self._next or ([], 0.0))[0]
             return [*begun, *self._hours.open]
 
-    # ---- what came of it
-
     def report(self, period: Period) -> Report:
-        """From the file, as of now, or from memory where that cannot be read."""
+        """Return a report of the file up to now, or of memory if the file cannot be read."""
         found, follows = self._reported(period), "" if self._leads() else _FOLLOWS
         return replace(found, note="; ".join(filter(None, (follows, found.note))))
 
@@ -152,7 +148,7 @@ class History:
         self.write()
         if self._file is not None and not self._file.fault:
             try:
-                return reported(self._file.path, period, _gently)
+                return reported(self._file.path, period, _with_pauses)
             except HistoryFault as fault:
                 note = f"the file cannot be read: {fault}"
         elif self._file is not None:
@@ -167,7 +163,7 @@ class History:
         return report((*records, *self._open()), period, note)
 
 
-def _gently(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
+def _with_pauses(records: Iterator[AnyRecord]) -> Iterator[AnyRecord]:
     """Yield records with pauses, so that the thread that decides need not wait for the interpreter lock."""
     for number, record in enumerate(records):
         if number % _AT_ONCE == 0:
@@ -181,14 +177,14 @@ def _is_over(seconds: float, begun: float, now: float) -> bool:
 
 
 class _File:
-    """File of records, with those on their way to it.
+    """File of records, with those still to be written.
 
-    `on_open` gets its content, each time that it is opened, or None if it cannot be.
+    `on_open` gets its content each time it is opened, or None if it cannot be.
     """
 
     def __init__(self, path: Path, retention: float, on_open: Callable[[Known | None], None]) -> None:
         self.path, self._retention, self._on_open = path, retention, on_open
-        self.fault = "not opened yet"  # for people; empty: there is none
+        self.fault = "not opened yet"  # for users; empty: there is none
         self._pending: dict[str, AnyRecord] = {}
         self._lost = 0
         self._lock, self._one_writes = Lock(), Lock()
@@ -209,7 +205,7 @@ class _File:
             self._pending = {key: it for key, it in self._pending.items() if isinstance(it, Evicted)}
 
     def write(self, now: float, seen: float, known: Callable[[], Iterable[AnyRecord]]) -> None:
-        """Everything so far; what cannot be written is tried again later. `known`: records without an end."""
+        """Write all records; failed writes are retried later. `known`: records without an end."""
         with self._one_writes:
             if self._is_closed or not _is_over(_AGAIN, self._failed, now):
                 return
@@ -243,7 +239,7 @@ class _File:
         with self._lock:
             batch, self._pending = self._pending, {}
         try:
-            if batch or seen != self._written:  # also that somebody still records
+            if batch or seen != self._written:  # also the end of the recording
                 self._opened.write(batch.values(), seen)
                 self._written = seen
         except HistoryFault:

@@ -1,8 +1,8 @@
-"""Brings managed jobs in line with decisions: makes their PodGroups, unsuspends and suspends them.
+"""Creates the PodGroups of managed jobs, unsuspends and suspends the jobs.
 
-    decisions, watches ──► next_step ──► a PodGroup, or a change of the job as it is at that moment
+    decisions, watches ──► next_step ──► a PodGroup, or a change of the job in its current version
 
-A job that is written names its UID and version, so what somebody else changes meanwhile is looked at again.
+A write names the UID and version of the job: after a concurrent change it conflicts, and is tried again.
 """
 
 import re
@@ -20,10 +20,10 @@ from extender.api.objects.queues import ABORT, new_command
 from extender.api.units import as_duration
 from extender.api.workloads.children import MALFORMED, controllers
 from extender.api.workloads.pod_sets import annotation_paths, changes_its_count
-from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, at, is_suspended, with_runtime
+from extender.api.workloads.shape import JOB, POD, Json, Kinds, Path, is_suspended, value_at, with_runtime
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
-from extender.controllers.objects import of_group, of_job, timestamp
+from extender.controllers.objects import group_reference, job_reference, timestamp
 from extender.controllers.podgroup_status import first_status
 from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS
@@ -41,13 +41,13 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-_SHOWN = 5.0  # seconds within which the watch shows what was written
-_MOST_CONTROLLERS = 1000  # of one job, of which refusals are looked up
+_SHOWN = 5.0  # seconds within which the watch shows a write
+_MOST_CONTROLLERS = 1000  # controllers of one job whose Events are read
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
-_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes, which know no other of these
+_ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes whose Events have one reason only
 _NOT_URGENT = (JobStep.MAKE_PODGROUP, JobStep.UPDATE_PODGROUP, JobStep.ASK)
-_ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # jobs: the API server goes through all Events for each
+_ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # look-ups: each makes the API server scan all Events
 
 
 class KnownVersion(NamedTuple):
@@ -57,10 +57,10 @@ class KnownVersion(NamedTuple):
 
 
 class JobVersions(dict[GroupKey, KnownVersion]):
-    """The versions of jobs that wait, by which they are unsuspended without being read. Safe from any thread.
+    """Versions of jobs that wait, by which they are unsuspended without being read. Safe from any thread.
 
-    Only where no list is on the way to a template, since those take a merge patch. A version is used once: if
-    it is outdated, the API server says so, and the job is read.
+    Only for jobs whose template path contains no list, since those take a merge patch. A version is used
+    once: if it is outdated, the API server reports a conflict, and the job is read.
     """
 
     def __init__(self, table: Kinds) -> None:
@@ -69,7 +69,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
         self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
 
     def record(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
-        """Its newest version; forgotten if it does not wait, or cannot be read: then it never starts."""
+        """Record the newest version of a job; forget a job that does not wait or cannot be read."""
         obj, row = as_json(kind, job), self._table[kind]
         paths: tuple[Path, ...] = ()
         waits = is_suspended(row, obj)
@@ -99,7 +99,7 @@ def may_change_templates(obj: Json) -> bool:
     changed any more. Its pods have the group of their controller without that.
     """
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
-    return not (is_job and at(obj, ("status", "startTime")))
+    return not (is_job and value_at(obj, ("status", "startTime")))
 
 
 def _known_name(metadata: Json) -> str:
@@ -112,7 +112,7 @@ def _names(about: OwnerReference) -> set[tuple[str, str]]:
 
 
 class _Asked(NamedTuple):
-    """A step that was written, and for what."""
+    """Step that was written, and the state for which it was."""
 
     step: JobStep
     job: JobRecord
@@ -121,7 +121,7 @@ class _Asked(NamedTuple):
 
 
 class JobsController(RecordingController[GroupKey]):
-    """`table`: all kinds that are known."""
+    """Controller of managed jobs. `table`: all known kinds."""
 
     name = "jobs"
     pause = 1.0
@@ -132,15 +132,15 @@ class JobsController(RecordingController[GroupKey]):
         self._versions = JobVersions(table)
 
     def prepare(self) -> None:
-        self._asked: dict[GroupKey, _Asked] = {}  # what was written, until the watch shows it
+        self._asked: dict[GroupKey, _Asked] = {}  # written steps, until the watch shows them
         self._had_podgroup: set[GroupKey] = set()  # jobs whose PodGroup has been there
         self._asks = TokenBucket(_ASKED_A_SECOND, _ASKED_AT_ONCE, self._clock())
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._asked.clear()
 
-    def see(self, kind: JobKind, job: AnyJob) -> None:
-        """Process a new or changed job; the ledger has it already."""
+    def on_job(self, kind: JobKind, job: AnyJob) -> None:
+        """Process a new or changed job after the ledger has stored it."""
         key = podgroup_of(kind, job.metadata)
         self._versions.record(key, kind, job)
         self._queue.add(key)
@@ -151,9 +151,11 @@ class JobsController(RecordingController[GroupKey]):
         self._had_podgroup.discard(key)
         self._queue.add(key)
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         victims = {eviction.victim.group for eviction in decisions.evictions.values()}
-        return filter(self._ledger.registry.has_job, {*self._changed_groups.of(decisions), *victims})
+        return filter(
+            self._ledger.registry.has_job, {*self._changed_groups.since_last_call(decisions), *victims}
+        )
 
     def reconcile(self, key: GroupKey) -> None:
         managed = self._ledger.managed_job(key)
@@ -169,7 +171,7 @@ class JobsController(RecordingController[GroupKey]):
             if managed.due_at is not None:
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
-        # Written once: it takes a while to be shown, and decisions are made meanwhile.
+        # Written once: further decisions are made before the watch shows it.
         asked, before = _Asked(step, managed.job, managed.group, now), self._asked.get(key)
         if before is not None and before[:-1] == asked[:-1] and now < before.at + _SHOWN:
             return self._queue.add(key, before.at + _SHOWN - now)
@@ -178,12 +180,12 @@ class JobsController(RecordingController[GroupKey]):
         log.info("changing a job", job=managed.job.spoken_name, step=step.name, group=key)
         self._asked[key] = asked
         undone, is_first = partial(self._asked.pop, key, None), step not in _NOT_URGENT
-        self.write(key, partial(self._take, step, managed), undone=undone, first=is_first)
+        self.write(key, partial(self._take_step, step, managed), undone=undone, first=is_first)
 
-    def _take(self, step: JobStep, managed: ManagedJob) -> None:
+    def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
         """Take a step of a job.
 
-        Where it cannot be admitted, perhaps as its annotations are full, others get the capacity
+        If it cannot be unsuspended, perhaps since its annotations are full, others get the capacity
         meanwhile.
         """
         try:
@@ -193,7 +195,7 @@ class JobsController(RecordingController[GroupKey]):
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
                 text = f"{managed.job.spoken_name} goes back to queue {managed.queue}: {why}"
-                self._tell(managed, EventReason.START_GIVEN_UP, text)
+                self._record_event(managed, EventReason.START_GIVEN_UP, text)
             raise
 
     def _carry_out(self, step: JobStep, managed: ManagedJob) -> None:
@@ -212,21 +214,21 @@ class JobsController(RecordingController[GroupKey]):
             case JobStep.UNSUSPEND:
                 self._unsuspend(managed)
             case JobStep.ASK:
-                self._ask(managed.job)
+                self._look_up_refusals(managed.job)
             case JobStep.GIVE_UP:
                 self._give_up(managed)
             case JobStep.FORGET_START:
                 self._forget_start(managed.job)
             case JobStep.GIVE_WAY | JobStep.STOP:
-                self._give_back(managed, for_good=step is JobStep.STOP)
+                self._suspend_for_capacity(managed, for_good=step is JobStep.STOP)
 
     def _make_podgroup(self, managed: ManagedJob) -> None:
-        """Make the PodGroup of a job, which is not made again while the job may be gone.
+        """Create the PodGroup of a job, but not again while the job may be deleted.
 
-        The watch may be behind: made again, the PodGroup might stay, since nothing collects the
+        The watch may be behind: a second PodGroup might stay, since nothing collects the
         dependents of a kind that is gone.
         """
-        if managed.job.group in self._had_podgroup and self._newest(managed.job) is None:
+        if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return
         job = managed.job
         made = job_podgroup(job, managed.queue, managed.members)
@@ -237,26 +239,26 @@ class JobsController(RecordingController[GroupKey]):
         except Conflict:  # it exists already: the watch will show it
             pass
         except (Forbidden, Invalid) as fault:
-            self._recorder.record(of_job(job), WARNING, EventReason.GROUP_REFUSED, fault.message)
+            self._recorder.record(job_reference(job), WARNING, EventReason.GROUP_REFUSED, fault.message)
             raise
 
     def _unsuspend(self, managed: ManagedJob) -> None:
-        """Without reading the job first where its version is known, else as it is now."""
+        """Unsuspend a job, without reading it first if its version is known."""
         job, now = managed.job, timestamp(datetime.now(UTC))
         if (known := self._versions.pop(job.group, None)) is not None:
             version, suspend, annotations = known
             patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.podgroup, now)
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         else:
-            obj, row = self._newest(job), self._table[job.kind]
+            obj, row = self._read_job(job), self._table[job.kind]
             if obj is None or not is_suspended(row, obj):
                 return
             if row.runtime is not None:
-                # Its templates are in another object: it names its group itself first.
+                # Its templates are in another object: first the job itself names its group.
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_suspension.with_fields(obj, fields))
-                    obj = self._newest(job)
+                    obj = self._read_job(job)
                     if obj is None or not is_suspended(row, obj):
                         return
             paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
@@ -264,14 +266,14 @@ class JobsController(RecordingController[GroupKey]):
                 job, job_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to)
             )
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
-        self._recorder.record(of_job(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
+        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
 
-    def _ask(self, job: JobRecord) -> None:
-        """Look up whether its pods are refused, by the Events on their creator: the job, or its children."""
+    def _look_up_refusals(self, job: JobRecord) -> None:
+        """Look up whether the API server refuses the pods of a job, by the Events on it and its children."""
         row, events = self._table[job.kind], list[Event]()
         with suppress(ApiError, *MALFORMED):  # it is asked again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
-            if any(part.made != POD for part in row.offspring) and (obj := self._newest(job)) is not None:
+            if any(part.made != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 first = islice(
                     controllers(whole), _MOST_CONTROLLERS
@@ -291,7 +293,7 @@ class JobsController(RecordingController[GroupKey]):
         self._queue.add(job.group)
 
     def _give_up(self, managed: ManagedJob) -> None:
-        """Give up a start. It counts once, when its job is suspended: a repeated write finds it so."""
+        """Give up a start. It counts once, when the job is suspended: a repeated write changes nothing."""
         why = managed.failure
         self._ledger.give_up_start(managed.job.group, why)
         text = f"goes back to queue {managed.queue}: {why}"
@@ -299,8 +301,8 @@ class JobsController(RecordingController[GroupKey]):
         if is_suspended and managed.group is not None and not managed.coming.refusal:
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
 
-    def _give_back(self, managed: ManagedJob, for_good: bool) -> None:
-        """Suspend a job to free the capacity of its pods; `for_good`: it has run for as long as it may."""
+    def _suspend_for_capacity(self, managed: ManagedJob, for_good: bool) -> None:
+        """Suspend a job to free its capacity; `for_good`: its run time limit is reached."""
         if for_good:
             limit, queue = as_duration(managed.max_run_time or 0.0), managed.queue
             why = f"jobs of queue {queue} run for {limit} at most; muster job resume lets it queue again"
@@ -314,7 +316,7 @@ class JobsController(RecordingController[GroupKey]):
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _forget_start(self, job: JobRecord) -> None:
-        if (obj := self._newest(job)) is not None:
+        if (obj := self._read_job(job)) is not None:
             self._change(job, job_suspension.suspend(obj, self._table[job.kind]))
 
     def _record_timeouts(self, group: GroupRecord, count: str | None) -> None:
@@ -324,7 +326,7 @@ class JobsController(RecordingController[GroupKey]):
     def _suspend(self, managed: ManagedJob, why: str, reason: EventReason, for_good: bool = False) -> bool:
         """Suspend a job; return False if it is gone, or a user has suspended it already."""
         job, row = managed.job, self._table[managed.job.kind]
-        obj = self._newest(job)
+        obj = self._read_job(job)
         if obj is None or is_suspended(row, obj):
             return False
         if for_good and row.commanded is not None:
@@ -335,15 +337,18 @@ class JobsController(RecordingController[GroupKey]):
                 )
         else:
             self._change(job, job_suspension.suspend(obj, row, job.started_at if for_good else ""))
-        self._tell(managed, reason, f"{job.spoken_name} was suspended: {why}")
+        self._record_event(managed, reason, f"{job.spoken_name} was suspended: {why}")
         return True
 
-    def _tell(self, managed: ManagedJob, reason: EventReason, text: str) -> None:
-        for about in (of_job(managed.job), *([of_group(managed.group)] if managed.group else [])):
+    def _record_event(self, managed: ManagedJob, reason: EventReason, text: str) -> None:
+        for about in (
+            job_reference(managed.job),
+            *([group_reference(managed.group)] if managed.group else []),
+        ):
             self._recorder.record(about, WARNING, reason, text)
 
-    def _newest(self, job: JobRecord) -> dict[str, object] | None:
-        """Return the job as the API server has it now; None if it is gone, or another one has its name."""
+    def _read_job(self, job: JobRecord) -> dict[str, object] | None:
+        """Return the job from the API server; None if it is deleted or replaced."""
         try:
             obj = self._cluster.job(resource_of(self._table[job.kind]), job.namespace, job.name)
         except NotFound:
@@ -351,7 +356,7 @@ class JobsController(RecordingController[GroupKey]):
         return obj if obj["metadata"]["uid"] == job.uid else None
 
     def _change(self, job: JobRecord, operations: list[Operation]) -> None:
-        """Change a job.
+        """Apply a JSON patch to a job.
 
         Raises:
             Conflict: It is in another version now; the operations begin with tests of it.
@@ -359,7 +364,7 @@ class JobsController(RecordingController[GroupKey]):
         try:
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
-            newest = self._newest(job)
+            newest = self._read_job(job)
             if newest is not None and operations[:2] == job_suspension.version_tests(newest):
                 raise
             raise Conflict(409, "Conflict", fault.message) from fault

@@ -1,7 +1,7 @@
 """Leadership follows the scheduler: the replica in the pod of the scheduler that holds the Lease leads.
 
-Only that one receives calls. The holder's identity begins with its host name, which a sidecar shares. Once
-the Lease has not been seen to change for the renew deadline, nobody leads, whatever the clocks say.
+Only that one receives calls. The holder's identity begins with its host name, which a sidecar shares. If the
+Lease has not changed for the renew deadline, no replica leads, whatever the clocks say.
 """
 
 import time
@@ -23,7 +23,7 @@ _RENEW_DEADLINE = 10.0  # seconds; kube-scheduler's default
 
 
 class LeaderStatus(msgspec.Struct, frozen=True):
-    """Status of the leadership, for people."""
+    """Status of the leadership, for users."""
 
     leads: bool  # whether this replica does
     lease: str  # namespace/name; empty without an election
@@ -43,7 +43,7 @@ class LeaderStatus(msgspec.Struct, frozen=True):
 
 
 class NoElection:
-    """The leadership without other replicas: `--leader-elect=off`."""
+    """Leadership without other replicas: `--leader-elect=off`."""
 
     def leads(self) -> bool:
         return True
@@ -55,11 +55,11 @@ class NoElection:
         metrics.leader.set(1)
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no thread runs."""
 
 
 class LeaderElection(Poller):
-    """`leads()` is checked before every write."""
+    """Leader election; `leads()` is checked before every write."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LeaderElection(Poller):
         self._fault = ""
         self._until = clock()
         self._led = False
-        super().__init__("leader-election", _PERIOD, self.look)
+        super().__init__("leader-election", _PERIOD, self.read_lease)
 
     def leads(self) -> bool:
         return self._clock() < self._until and not self.stopping
@@ -93,7 +93,7 @@ class LeaderElection(Poller):
             fault=self._fault,
         )
 
-    def look(self) -> None:
+    def read_lease(self) -> None:
         """Read the Lease once, and log it if the leadership changed."""
         asked, self._fault = self._clock(), ""
         try:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ObjectStore(Generic[K, T]):
-    """The objects of one kind, by key. Safe to use from any thread."""
+    """Objects of one kind, by key. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,33 +76,33 @@ class Objects:
         self.local_queues: ObjectStore[str, LocalQueue] = ObjectStore()
 
 
-# ---- how objects name others: those that Events are about, and owners
+# References to objects, of Events and owners.
 
 
-def of_pod(pod: PodRecord) -> Reference:
+def pod_reference(pod: PodRecord) -> Reference:
     return Reference("v1", "Pod", pod.name, pod.namespace, pod.uid)
 
 
-def of_group(group: GroupRecord) -> Reference:
+def group_reference(group: GroupRecord) -> Reference:
     kind = GROUP_KINDS[group.origin]
     return Reference(kind.version, POD_GROUP_KIND, group.name, group.namespace, group.uid)
 
 
-def of_job(job: JobRecord) -> Reference:
+def job_reference(job: JobRecord) -> Reference:
     return Reference(job.kind.api_version, job.kind.kind, job.name, job.namespace, job.uid)
 
 
-def of_queue(name: str, uid: str) -> Reference:
+def queue_reference(name: str, uid: str) -> Reference:
     return Reference(POD_GROUPS.version, "Queue", name, "", uid)
 
 
 def timestamp(instant: datetime) -> str:
-    """In UTC and to the second, as Kubernetes writes it."""
+    """Return a time in UTC, to the second, as Kubernetes writes it."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def dated(now: Condition, before: Condition | None) -> Condition:
-    """`now` with a time of transition: that of `before` if the status is the same, else the current one."""
+def with_transition_time(now: Condition, before: Condition | None) -> Condition:
+    """Return a condition with its lastTransitionTime: that of `before` if the status is the same."""
     same = before is not None and before.status == now.status
     since = before.last_transition_time if before is not None and same else None
     return replace(now, last_transition_time=since or timestamp(datetime.now(UTC)))

@@ -1,8 +1,8 @@
-"""Writes to waiting pods why they wait: their condition PodScheduled, which people and autoscalers read.
+"""Writes the condition PodScheduled of waiting pods, which users and autoscalers read.
 
-A reason is written once it has lasted, once for each pod and turn: if somebody else overwrites it, theirs
-stays. All writes share a budget, since ten thousand pods may begin to wait at the same moment, and groups are
-written one after the other, so that autoscalers see all members of one together.
+A reason is written once it has lasted, once for each pod and turn: if another writer overwrites it, that text
+stays. All writes share a budget, since ten thousand pods may begin to wait at the same time, and groups are
+written one after the other, so that autoscalers see all members of a group together.
 """
 
 import threading
@@ -48,20 +48,20 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def prepare(self) -> None:
         super().prepare()
-        # What a group waits for, as far as its pods say it, and since when: monotonic, in seconds.
+        # Reason in the conditions of a group's pods, and since when (monotonic seconds).
         self._turns: dict[GroupKey, tuple[Hashable, float]] = {}
         self._lock = threading.Lock()
         self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._turns.clear()
         with self._lock:
             self._written.clear()
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        """Nothing at once: a new reason has to last first. What is about to be written keeps its place."""
-        for key in (*self._changed_groups.of(decisions), *self._queue_turns.groups(decisions)):
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
+        """Return nothing: a new reason has to last first. Writes that are due keep their place."""
+        for key in (*self._changed_groups.since_last_call(decisions), *self._queue_turns.groups(decisions)):
             decision = decisions.groups.get(key)
             if decision is None or (reason := spoken_reason(decision)) is None:
                 self._queue.forget(key)
@@ -70,7 +70,7 @@ class PodConditionsController(PacedController[GroupKey]):
                 with self._lock:
                     self._written.pop(key, None)
                 continue
-            # What begins a new turn when it changes. While members are still being created, each one does:
+            # Key of a turn: a change begins a new one. While members are still being created, each one does:
             # most groups are complete before it is worth saying that they are not.
             filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
             asks = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
@@ -81,7 +81,7 @@ class PodConditionsController(PacedController[GroupKey]):
         return ()
 
     def _is_by_request(self, decision: GroupDecision) -> bool:
-        return self._asking.of(decision.queue) is not None
+        return self._asking.get(decision.queue) is not None
 
     def reconcile(self, key: GroupKey) -> None:
         """Write the conditions of a group. A partly written group stays ahead of groups of the same time."""
@@ -96,14 +96,14 @@ class PodConditionsController(PacedController[GroupKey]):
             self._park(key, course, left - _AHEAD)
 
     def _may_begin_numbers(self) -> bool:
-        return super()._may_begin_numbers() and self._budget.left(self._clock()) >= _BATCH
+        return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _BATCH
 
     def _write_members(self, key: GroupKey, decision: GroupDecision) -> bool:
-        """Write as many conditions as the budget allows, by any author; return whether that was all."""
+        """Write as many conditions as the budget allows; return whether that was all."""
         wanted = [
             (pod, condition)
             for pod in self._ledger.groups.members(key)
-            if (condition := self._wanted(decision, pod)) is not None
+            if (condition := self._desired_condition(decision, pod)) is not None
         ]
         with self._lock:
             before = self._written.pop(key, {})
@@ -119,31 +119,36 @@ class PodConditionsController(PacedController[GroupKey]):
         for pod, condition in missing[:allowed]:
             with self._lock:
                 self._written.setdefault(key, {})[pod.uid] = condition
-            write, undone = (partial(act, key, pod.uid, condition) for act in (self._write, self._undone))
+            write, undone = (
+                partial(act, key, pod.uid, condition) for act in (self._write, self._forget_write)
+            )
             self.write(key, write, of=pod.uid, undone=undone)
         return allowed == len(missing)
 
-    def _wanted(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
-        """Return the condition of a pod; None as well for a pod with a planned node, or on its way to one."""
+    def _desired_condition(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
+        """Return the condition of a pod; None also for a pod with a planned or assumed node."""
         if self._ledger.claims.get(pod.uid):
             return None
         return self._policy.wanted(decision, pod, self._is_by_request(decision))
 
-    def _undone(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
+    def _forget_write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         with self._lock:
             written = self._written.get(key, {})
             if written.get(uid) == condition:
                 del written[uid]
 
     def _write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
-        """Not if the pod has been planned since. Its version keeps a late write from a pod that is bound."""
+        """Write the condition, unless the pod has been planned since.
+
+        Its resourceVersion keeps a late write from a bound pod.
+        """
         decision, pod = self._ledger.decisions.groups.get(key), self._ledger.pods.get(uid)
-        if decision is None or pod is None or self._wanted(decision, pod) != condition:
-            return self._undone(key, uid, condition)
+        if decision is None or pod is None or self._desired_condition(decision, pod) != condition:
+            return self._forget_write(key, uid, condition)
         body = {"status": "False", "reason": condition.reason, "message": condition.message}
-        if pod.unscheduled is None:  # else the moment of its transition stays
+        if pod.unscheduled is None:  # else the time of its transition stays
             body["lastTransitionTime"] = timestamp(self._now())
-        # A pod that waits for room is planned nowhere; Karpenter ignores pods with a nominated node.
+        # A pod that lacks capacity has no planned node; Karpenter ignores pods with a nominated node.
         forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)
         self._cluster.set_unscheduled(pod.namespace, pod.name, uid, pod.version, body, forget_node)
         metrics.pod_conditions.labels(condition.reason).inc()

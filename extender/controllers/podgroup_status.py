@@ -1,4 +1,4 @@
-"""Writes to PodGroups what was decided: phase, conditions, numbers of members, and durable marks.
+"""Writes decisions to PodGroups: phase, conditions, numbers of members, and durable records.
 
 There are four lanes. A change of a group's course is written at once; then numbers of members that run or
 have ended; then the first places of each queue; and then messages in which only other numbers changed: one
@@ -28,7 +28,7 @@ from extender.api.objects.queues import Estimate, GroupHolder, PodGroup, Raise, 
 from extender.controllers.controller import AT_ONCE, ControllerContext, PacedController
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
-from extender.controllers.objects import GROUP_KINDS, ObjectStore, dated, timestamp
+from extender.controllers.objects import GROUP_KINDS, ObjectStore, timestamp, with_transition_time
 from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.explain.explain import WhyGroup
 from extender.domain.model import wire_records as markers
@@ -37,7 +37,7 @@ from extender.domain.model.queue_of_group import entry_annotation, recorded_queu
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, Origin
 from extender.domain.model.resources import quantities
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision, message_of
 from extender.domain.snapshot.phases import Phase
@@ -47,31 +47,31 @@ _PACE = {_COUNTS: 5.0, _FRONT: 5.0, _DETAIL: 15.0}  # seconds between two such w
 _FIRST_PLACES = 9  # of each queue, which are exact
 _SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
 _PASSING_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
-_PASSING = 5.0  # seconds from when a group was first seen until it is told that it waits for the window
+_PASSING = 5.0  # seconds before a new group reports that it waits for the window
 _LONGEST = 30.0  # seconds between two writes of the same value
 _MOST_HOLDERS = 5  # named in a status
 _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
 
 
 class ReportedStatus(msgspec.Struct, frozen=True):
-    """Status that Muster writes on a PodGroup, and its annotations."""
+    """Status and annotations that Muster writes on a PodGroup."""
 
     phase: str  # one of Volcano's
     scheduled: bool  # the status of the Scheduled condition
     reason: str  # the reason of that condition
     detail: str  # the message of that condition
-    ran_with: int | None  # how many members it needed when it stood whole; None: it never did
+    ran_with: int | None  # how many members it needed when it had fully run; None: it never did
     numbers: tuple[int, int, int]  # members that run, have succeeded, have failed
     queue_uid: str  # the queue that took it in; empty if none did
     admitted: bool  # its start was admitted and is not whole yet
     start_timeouts: int  # how often in a row its start was undone
-    waiting: WaitingStatus | None  # the same for programs, without since when; None: it does not wait
+    waiting: WaitingStatus | None  # details without the start of the wait; None: it does not wait
     lost_work: int  # the seconds of its work that evictions have cost it
     is_full: bool  # its annotations leave no room for marks: it keeps those that it has
 
     @property
     def course(self) -> tuple[object, ...]:
-        """Return what is written at once when it changes."""
+        """Return the part of the status whose changes are written at once."""
         return self.phase, self.reason, self.ran_with, self.admitted, self.start_timeouts
 
 
@@ -174,7 +174,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     if report.ran_with is not None:
         ours.append(markers.whole_condition(uid, report.ran_with))
     before = {condition.type: condition for condition in group.status.conditions or ()}
-    dated_ours = [dated(condition, before.pop(condition.type, None)) for condition in ours]
+    dated_ours = [with_transition_time(condition, before.pop(condition.type, None)) for condition in ours]
     before.pop(STOOD_WHOLE, None)
     notes: dict[str, str | None] = {}  # annotations; None removes one
     if report.queue_uid:
@@ -232,7 +232,7 @@ class WriteBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # What was written, how often it was written again, and when it may be next.
+        # Last written value, number of repetitions, and time of the next one.
         self._written: dict[Hashable, tuple[Hashable, int, float]] = {}
 
     def pause(self, of: Hashable, what: Hashable) -> float:
@@ -257,7 +257,7 @@ class WriteBackoff:
 
 
 def _front_place(decision: GroupDecision) -> int:
-    """Return the position of a group among the first ones; 0 if it is not there."""
+    """Return the position of a group if it is one of the first; else 0."""
     return decision.position if decision.position <= _FIRST_PLACES else 0
 
 
@@ -292,9 +292,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._copies = copies
         self._provisioning = provisioning
         self._changes = changes
-        copies.listen(self._see)
-        provisioning.listen(lambda key, _: self._see(key))
-        estimates.listen(self._see)
+        copies.listen(self._on_change)
+        provisioning.listen(lambda key, _: self._on_change(key))
+        estimates.listen(self._on_change)
 
     def prepare(self) -> None:
         super().prepare()
@@ -307,7 +307,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._numbered = -1  # the serial of the decisions from which these are
         self._backoff = WriteBackoff(self._clock)
 
-    def _see(self, key: GroupKey) -> None:
+    def _on_change(self, key: GroupKey) -> None:
         if self._copies.get(key) is None:
             self._forget(key)
         self._parked.pop(key, None)
@@ -321,16 +321,16 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._filling.pop(key, None)
         self._left.discard(key)
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._numbers_at.clear()
         self._filling.clear()
         self._left.clear()
         self._renumbered.clear()
         self._backoff = WriteBackoff(self._clock)
 
-    def due(self, decisions: Decisions) -> Iterator[GroupKey]:
-        for key in self._changed_groups.of(decisions):
+    def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
+        for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if decision is None or not self._is_parked(key, self._course(key, decision)):
                 yield key
@@ -339,7 +339,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             yield from self._left
             self._left.clear()
         before, self._published = self._published, decisions.queues
-        changed = differing(decisions.queues, before)
+        changed = changed_keys(decisions.queues, before)
         closed = {name for name in changed if _is_open(name, before) and not _is_open(name, decisions.queues)}
         if closed:
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
@@ -370,7 +370,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if self._ledger.groups.may_be_left(key):
             return self._left.add(key)
         written = reported(group)
-        wanted = self._wanted(key, decision, written)
+        wanted = self._desired_status(key, decision, written)
         if wanted != written or self._changes.is_due(self._decisions, decision):
             self._write_in_turn(key, decision, wanted, written)
 
@@ -399,7 +399,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self.write(key, partial(self._patch, key))
         elif now >= due and self._budget.take(now):
             self._changes.work_out(self._decisions, decision)
-            if self._wanted(key, decision, written) != written:
+            if self._desired_status(key, decision, written) != written:
                 self._numbers_at[key] = now + _PACE[lane]
                 self.write(key, partial(self._patch, key))
         else:
@@ -451,21 +451,23 @@ class PodGroupStatusController(PacedController[GroupKey]):
             write = partial(tell, record.namespace, record.name, record.uid, published)
             self.write(key, write, of=INITIALLY_SCHEDULED)
 
-    def _wanted(self, key: GroupKey, decision: GroupDecision, written: ReportedStatus) -> ReportedStatus:
+    def _desired_status(
+        self, key: GroupKey, decision: GroupDecision, written: ReportedStatus
+    ) -> ReportedStatus:
         why, history = self._changes.known(decision), self._ledger.groups.history(key)
-        report = report_of(decision, why, *history, written, self._estimates.of(key))
+        report = report_of(decision, why, *history, written, self._estimates.get(key))
         if self._drops_waiting:
             report = replace(report, waiting=None)
         failure = self._provisioning.failure(key)
         return replace(report, detail=f"{report.detail}; {failure}") if failure else report
 
     def _patch(self, key: GroupKey) -> None:
-        """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
+        """Write the latest decision on the latest copy, not those of the time of submission."""
         group, decision = self._copies.get(key), self._ledger.decisions.groups.get(key)
         if group is None or decision is None:
             return
         written = reported(group)
-        wanted = self._wanted(key, decision, written)
+        wanted = self._desired_status(key, decision, written)
         if wanted != written:
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))

@@ -1,7 +1,7 @@
-"""Asks an autoscaler for the nodes that a group lacks, by a ProvisioningRequest, where its queue says so.
+"""Requests nodes for a group from an autoscaler, by a ProvisioningRequest, if its queue says so.
 
-A request is made once the group has lacked room for a while, and deleted when the group needs it no more. One
-that failed stays, and the group says so; whoever deletes it has a new one made.
+A request is made once the group has lacked capacity for a while, and deleted when the group needs it no more.
+A failed request stays, and the status of the group says so; if a user deletes it, a new one is made.
 """
 
 import hashlib
@@ -48,11 +48,11 @@ class PodSet(msgspec.Struct, frozen=True):
 
 
 class NodesWanted(msgspec.Struct, frozen=True):
-    """A ProvisioningRequest as it should be."""
+    """Desired ProvisioningRequest."""
 
     name: str  # of the object, in the group's namespace
     class_name: str  # the autoscaler's class
-    parameters: Mapping[str, str]  # what that class takes
+    parameters: Mapping[str, str]  # parameters of the class
     pod_sets: tuple[PodSet, ...]  # 1 to MOST_POD_SETS
 
 
@@ -65,16 +65,18 @@ class ProvisioningRequests:
         self._listeners: list[Callable[[GroupKey, bool], None]] = []
 
     def listen(self, listener: Callable[[GroupKey, bool], None]) -> None:
-        """Register a listener for the group of each request that is new, has changed or (True) is gone."""
+        """Call a listener with the group of each request that is new or changed, or gone (True)."""
         self._listeners.append(listener)
 
-    def of(self, key: GroupKey) -> list[ProvisioningRequest]:
+    def requests_of(self, key: GroupKey) -> list[ProvisioningRequest]:
         with self._lock:
             return list(self._of.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
-        """Why the autoscaler brings no nodes for a group, for people; of one request: many may fail."""
-        failures = ((found.metadata.name, failure(found.status.conditions)) for found in self.of(key))
+        """Return why the autoscaler adds no nodes for a group, for messages; of one request."""
+        failures = (
+            (found.metadata.name, failure(found.status.conditions)) for found in self.requests_of(key)
+        )
         return next((f"ProvisioningRequest {name} failed: {why}" for name, why in failures if why), "")
 
     def upsert(self, request: ProvisioningRequest) -> None:
@@ -105,18 +107,19 @@ class ProvisioningRequests:
 
 
 class ProvisioningQueues:
-    """Queues whose nodes are asked for by ProvisioningRequests, not by pods' conditions.
+    """Queues whose nodes are requested by ProvisioningRequests, not by pods' conditions.
 
     Safe in any thread.
 
-    `served`: whether the cluster has that kind, and Muster may watch it.
+    Args:
+        served: Whether the cluster has that kind, and Muster may watch it.
     """
 
     def __init__(self, queues: ObjectStore[str, QueueCopy], served: Callable[[], bool]) -> None:
         self.queues = queues
         self.served = served
 
-    def of(self, queue: str) -> Provisioning | None:
+    def get(self, queue: str) -> Provisioning | None:
         return self.written(queue) if self.served() else None
 
     def written(self, queue: str) -> Provisioning | None:
@@ -126,7 +129,7 @@ class ProvisioningQueues:
 
 
 class ProvisioningTurns:
-    """Groups to be looked at since their queue asks in another way now. Each consumer has its own."""
+    """Groups that are due since the setting of their queue changed. Each consumer has its own."""
 
     def __init__(self, asking: ProvisioningQueues) -> None:
         self._asking = asking
@@ -136,7 +139,7 @@ class ProvisioningTurns:
         asking.queues.listen(self._dirty.add)
 
     def groups(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """Each change once."""
+        """Yield the groups of queues whose setting changed, once for each change."""
         changed = set()
         while self._dirty:
             queue = self._dirty.pop()
@@ -153,7 +156,7 @@ class ProvisioningTurns:
 
 
 class ProvisioningController(PacedController[GroupKey]):
-    """A request is three writes or more, so few are made at once."""
+    """Controller of ProvisioningRequests. A request is three writes or more, so few are made at once."""
 
     name = "provisioning-requests"
     rate, burst = 5.0, 20
@@ -170,7 +173,7 @@ class ProvisioningController(PacedController[GroupKey]):
         self._policy = policy
         self._queue_turns = ProvisioningTurns(asking)
         super().__init__(context)
-        requests.listen(self._see)
+        requests.listen(self._on_change)
 
     def prepare(self) -> None:
         super().prepare()
@@ -178,20 +181,24 @@ class ProvisioningController(PacedController[GroupKey]):
         self._turns: dict[GroupKey, tuple[str, float]] = {}  # the request needed, since when: in seconds
         self._made: dict[GroupKey, str] = {}  # the request that is being made, or was, by this process
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._turns.clear()
         self._made.clear()
 
-    def _see(self, key: GroupKey, gone: bool) -> None:
+    def _on_change(self, key: GroupKey, gone: bool) -> None:
         if gone:
             self._made.pop(key, None)
         self._queue.add(key)
 
-    def due(self, decisions: Decisions) -> Iterator[GroupKey]:
-        for key in self._changed_groups.of(decisions):
+    def due_keys(self, decisions: Decisions) -> Iterator[GroupKey]:
+        for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
-            if key in self._turns or self._requests.of(key) or (decision and self._asking.of(decision.queue)):
+            if (
+                key in self._turns
+                or self._requests.requests_of(key)
+                or (decision and self._asking.get(decision.queue))
+            ):
                 yield key
         yield from self._queue_turns.groups(decisions)
 
@@ -199,13 +206,13 @@ class ProvisioningController(PacedController[GroupKey]):
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
         if not (self._asking.served() and is_reviewed):  # until then, what is there may be needed
             return self._queue.move(key, _AGAIN)
-        wanted = self._wanted(key)
+        wanted = self._desired_request(key)
         # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
         # allows. One that is being deleted needs no token.
         name = wanted and wanted.name
         others = [
             request.metadata
-            for request in self._requests.of(key)
+            for request in self._requests.requests_of(key)
             if not request.metadata.deletion_timestamp
             and (request.metadata.name != name or is_spent(request.status.conditions))
         ]
@@ -223,12 +230,12 @@ class ProvisioningController(PacedController[GroupKey]):
         elif self._made.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
 
-    def _wanted(self, key: GroupKey) -> NodesWanted | None:
+    def _desired_request(self, key: GroupKey) -> NodesWanted | None:
         decision, group = self._decisions.groups.get(key), self._ledger.groups.record(key)
         if decision is None or group is None or not self._policy.nodes_help(decision):
             return None
-        provisioning = self._asking.of(decision.queue)
-        members = (pod for pod in self._ledger.groups.members(key) if self._policy.asks(decision, pod))
+        provisioning = self._asking.get(decision.queue)
+        members = (pod for pod in self._ledger.groups.members(key) if self._policy.wants_nodes(decision, pod))
         return wanted_request(group, provisioning, members) if provisioning else None
 
     def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
@@ -245,9 +252,11 @@ class ProvisioningController(PacedController[GroupKey]):
             self._park(key, wanted.name, _AGAIN)
         else:
             self._made[key] = wanted.name
-            self.write(key, partial(self._make, key, wanted), undone=partial(self._made.pop, key, None))
+            self.write(
+                key, partial(self._create_request, key, wanted), undone=partial(self._made.pop, key, None)
+            )
 
-    def _make(self, key: GroupKey, wanted: NodesWanted) -> None:
+    def _create_request(self, key: GroupKey, wanted: NodesWanted) -> None:
         """Make the request first: its templates belong to it.
 
         While templates of an earlier one of this name exist, this fails and is tried again. Nothing
@@ -286,13 +295,13 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
     return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template}
 
 
-# ---- what a request is, and how it goes
-
-
 def wanted_request(
     group: GroupRecord, provisioning: Provisioning, members: Iterable[PodRecord]
 ) -> NodesWanted | None:
-    """For all members that wait, without gates of others. None: there is none, or of too many shapes."""
+    """Return the request for all pending members without gates of others.
+
+    None: there are none, or they have too many shapes.
+    """
     waiting = [pod for pod in members if pod.waiting and not pod.foreign_gates]
     waiting.sort(key=attrgetter("order"))
     counts, first = Counter(pod.shape for pod in waiting), {pod.shape: pod for pod in reversed(waiting)}
@@ -319,7 +328,7 @@ def _text_of(shape: Shape) -> str:
 
 
 def failure(conditions: list[Condition] | None) -> str:
-    """Why the autoscaler has given a request up, for people; empty if it has not."""
+    """Return why the autoscaler has given up a request, for messages; empty if it has not."""
     failed = condition(conditions, _FAILED)
     if failed is None or failed.status != "True":
         return ""

@@ -1,4 +1,4 @@
-"""The life of queues: two always exist, Commands open and close them, and groups of deleted ones go."""
+"""Lifecycle of queues: default queues, Commands, and PodGroups of deleted queues."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.objects.queues import Command
 from extender.controllers.controller import Controller, RecordingController
 from extender.controllers.events import WARNING
-from extender.controllers.objects import of_queue
+from extender.controllers.objects import queue_reference
 from extender.domain.model.reasons import EventReason
 from extender.domain.queues import states
 from extender.domain.queues.states import CommandRecord, CommandStep, Judgement
@@ -34,11 +34,11 @@ _DELETE_AGAIN = 5.0  # a group that is still there is reconciled again
 
 
 class DefaultQueuesController(Controller[str]):
-    """Creates the queues that every cluster has: `root`, and `default` for work that names none."""
+    """Controller of the queues that every cluster has: `root`, and `default` for work without a queue."""
 
     name = "default-queues"
 
-    def due(self, decisions: Decisions) -> Iterable[str]:
+    def due_keys(self, decisions: Decisions) -> Iterable[str]:
         """Return the missing queues; none before the first decision, when the existing ones are unknown."""
         missing = _SPECS.keys() - self._ledger.queues.names() if decisions.version >= 0 else ()
         return (name for name in missing if name not in self._queue)
@@ -78,11 +78,11 @@ class BusCommandsController(RecordingController[str]):
             self._waiting.pop((gone.namespace, gone.name), None)
             self._tried.pop(gone.uid, None)
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._tried.clear()
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
-        """Queues whose first Command needs a different step than the one that was taken last."""
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
+        """Yield queues whose first Command needs another step than the last one."""
         for command in self._heads():
             step = states.review(command, self._ledger.queues.get(command.queue))
             if self._tried.get(command.uid) is not step.step:
@@ -99,9 +99,9 @@ class BusCommandsController(RecordingController[str]):
             step = states.review(command, self._ledger.queues.get(name))
             self._tried[command.uid] = step.step
             self._queue.add(name, _EXECUTE_AGAIN)
-            self.write(name, partial(self._take, command, step))
+            self.write(name, partial(self._take_step, command, step))
 
-    def _take(self, command: CommandRecord, step: Judgement) -> None:
+    def _take_step(self, command: CommandRecord, step: Judgement) -> None:
         queue = command.queue
         match step.step:
             case CommandStep.EXECUTE:
@@ -124,12 +124,12 @@ class BusCommandsController(RecordingController[str]):
         name = f"{command.namespace}/{command.name}"
         log.warning("a Command was refused and removed", command=name, queue=command.queue, why=why)
         if (queue := self._ledger.queues.get(command.queue)) is not None:
-            about = of_queue(queue.name, queue.uid)
+            about = queue_reference(queue.name, queue.uid)
             self._recorder.record(about, WARNING, EventReason.COMMAND_REFUSED, f"Command {name}: {why}")
 
 
 class OrphanedPodGroupsController(Controller[str]):
-    """Deletes the PodGroups, by UID, of a queue that was deleted although it still had some; their pods stay.
+    """Controller that deletes the PodGroups, by UID, of a deleted queue; their pods stay.
 
     The ledger's queues may be older than its groups, above all after a start. So before anything is deleted,
     the queues are read from the API server; a UID that is missing there never comes back.
@@ -141,10 +141,10 @@ class OrphanedPodGroupsController(Controller[str]):
         self._orphans: dict[str, Orphan] = {}
         self._gone: frozenset[str] = frozenset()  # UIDs of their queues that the API server does not have
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._orphans = {}
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         if not decisions.orphans and not self._orphans:
             return
         before, self._orphans = self._orphans, {orphan.uid: orphan for orphan in decisions.orphans}

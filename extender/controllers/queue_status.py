@@ -1,13 +1,13 @@
-"""Writes to queues what was decided: state, what they hold and deserve, and numbers of groups.
+"""Writes decisions to queues: state, allocated and deserved amounts, and numbers of groups.
 
-A queue is written if that differs from what the API has, and at most once a second; those of which only
-numbers changed share a budget. The mark of a queue that its parent keeps closed is written before its state:
-without it, it would not be known after a restart that the queue was open. A write is valid only for the
-version that Muster has seen; if it is refused, it is made again on the next one. What a queue takes from
-others is also written before their pods go, whoever's turn it is.
+A queue is written if its status differs, and at most once a second; queues of which only numbers changed
+share a budget. The annotation of a queue that its parent keeps closed is written before its state: otherwise,
+a restart would forget that the queue was open. A write is valid only for the version that Muster has seen; if
+it is refused, it is made again on the next one. A reclaim of a queue is also written before the victims are
+evicted, whatever the budget.
 
-To LocalQueues it is written whether they lead anywhere, how many groups they have, and what those hold. The
-ledger says which of them something has happened to. A condition that changes is written at once.
+The status of a LocalQueue says whether its queue exists, how many groups it has, and what they hold. The
+ledger reports the changed ones. A changed condition is written at once.
 
 While pods are left to Volcano's scheduler, the numbers are left to it too: it counts none of Muster's pods
 and Muster none of its, and each would correct the other once a second.
@@ -24,11 +24,11 @@ from extender.api.objects.base import Condition, condition
 from extender.api.objects.queues import LocalQueue, Queue, QueueFlavorStatus, QueueReclaimed, QueueReservation
 from extender.controllers.controller import ControllerContext, PacedController
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
-from extender.controllers.objects import ObjectStore, QueueCopy, dated, of_queue
+from extender.controllers.objects import ObjectStore, QueueCopy, queue_reference, with_transition_time
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.resources import Resources, quantities
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.local_queues import Activity
 from extender.domain.queues.states import Mark, QueueState
 from extender.domain.scheduling.results import ADMITTED, WAITING
@@ -63,20 +63,22 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
     """Return the changes of the status, as a merge patch; without `numbers`, only those about its state."""
     before, reserved = queue.status, decision.reservation
     flavors = [
-        QueueFlavorStatus(name, *({**written(it)} for it in (each.allocated, each.deserved, each.borrowed)))
+        QueueFlavorStatus(
+            name, *({**as_quantities(it)} for it in (each.allocated, each.deserved, each.borrowed))
+        )
         for name, each in decision.flavors.items()
     ]
     status = {
         "state": decision.state,
-        "allocated": written(decision.allocated),
-        "deserved": written(decision.deserved),
+        "allocated": as_quantities(decision.allocated),
+        "deserved": as_quantities(decision.deserved),
         "flavors": flavors or None,
-        "borrowed": written(decision.borrowed) or ({} if before.borrowed else None),
+        "borrowed": as_quantities(decision.borrowed) or ({} if before.borrowed else None),
         "usage": decision.usage,
         "share": round(decision.share, 3),
         **decision.counts,
         "reclaimed": reclaims(decision) or None,
-        "reservation": reserved and QueueReservation(reserved.node_names, written(reserved.asks)),
+        "reservation": reserved and QueueReservation(reserved.node_names, as_quantities(reserved.asks)),
     }
     known = {condition.type for condition in before.conditions or ()}
     conditions = (
@@ -122,46 +124,46 @@ def changes_from(before: Any, wanted: Json, ours: Iterable[Condition], numbers: 
     """Return the fields of a status that differ. Conditions of other controllers stay as they are."""
     conditions = {condition.type: condition for condition in before.conditions or ()}
     for now in ours:
-        conditions[now.type] = dated(now, conditions.get(now.type))
+        conditions[now.type] = with_transition_time(now, conditions.get(now.type))
     return {
-        name: patched(getattr(before, name), value)
+        name: amounts_patch(getattr(before, name), value)
         for name, value in (wanted | {"conditions": list(conditions.values())}).items()
         if getattr(before, name) != value and (numbers or name in _OF_STATE)
     }
 
 
-def patched(before: Any, value: Any) -> Any:
-    """Amounts are merged into those before, so resources that are gone have to be removed with nulls."""
+def amounts_patch(before: Any, value: Any) -> Any:
+    """Return a merge patch of amounts, in which nulls remove the resources that are gone."""
     if isinstance(value, QueueReservation):
-        return {"nodes": value.nodes, "resource": patched(before and before.resource, value.resource)}
+        return {"nodes": value.nodes, "resource": amounts_patch(before and before.resource, value.resource)}
     gone = dict.fromkeys(before or ()) if isinstance(value, dict) else {}
     return gone | value if gone else msgspec.to_builtins(value)
 
 
-def written(amounts: Mapping[str, float]) -> dict[str, str | int]:
-    """Quantities, without zeros: a cluster has many resources of which most queues hold nothing."""
+def as_quantities(amounts: Mapping[str, float]) -> dict[str, str | int]:
+    """Return amounts as quantities, without zeros."""
     return {name: text for name, text in quantities(amounts).items() if text != "0"}
 
 
 class QueueController(PacedController[str], Generic[T]):
-    """Writes the statuses of the objects in `copies`."""
+    """Base of the controllers that write the statuses of the objects in `copies`."""
 
     rate, burst = 2.0, 20
 
     def __init__(self, context: ControllerContext, copies: ObjectStore[str, T]) -> None:
         super().__init__(context)
         self._copies = copies
-        copies.listen(self._see)
+        copies.listen(self._on_change)
 
     def prepare(self) -> None:
         super().prepare()
         self._next: dict[str, float] = {}  # when an object may be written next
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._next.clear()
 
-    def _see(self, key: str) -> None:
+    def _on_change(self, key: str) -> None:
         self._parked.pop(key, None)
         if self._copies.get(key) is None:
             self._queue.forget(key)
@@ -176,7 +178,7 @@ class QueueController(PacedController[str], Generic[T]):
     def _write_in_turn(
         self, key: str, course: object, write: WriteJob, *, at_once: Callable[[], object]
     ) -> None:
-        """Submit `write` when this object's turn has come: `at_once`, or as the budget allows."""
+        """Submit `write`, at once or when the budget for this object allows."""
         if (pause := self._pause(key)) > 0.0:
             self._queue.add(key, pause)
         elif at_once() or self._take_turn():
@@ -200,16 +202,16 @@ class QueueStatusController(QueueController[QueueCopy]):
         self._published: Mapping[str, QueueDecision] = {}
         self._shared = False  # whether Volcano's scheduler writes the numbers
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._published = {}
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         before, self._published = self._published, decisions.queues
         if self._shared is not (shared := bool(self._ledger.pods.left)):
             self._shared, before = shared, {}
             self._parked.clear()
-        for name in differing(decisions.queues, before):
+        for name in changed_keys(decisions.queues, before):
             decision = decisions.queues.get(name)
             if decision is not None and not self._is_parked(name, _state(decision)):
                 yield name
@@ -225,7 +227,7 @@ class QueueStatusController(QueueController[QueueCopy]):
         self._write_in_turn(name, _state(decision), partial(self._write, name), at_once=at_once)
 
     def _write(self, name: str) -> None:
-        """Write the newest decision on the newest copy, whatever they were when the write was submitted."""
+        """Write the latest decision on the latest copy, not those of the time of submission."""
         copy, decisions = self._copies.get(name), self._ledger.decisions
         decision = decisions.queues.get(name)
         if copy is None or decision is None or not self._differs(copy.queue, decision):
@@ -247,16 +249,16 @@ class QueueStatusController(QueueController[QueueCopy]):
             if queue.status.state or state != QueueState.OPEN:  # a new queue is open
                 kind, happened = _HAPPENED[QueueState(state)]
                 message = next(conditions_of(decision)).message
-                self._recorder.record(of_queue(meta.name, meta.uid), kind, happened, message)
+                self._recorder.record(queue_reference(meta.name, meta.uid), kind, happened, message)
         if changes:
             self._cluster.patch_queue_status(meta.name, {"metadata": version, "status": changes})
-            self._tell_unmet(queue, decision)
+            self._report_unmet(queue, decision)
 
-    def _tell_unmet(self, queue: Queue, decision: QueueDecision) -> None:
+    def _report_unmet(self, queue: Queue, decision: QueueDecision) -> None:
         before = condition(queue.status.conditions, GUARANTEE_UNMET)
         now = next(it for it in conditions_of(decision) if it.type == GUARANTEE_UNMET)
         if now.holds and (before is None or before.status != "True"):
-            reference = of_queue(queue.metadata.name, queue.metadata.uid)
+            reference = queue_reference(queue.metadata.name, queue.metadata.uid)
             self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, now.message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
@@ -271,7 +273,7 @@ class QueueStatusController(QueueController[QueueCopy]):
 
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
-    """Everything of a decision but its numbers."""
+    """Return all of a decision but its numbers."""
     about = (
         decision.uid,
         decision.state,
@@ -283,8 +285,6 @@ def _state(decision: QueueDecision) -> tuple[object, ...]:
     return (*about, *decision.unmet, *decision.missing_flavors, decision.above_nodes)
 
 
-# ---- LocalQueues
-
 ACTIVE = "Active"  # the condition that says whether it leads to a queue
 
 
@@ -292,7 +292,7 @@ class LocalQueueReport(msgspec.Struct, frozen=True):
     activity: Activity
     waiting: int  # groups
     admitted: int
-    reserved: Resources  # what its groups hold
+    reserved: Resources  # allocation of its groups
 
 
 def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
@@ -308,14 +308,14 @@ def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool
 
     Numbers are left out without `numbers`.
     """
-    activity, reserved = report.activity, written(report.reserved)
+    activity, reserved = report.activity, as_quantities(report.reserved)
     wanted: Json = {"waiting": report.waiting, "admitted": report.admitted, "reserved": reserved}
     now = Condition(ACTIVE, str(activity.is_active), activity.reason, activity.message)
     return changes_from(local.status, wanted, [now], numbers)
 
 
 class LocalQueueStatusController(QueueController[LocalQueue]):
-    """Keys are `namespace/name`."""
+    """Controller of the statuses of LocalQueues. Keys are `namespace/name`."""
 
     name = "local-queue-status"
 
@@ -324,13 +324,13 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         self._knows_all = False  # whether all have been due since this replica leads
         self._seen = Decisions()
 
-    def rest(self) -> None:
-        super().rest()
+    def on_stopped_leading(self) -> None:
+        super().on_stopped_leading()
         self._knows_all = False
         self._seen = Decisions()
         self._ledger.queues.take_changed_local_queues()
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         before, self._seen = self._seen, decisions
         changed = set(self._ledger.queues.take_changed_local_queues())
         if not self._knows_all:
@@ -353,7 +353,7 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
         self._write_in_turn(key, report.activity, partial(self._write, key), at_once=at_once)
 
     def _write(self, key: str) -> None:
-        """Write what is true now on the newest copy, whatever both were when the write was submitted."""
+        """Write the current state on the latest copy, not those of the time of submission."""
         copy, report = self._copies.get(key), local_queue_report(self._ledger, key)
         changes = report_changes(copy, report) if copy is not None and report is not None else {}
         if copy is not None and changes:

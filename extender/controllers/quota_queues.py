@@ -1,4 +1,4 @@
-"""The queues that quotas ask for are created, changed back, closed and deleted; those of others stay.
+"""Creates, changes, closes and deletes the queues that quotas ask for; other queues stay.
 
 A queue carries its quota in an annotation. Nothing is closed while its quota has not been read completely.
 """
@@ -49,7 +49,7 @@ AnyQuota = ElasticQuotaTree | ElasticQuota | ResourceQuota
 
 
 class _Quotas:
-    """The sink of the watch of one kind. Its objects are replaced, never changed."""
+    """Sink of the watch of one kind. Its objects are replaced, never changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -57,11 +57,11 @@ class _Quotas:
         self._objects: dict[tuple[str, str], AnyQuota] = {}
 
     def upsert(self, quota: AnyQuota) -> None:
-        """Others write a status as often as a pod comes or goes: that changes nothing here."""
+        """Store a quota. Changes of its status alone are ignored: other controllers write it often."""
         key = quota.metadata.namespace, quota.metadata.name
         with self._lock:
             before, self._objects[key] = self._objects.get(key), quota
-        if before is None or _asked(before) != _asked(quota):
+        if before is None or _relevant_fields(before) != _relevant_fields(quota):
             self._changed()
 
     def remove(self, gone: Removed) -> None:
@@ -74,12 +74,12 @@ class _Quotas:
             return list(self._objects.values())
 
 
-def _asked(quota: AnyQuota) -> tuple[object, ...]:
+def _relevant_fields(quota: AnyQuota) -> tuple[object, ...]:
     return quota.metadata.uid, msgspec.json.encode(quota.spec)
 
 
 class QuotaObjects:
-    """Quotas as the watches show them, and the plan that follows from all of them.
+    """Quotas of the watches, and the plan of all their queues.
 
     It is made at the next `refresh`, since thousands of objects come at once. `max_depth`: of levels of
     queues below root.
@@ -97,12 +97,12 @@ class QuotaObjects:
     def _record_change(self) -> None:
         self._stale = True
 
-    def look(self, _: Decisions) -> None:
-        """On every replica: whoever answers the webhooks has to know the queues of namespaces."""
+    def on_decisions(self, _: Decisions) -> None:
+        """Refresh the plan on every replica: webhooks need the queues of namespaces."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Plan again if anything has changed, and tell the ledger which namespace enters which queue."""
+        """Plan again if a quota has changed, and pass the queues of namespaces to the ledger."""
         with self._lock:
             if not self._stale:
                 return
@@ -141,9 +141,9 @@ class QuotaQueuesController(RecordingController[str]):
         self._dirty: set[str] = set()
         self._refused: dict[str, QuotaFault] = {}  # by queue
         self._changed_at: dict[str, float] = {}  # by queue: when it was changed back last
-        self.rest()
+        self.on_stopped_leading()
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._planned: QuotaPlan | None = None
         self._reported_for: tuple[QuotaPlan | None, tuple[QuotaFault, ...]] = (None, ())
         self._reported: dict[QuotaSource, str] = {}
@@ -154,7 +154,7 @@ class QuotaQueuesController(RecordingController[str]):
         return self._quotas.plan
 
     def faults(self) -> list[QuotaFault]:
-        """Return the faults that people have to correct, in quotas and in queues that stand in their way."""
+        """Return the faults that users have to correct, in quotas, and in queues with the same names."""
         return [*self._quotas.plan.faults, *self._refused.copy().values()]
 
     def _touch(self, name: str) -> None:
@@ -165,7 +165,7 @@ class QuotaQueuesController(RecordingController[str]):
             self._made.discard(name)
         self._dirty.add(name)
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield all queues when the plan is new; then those that differ, and that end.
 
         None before the first decision, when the existing queues are unknown.
@@ -215,9 +215,9 @@ class QuotaQueuesController(RecordingController[str]):
                     self.write(name, partial(self._delete, copy.queue))
 
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
-        """Bring a queue in line.
+        """Create, change or close a queue as planned.
 
-        It waits while the queue above is missing or of others, and a moment after a change of its
+        It waits while the queue above is missing or of others, and shortly after a change of its
         own.
         """
         name, step = wanted.name, self._step(wanted.name)
@@ -240,7 +240,7 @@ class QuotaQueuesController(RecordingController[str]):
         name, quota = wanted.name, str(wanted.source)
         try:
             if queue is not None:
-                self._cluster.patch_queue(name, queue.metadata.uid, steps.changes(wanted, queue))
+                self._cluster.patch_queue(name, queue.metadata.uid, steps.queue_patch(wanted, queue))
                 log.info("a queue was changed to what its quota says", queue=name, quota=quota)
             else:
                 with suppress(Conflict):  # another was faster: the watch shows what they made
@@ -266,7 +266,7 @@ class QuotaQueuesController(RecordingController[str]):
         log.info("a queue is deleted, because its quota is gone", queue=queue.metadata.name)
 
     def _report(self) -> None:
-        """One Event for each quota with faults, and again when they change."""
+        """Record one Event for each quota with faults, and again when they change."""
         plan, refused = self._quotas.plan, tuple(self._refused.copy().values())
         if self._reported_for[0] is plan and self._reported_for[1] == refused:
             return

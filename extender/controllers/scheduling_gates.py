@@ -1,8 +1,8 @@
-"""Scheduling gates: removal from planned pods, after the planned node is nominated.
+"""Removal of scheduling gates from planned pods, after the planned node is nominated.
 
-Where the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written. The
-scheduler tries a nominated node first, and no other if the pod fits. A pod without Muster's gate that it has
-parked as unschedulable is nudged by a change of an annotation, once for every plan.
+If the scheduler reads its pods through Muster, planned pods are shown there, and nothing is written. The
+scheduler tries a nominated node first, and no other if the pod fits. A pod without Muster's gate that the
+scheduler has parked as unschedulable is changed in an annotation, once for every plan, to make it try again.
 """
 
 import threading
@@ -16,7 +16,7 @@ from extender.domain.ledger.releases import lacks_nomination
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
 
-_Act = tuple[str, str]  # what was done for a pod, and for which planned node
+_Act = tuple[str, str]  # the act for a pod, and its planned node
 
 
 class SchedulingGatesController(Controller[GroupKey]):
@@ -26,16 +26,16 @@ class SchedulingGatesController(Controller[GroupKey]):
         self._lock = threading.Lock()
         self._done: dict[GroupKey, dict[Uid, _Act]] = {}
 
-    def due(self, decisions: Decisions) -> Iterable[GroupKey]:
-        return self._changed_groups.of(decisions)
+    def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
+        return self._changed_groups.since_last_call(decisions)
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         with self._lock:
             self._done.clear()
 
     def reconcile(self, key: GroupKey) -> None:
-        """Act once on every planned pod that the scheduler has not asked about yet."""
-        planned = self._ledger.to_release([key])
+        """Remove the gate, once, of every planned pod that the scheduler has not asked about yet."""
+        planned = self._ledger.claims_to_release([key])
         with self._lock:
             before = self._done.pop(key, {})
             if planned:
@@ -44,24 +44,24 @@ class SchedulingGatesController(Controller[GroupKey]):
         for claim in planned:
             pod, node, is_shown = claim.pod, claim.node, self._ledger.shown.is_on
             if pod.gated:
-                self._once(pod, ("open", ""), partial(self._remove_gate, pod, node))
+                self._act_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
             elif is_shown and lacks_nomination(pod, node):
                 nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
-                self._once(pod, ("nominate", node), nominate)
+                self._act_once(pod, ("nominate", node), nominate)
             elif pod.unschedulable and not is_shown:
                 token = f"{node}-{claim.since:.3f}"
-                nudge = partial(self._cluster.nudge, pod.namespace, pod.name, pod.uid, token)
-                self._once(pod, ("nudge", node), nudge)
+                nudge = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
+                self._act_once(pod, ("nudge", node), nudge)
 
-    def _once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
+    def _act_once(self, pod: PodRecord, act: _Act, job: Callable[[], None]) -> None:
         with self._lock:
             done = self._done[pod.group]
             if done.get(pod.uid) == act:
                 return
             done[pod.uid] = act
-        self.write(pod.group, job, of=pod.uid, undone=partial(self._undone, pod, act))
+        self.write(pod.group, job, of=pod.uid, undone=partial(self._forget_act, pod, act))
 
-    def _undone(self, pod: PodRecord, act: _Act) -> None:
+    def _forget_act(self, pod: PodRecord, act: _Act) -> None:
         with self._lock:
             done = self._done.get(pod.group, {})
             if done.get(pod.uid) == act:
@@ -75,9 +75,9 @@ class SchedulingGatesController(Controller[GroupKey]):
 
 
 class Releaser:
-    """Shows planned pods to the scheduler that reads its pods through Muster.
+    """Releases planned pods to the scheduler that reads its pods through Muster.
 
-    Listens to the cycle. While another replica `leads`, nothing is shown.
+    It follows each cycle. While another replica `leads`, nothing is shown.
     """
 
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
@@ -85,10 +85,10 @@ class Releaser:
         self._leads = leads
         self._guard = FaultGuard("releases")
 
-    def look(self, _: Decisions) -> None:
+    def on_decisions(self, _: Decisions) -> None:
         if not self._leads():
             self._shown.take_all_back()
             return
-        for key in self._shown.due():
+        for key in self._shown.due_groups():
             if not self._guard.run(key, partial(self._shown.release, key)):
                 self._shown.postpone(key)

@@ -1,11 +1,11 @@
 """Commands for Volcano Jobs: AbortJob, ResumeJob, RestartJob, TerminateJob, CompleteJob. Each is obeyed once.
 
-What a Command asks is noted on its job, and only then the Command is removed:
+A Command is recorded on its job before it is removed:
 
     Command ──► annotation kube-muster.io/last-command: UID/ACTION/VERSION ──► status of the job
 
-VERSION is the job's status.version at that moment. Whatever ends pods raises it, in the same write that says
-what follows: so a note of an older version is done, also after a crash between any two of these writes.
+VERSION is the job's status.version at that time. Whatever ends pods raises it, in the write with the new
+phase: so a record of an older version is done, also after a crash between any two of these writes.
 """
 
 import threading
@@ -37,7 +37,7 @@ _AGAIN = 3.0  # seconds after which a step without visible effect is tried again
 
 
 class Asked(NamedTuple):
-    """Pending action that a Command asked of a job."""
+    """Pending action of a Command on a job."""
 
     command: str  # its UID
     action: Action
@@ -52,13 +52,13 @@ def asked_of(job: VolcanoJob) -> Asked | None:
     return Asked(command, Action(action))
 
 
-def of_volcano_job(job: VolcanoJob) -> Reference:
+def volcano_job_reference(job: VolcanoJob) -> Reference:
     meta = job.metadata
     return Reference(*VOLCANO_JOB.key, meta.name, meta.namespace, meta.uid)
 
 
 class VolcanoCommandsController(RecordingController[str]):
-    """Its keys are UIDs of Commands. It is also a sink of the watch on Commands. `is_left`: to Volcano."""
+    """Controller of Commands by UID, and the sink of their watch. `is_left`: to Volcano."""
 
     name = "volcano-commands"
 
@@ -88,7 +88,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self._waiting.pop(gone.uid, None)
             self._oldest = None
 
-    def due(self, decisions: Decisions) -> Iterator[str]:
+    def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield the oldest Command of each job, one after the other."""
         if self._is_left():
             return
@@ -105,9 +105,9 @@ class VolcanoCommandsController(RecordingController[str]):
         command = self._waiting.get(uid)
         if command is not None and command.target is not None and not self._is_left():
             self._queue.add(uid, _AGAIN)
-            self._take(command, Uid(command.target.uid))
+            self._carry_out(command, Uid(command.target.uid))
 
-    def _take(self, command: Command, target: Uid) -> None:
+    def _carry_out(self, command: Command, target: Uid) -> None:
         uid, job = command.metadata.uid, self._copies.get(target)
         if job is not None and job.metadata.namespace != command.metadata.namespace:
             job = None  # whoever may write Commands in one namespace has no say in another
@@ -135,7 +135,7 @@ class VolcanoCommandsController(RecordingController[str]):
         self._cluster.delete_command(meta.namespace, meta.name, meta.uid)
 
     def _look_for_job(self, command: Command) -> None:
-        """Look for a job that the watch has not shown: it is new, or gone."""
+        """Read a job that the watch has not shown: it is new, or gone."""
         target = command.target
         assert target is not None
         try:
@@ -152,7 +152,7 @@ class VolcanoCommandsController(RecordingController[str]):
         log.warning("a Command was refused and removed", command=name, why=why)
         if job is not None:
             message = f"Command {name}: {why}"
-            self._recorder.record(of_volcano_job(job), WARNING, EventReason.COMMAND_REFUSED, message)
+            self._recorder.record(volcano_job_reference(job), WARNING, EventReason.COMMAND_REFUSED, message)
 
 
 def _order(command: Command) -> tuple[str, int]:

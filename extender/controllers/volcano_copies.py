@@ -1,10 +1,10 @@
 """Copies of Volcano Jobs and their pods, with the writes that the watch has not shown yet.
 
-A created pod counts from the API server's answer on, and a deleted one as being deleted: so a watch that lags
+A created pod counts from the API server's answer on, and a deleted one as terminating: so a lagging watch
 leads to no second creation or deletion. Pods are found by the UID of their owner, whatever their names; they
-may be seen before it, and stay until they have gone. Any user can write any UID into a pod of their own, so
-those of other namespaces do not count, nor those with another name than their task and index give: of a job
-that has all its pods no user can make another one.
+may be seen before it, and stay until they have gone. Any user can write any UID into a pod of their own: so
+pods of other namespaces do not count, nor those whose name does not follow from their task and index, and no
+user can add a pod to a job that has all its pods.
 """
 
 import threading
@@ -28,7 +28,7 @@ _SHOWN = 60.0  # seconds after which the watch must have shown a pod that was cr
 
 
 class LostPod(NamedTuple):
-    """A pod that went without Muster's doing."""
+    """Pod that went without Muster's doing."""
 
     owner: Uid
     pod: JobPod
@@ -58,8 +58,8 @@ class _Pods:
 class VolcanoCopies:
     """Copies, safe in any thread, and the sink of the pods with the label of a Volcano Job.
 
-    `changed` is called with the UID of a job whose pods are others now, `lost` with pods that went
-    without Muster's doing.
+    `changed` is called with the UID of a job whose pods have changed, `lost` with pods that Muster did not
+    delete.
     """
 
     def __init__(
@@ -74,8 +74,6 @@ class VolcanoCopies:
         self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # by the UID of their job
         self.obeyed: dict[Uid, str] = {}  # by job, the UID of the last Command that it has obeyed
         self._owners: dict[str, Uid] = {}  # of the pods that are shown
-
-    # ---- jobs
 
     def put(self, job: VolcanoJob) -> None:
         with self._lock:
@@ -92,7 +90,7 @@ class VolcanoCopies:
         with self._lock:
             self._jobs.pop(uid, None)
             self.obeyed.pop(uid, None)
-            self._tidy(uid)
+            self._drop_if_empty(uid)
 
     def record_obeyed(self, uid: Uid, command: str) -> None:
         with self._lock:
@@ -105,8 +103,6 @@ class VolcanoCopies:
     def uids(self) -> list[Uid]:
         with self._lock:
             return list(self._jobs)
-
-    # ---- pods, as they are shown
 
     def upsert(self, pod: AnyJob) -> None:
         owner = controller_of(pod.metadata.owner_references)
@@ -134,7 +130,7 @@ class VolcanoCopies:
             mine.deleted.discard(gone.uid)
             if any(made.pod is None for made in mine.made.values()):
                 mine.gone.add(gone.uid)
-            self._tidy(uid)
+            self._drop_if_empty(uid)
         if not is_ours and self._is_of(uid, pod):
             self._lost(LostPod(uid, pod))
         self._changed(uid)
@@ -150,17 +146,15 @@ class VolcanoCopies:
                     del mine.made[name]
             pods = [*mine.shown.values(), *(made.pod for made in mine.made.values() if made.pod is not None)]
             deleted = mine.deleted
-            self._tidy(uid)
+            self._drop_if_empty(uid)
         return [
             replace(pod, deleting=True) if pod.uid in deleted else pod
             for pod in pods
             if self._is_of(uid, pod)
         ]
 
-    # ---- pods, as they are written
-
     def begin(self, uid: Uid, name: str) -> bool:
-        """Record that a pod of this name is about to be created; return False if it is already."""
+        """Record that a pod of this name is about to be created; return False if that is already recorded."""
         with self._lock:
             mine = self._pods[uid]
             if name in mine.made:
@@ -169,7 +163,7 @@ class VolcanoCopies:
             return True
 
     def end(self, uid: Uid, name: str, answer: Json | None) -> None:
-        """Record that it was created, or existed already; None: it was not."""
+        """Record the created or existing pod of an answer; None: the creation failed."""
         pod = pod_of(answer) if answer is not None else None
         with self._lock:
             mine = self._pods[uid]
@@ -178,21 +172,21 @@ class VolcanoCopies:
                 mine.made[name] = _Made(pod, self._clock())
             if all(made.pod is not None for made in mine.made.values()):
                 mine.gone.clear()
-            self._tidy(uid)
+            self._drop_if_empty(uid)
 
     def record_deletion(self, uid: Uid, pod: JobPod, succeeded: bool = True) -> None:
         with self._lock:
             (self._pods[uid].deleted.add if succeeded else self._pods[uid].deleted.discard)(pod.uid)
-            self._tidy(uid)
+            self._drop_if_empty(uid)
 
     def forget_writes(self) -> None:
-        """Another replica leads: what it has written is shown."""
+        """Forget own writes: another replica leads, and the watch has shown them."""
         with self._lock:
             for uid, mine in list(self._pods.items()):
                 mine.made.clear()
                 mine.deleted.clear()
                 mine.gone.clear()
-                self._tidy(uid)
+                self._drop_if_empty(uid)
 
     def _is_of(self, uid: Uid, pod: JobPod) -> bool:
         if (job := self._jobs.get(uid)) is None:
@@ -200,7 +194,7 @@ class VolcanoCopies:
         meta = job.metadata
         return (pod.namespace, pod.name) == (meta.namespace, pod_name(meta.name, pod.task, pod.index))
 
-    def _tidy(self, uid: Uid) -> None:
+    def _drop_if_empty(self, uid: Uid) -> None:
         if self._pods[uid].empty:
             del self._pods[uid]
 

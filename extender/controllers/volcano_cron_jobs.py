@@ -1,9 +1,9 @@
-"""Makes Volcano Jobs at the times of CronJobs of batch.volcano.sh, and removes those that are too old.
+"""Creates Volcano Jobs at the times of CronJobs of batch.volcano.sh, and deletes old ones.
 
     watches, time ──► cron_plan ──► Jobs deleted, a Job created, status
 
-A Job is named by its time, so one that was created just before Muster stopped is found again. A time whose
-name is another's Job is left out and said so.
+A Job is named by its time, so one that was created just before Muster stopped is found again. If another
+owner's Job has that name, the time is skipped, with an Event.
 """
 
 import threading
@@ -30,7 +30,7 @@ from extender.volcano.cron import JOB_VERSION, CronPlan, cron_plan
 
 
 class VolcanoCronJobsController(RecordingController[Uid]):
-    """Controller of CronJobs and their sink; it is shown all Volcano Jobs.
+    """Controller of CronJobs, and their sink; it gets all Volcano Jobs.
 
     `is_left`: whether Volcano's controllers run them, or Jobs are not read yet.
     """
@@ -54,10 +54,10 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by their CronJob, which may be seen later
         self._owners: dict[Uid, Uid] = {}  # of these Jobs
         self._writing: set[Uid] = set()
-        self._said: dict[Uid, str] = {}  # what is wrong with each
+        self._said: dict[Uid, str] = {}  # the fault of each
         self._knows_all = False  # whether all have been due since this replica runs them
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._knows_all = False
         self._writing.clear()
 
@@ -73,7 +73,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             self._said.pop(Uid(gone.uid), None)
         self._queue.forget(Uid(gone.uid))
 
-    def see(self, job: VolcanoJob) -> None:
+    def on_job(self, job: VolcanoJob) -> None:
         owner, uid = controller_of(job.metadata.owner_references), Uid(job.metadata.uid)
         if owner is None or (owner.api_version, owner.kind) != (JOB_VERSION, "CronJob"):
             return
@@ -92,9 +92,9 @@ class VolcanoCronJobsController(RecordingController[Uid]):
                 del self._jobs[owner]
         self._queue.add(owner)
 
-    def due(self, decisions: Decisions) -> Iterator[Uid]:
+    def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
         if self._is_left():
-            self.rest()
+            self.on_stopped_leading()
         elif not self._knows_all:
             self._knows_all = True
             with self._lock:
@@ -105,11 +105,11 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             cron, known = self._crons.get(uid), list(self._jobs.get(uid, {}).values())
         if cron is None or not self._knows_all or uid in self._writing:
             return
-        # Anybody can write any UID into a Job of their own, so those of other namespaces are none of its.
+        # Any user can write any UID into a Job of their own, so Jobs of other namespaces do not count.
         jobs = [job for job in known if job.metadata.namespace == cron.metadata.namespace]
         now = self._wall_clock()
         plan = cron_plan(cron, jobs, now)
-        self._say(cron, plan)
+        self._report(cron, plan)
         if plan.due_at is not None:
             self._queue.add(uid, plan.due_at - now)
         changes = difference(msgspec.to_builtins(cron.status), msgspec.to_builtins(plan.status))
@@ -117,11 +117,11 @@ class VolcanoCronJobsController(RecordingController[Uid]):
             self._writing.add(uid)
             self.write(uid, partial(self._carry_out, cron, plan, changes), undone=partial(self._end, uid))
 
-    def _say(self, cron: CronJob, plan: CronPlan) -> None:
+    def _report(self, cron: CronJob, plan: CronPlan) -> None:
         text = "; ".join(remark.message for remark in plan.remarks)
         if text and text != self._said.get(Uid(cron.metadata.uid)):
             for remark in plan.remarks:
-                self._recorder.record(_of_cron_job(cron), *remark)
+                self._recorder.record(_cron_job_reference(cron), *remark)
         self._said[Uid(cron.metadata.uid)] = text
 
     def _end(self, uid: Uid) -> None:
@@ -150,15 +150,15 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         try:
             self._cluster.create_owned(VOLCANO_JOBS, meta.namespace, job, meta.uid)
         except Conflict:
-            self._tell(cron, f"Job {job['metadata']['name']} is not its own: this time is left out")
+            self._record_event(cron, f"Job {job['metadata']['name']} is not its own: this time is left out")
         except (Forbidden, Invalid) as fault:
-            self._tell(cron, f"Error creating: {fault.message}")
+            self._record_event(cron, f"Error creating: {fault.message}")
             raise
 
-    def _tell(self, cron: CronJob, message: str) -> None:
-        self._recorder.record(_of_cron_job(cron), WARNING, EventReason.FAILED_CREATE, message)
+    def _record_event(self, cron: CronJob, message: str) -> None:
+        self._recorder.record(_cron_job_reference(cron), WARNING, EventReason.FAILED_CREATE, message)
 
 
-def _of_cron_job(cron: CronJob) -> Reference:
+def _cron_job_reference(cron: CronJob) -> Reference:
     meta = cron.metadata
     return Reference(JOB_VERSION, "CronJob", meta.name, meta.namespace, meta.uid)

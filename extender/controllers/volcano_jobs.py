@@ -1,11 +1,10 @@
-"""Runs Volcano Jobs: brings each in line with its plan, one step of a job at a time, many jobs side by side.
+"""Runs Volcano Jobs: reconciles each with its plan, one step of a job at a time, many jobs in parallel.
 
     watches, Commands ──► plan(view) ──► status ──► claims, plugins' objects ──► pods created and deleted
 
-All that a plan needs is in the job, its pods and its annotations. A status that says what follows, such as
-that the job restarts, is written before anything is done about it; mere counts wait a second for others.
-Names of pods are fixed, so one that is created twice is there already: if it belongs to the job, that was
-ours, and if not, it is left alone.
+The input of a plan is the job, its pods and its annotations. A status that announces a step, such as a
+restart, is written before the step; mere counts wait a second for others. Names of pods are fixed: one that
+exists already and belongs to the job was created by Muster before, and any other one is left alone.
 """
 
 import time
@@ -22,7 +21,7 @@ from extender.api.workloads.operators import VOLCANO_COMMANDED, VOLCANO_JOB
 from extender.controllers.controller import ControllerContext, RecordingController
 from extender.controllers.events import EventRecorder
 from extender.controllers.objects import ObjectStore
-from extender.controllers.volcano_commands import asked_of, of_volcano_job
+from extender.controllers.volcano_commands import asked_of, volcano_job_reference
 from extender.controllers.volcano_copies import LostPod, VolcanoCopies
 from extender.controllers.volcano_objects import JobObjects, difference
 from extender.domain.model.reasons import EventReason
@@ -56,10 +55,10 @@ class _Pause(NamedTuple):
 
 
 class _JobMemory:
-    """Memory of one job while this replica leads."""
+    """State of one job while this replica leads."""
 
     def __init__(self) -> None:
-        self.writing = False  # what comes before all else: nothing is planned until the answer is there
+        self.writing = False  # whether a status write is under way: nothing is planned meanwhile
         self.counts_at: float | None = None  # when its counts are to be written
         self.pace = _PACE
         self.said: tuple[Remark, ...] = ()
@@ -68,7 +67,7 @@ class _JobMemory:
         self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
-        self.retained: VolcanoJobSpec | None = None  # for which what its plugins ask for was last written
+        self.retained: VolcanoJobSpec | None = None  # the spec for which objects of plugins were last written
         self.secret = ""  # the name of the one that was made for it
         self.pause: _Pause | None = None
 
@@ -100,15 +99,15 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._records: dict[Uid, _JobMemory] = {}
         self._runs_them = False
         self._knows_all = False  # whether all are due, or have been, since this replica runs the jobs
-        self._unseen: list[Uid] = []  # those that are not due yet
+        self._unseen: list[Uid] = []  # jobs that are not due yet
 
-    def rest(self) -> None:
+    def on_stopped_leading(self) -> None:
         self._knows_all, self._unseen = False, []
         self._records.clear()
         self.copies.forget_writes()
 
-    def see(self, job: VolcanoJob) -> None:
-        """Process a new or changed job; the ledger has it already."""
+    def on_job(self, job: VolcanoJob) -> None:
+        """Process a new or changed job after the ledger has stored it."""
         self.copies.put(job)
         self._queue.add(Uid(job.metadata.uid))
 
@@ -122,13 +121,13 @@ class VolcanoJobsController(RecordingController[Uid]):
         """Return whether jobs are run here, by this replica or the one that leads."""
         return not self._is_left()
 
-    def due(self, decisions: Decisions) -> Iterator[Uid]:
+    def due_keys(self, decisions: Decisions) -> Iterator[Uid]:
         runs = decisions.version >= 0 and self.runs_jobs
         if runs is not self._runs_them:
             self._runs_them = runs
             self._ledger.intake.leave_jobs(() if runs else (VOLCANO_JOB.key,))
             log.info("Volcano Jobs are run by Muster" if runs else "Volcano Jobs are left alone")
-            self.rest()
+            self.on_stopped_leading()
         if runs and not self._knows_all:
             self._knows_all, self._unseen = True, self.copies.uids()
         due, self._unseen = self._unseen[:_AT_ONCE], self._unseen[_AT_ONCE:]
@@ -151,14 +150,12 @@ class VolcanoJobsController(RecordingController[Uid]):
         if found.due_at is not None:
             self._queue.add(uid, max(found.due_at - now, 0.0))
 
-    # ---- what is known
-
     def _is_queued(self, job: VolcanoJob) -> bool:
-        """Return whether its queue admits it, not the job itself."""
+        """Return whether the queue of a job admits it, and not Volcano."""
         return self._ledger.manages(_group_key(job))
 
     def _lacks_group(self, job: VolcanoJob, memory: _JobMemory) -> bool:
-        """One that is not queued, whose PodGroup therefore nobody else makes."""
+        """Return whether a job that enters no queue lacks its PodGroup."""
         lacks = self._groups.get(_group_key(job)) is None and not memory.has_group
         return lacks and phase_of(job.status.state.phase) in ACTIVE and not self._is_queued(job)
 
@@ -205,7 +202,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.copies.record_obeyed(Uid(job.metadata.uid), asked.command)
 
     def _looks_up_claims(self, job: VolcanoJob, memory: _JobMemory) -> bool:
-        """Return whether the claims that it names have to be looked up first."""
+        """Return whether the claims that a job names have to be looked up first."""
         names = dict.fromkeys(volume.volume_claim_name for volume in job.spec.volumes or ())
         missing = [name for name in names if name and name not in memory.claims]
         if not missing or phase_of(job.status.state.phase) not in ACTIVE:
@@ -223,8 +220,6 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._write_first(uid, memory, look_up)
         return True
 
-    # ---- what is done
-
     def _carry_out(
         self, uid: Uid, job: VolcanoJob, memory: _JobMemory, found: Plan, request: JobRequest | None
     ) -> None:
@@ -232,9 +227,9 @@ class VolcanoJobsController(RecordingController[Uid]):
         if changes.keys() & _OF_TURN:
             return self._write_status(uid, job, memory, changes, found.remarks, request)
         self._has_obeyed(job, memory, request)
-        self._say(job, memory, found.remarks)
+        self._report(job, memory, found.remarks)
         for remark in found.remarks:
-            if remark.reason in _LACKS_PODS:  # others may have its room meanwhile
+            if remark.reason in _LACKS_PODS:  # other groups may use its capacity meanwhile
                 self._ledger.record_refusal(_group_key(job), remark.message)
         if changes:
             now = self._clock()
@@ -251,12 +246,12 @@ class VolcanoJobsController(RecordingController[Uid]):
             return self._write_first(uid, memory, partial(self._make_claims, job, memory, found.claims))
         needs_objects = job.spec.plugins and (found.creates or found.deletes)
         if needs_objects and (job.spec != memory.retained or memory.secret not in ("", secret_name(job))):
-            return self._write_first(uid, memory, partial(self._keep, job, memory))
+            return self._write_first(uid, memory, partial(self._apply_objects, job, memory))
         if found.creates:
             self._create_all(uid, job, memory, found.creates)
 
     def _write_first(self, uid: Uid, memory: _JobMemory, write: WriteJob) -> None:
-        """And then look at the job again."""
+        """Write the status first, and reconcile the job again after that."""
 
         def written() -> None:
             write()
@@ -281,7 +276,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         def put() -> None:
             state = self._put_status(job, changes).status.state
             self._has_obeyed(job, memory, request)
-            self._say(job, memory, remarks)
+            self._report(job, memory, remarks)
             memory.counts_at = None
             memory.pace = _PACE if "state" in changes else min(2 * memory.pace, _LONGEST_PACE)
             if "state" in changes:
@@ -303,10 +298,10 @@ class VolcanoJobsController(RecordingController[Uid]):
         self.copies.follow(job, answer)
         return answer
 
-    def _say(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
+    def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
         for remark in remarks:
             if remark not in memory.said:
-                self._recorder.record(of_volcano_job(job), *remark)
+                self._recorder.record(volcano_job_reference(job), *remark)
         memory.said = remarks
 
     def _make_group(self, job: VolcanoJob, memory: _JobMemory) -> None:
@@ -318,7 +313,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         for claim in claims:
             memory.claims[claim["metadata"]["name"]] = self._objects.make_claim(job, claim)
 
-    def _keep(self, job: VolcanoJob, memory: _JobMemory) -> None:
+    def _apply_objects(self, job: VolcanoJob, memory: _JobMemory) -> None:
         """Make the objects of its plugins.
 
         Without them it has no pods, so that others may have its capacity.
@@ -327,7 +322,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         """
         whole = with_defaults(job)
         try:
-            self._objects.keep(whole)
+            self._objects.apply(whole)
             memory.secret = memory.secret or self._objects.make_secret(whole)
         except Refused as fault:
             if not fault.transient:
@@ -388,7 +383,7 @@ class VolcanoJobsController(RecordingController[Uid]):
 
 
 def _waits(job: VolcanoJob) -> bool:
-    """Muster has not let it go, or has taken that back; Volcano has not started it either."""
+    """Return whether the job waits: neither Muster nor Volcano has started it."""
     memory = {"annotations": job.metadata.annotations or {}}
     return VOLCANO_COMMANDED.waits({"metadata": memory, "status": msgspec.to_builtins(job.status)})
 

@@ -1,8 +1,8 @@
 """Objects of a Volcano Job besides its pods: claims for its volumes, and those of its plugins.
 
-All of them belong to the job and go with it, and exist before any of its pods is created. An object of that
-name that belongs to another owner is left alone, and then the job has no pods; only a claim is as good as one
-that the job names. Secrets cannot be read, so the name of one is unknown before it exists.
+All of them belong to the job and are deleted with it, and exist before any of its pods is created. An object
+of that name that belongs to another owner is left alone, and then the job has no pods; only an existing claim
+is used. Secrets cannot be read, so the name of one is unknown before it exists.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from extender.api.objects.volcano import Json, VolcanoJob
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.operators import VOLCANO_COMMANDED
 from extender.controllers.events import WARNING, EventRecorder
-from extender.controllers.volcano_commands import of_volcano_job
+from extender.controllers.volcano_commands import volcano_job_reference
 from extender.domain.model.reasons import EventReason
 from extender.domain.snapshot.auto_podgroups import record_submitter
 from extender.kube import resources
@@ -33,7 +33,7 @@ _KINDS = {
 
 
 class JobObjects:
-    """Every method makes requests, and raises ApiError; what the API server refuses is told on the job."""
+    """Objects of Volcano Jobs. Every method makes requests, and raises ApiError; refusals become Events."""
 
     def __init__(self, cluster: ApiClient, recorder: EventRecorder) -> None:
         self._cluster, self._recorder = cluster, recorder
@@ -50,7 +50,7 @@ class JobObjects:
             with suppress(Conflict):  # it is there, and will be shown
                 self._cluster.create_group(job.metadata.namespace, group)
 
-    def keep(self, job: VolcanoJob) -> None:
+    def apply(self, job: VolcanoJob) -> None:
         """Make the objects of its plugins. Lists of hosts follow the job as it grows."""
         meta = job.metadata
         with self._refusals_reported(job, "plugins"):
@@ -84,7 +84,7 @@ class JobObjects:
         return True
 
     def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
-        """Return the existing ones of these claims, and whether they belong to the job.
+        """Return which of these claims exist, and whether they belong to the job.
 
         It stops at the third that is missing: a job may name thousands that never exist, and each is
         asked for again and again.
@@ -100,7 +100,7 @@ class JobObjects:
         return found
 
     def tell_refusal(self, job: VolcanoJob, message: str) -> None:
-        self._recorder.record(of_volcano_job(job), WARNING, EventReason.FAILED_CREATE, message)
+        self._recorder.record(volcano_job_reference(job), WARNING, EventReason.FAILED_CREATE, message)
 
     @contextmanager
     def _refusals_reported(

@@ -1,7 +1,7 @@
 """Work queue of due keys, as in Kubernetes controllers: each key once, however often its object changed.
 
-A key comes after a growing pause if it fails; and in lanes, the most urgent first. It never holds more keys
-than objects exist, because its owner forgets or settles keys whose objects are gone.
+A failed key is due again after a growing pause. Keys have lanes, the most urgent first. The queue never holds
+more keys than objects exist, because its owner forgets the keys of deleted objects.
 """
 
 import heapq
@@ -17,7 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Place(NamedTuple):
-    """The place of a key; within a lane, the one that is due earlier comes first."""
+    """Place of a key; within a lane, the earlier one comes first."""
 
     at: float  # when it is due: monotonic, in seconds
     lane: int
@@ -25,7 +25,7 @@ class _Place(NamedTuple):
 
 
 class WorkQueue(Generic[K]):
-    """Safe to use from any thread. `clock` is monotonic, in seconds; lane 0 is the most urgent."""
+    """Work queue, safe in any thread. `clock` is monotonic, in seconds; lane 0 is the most urgent."""
 
     def __init__(self, clock: Callable[[], float], lanes: int = 1, first: float = _FIRST) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class WorkQueue(Generic[K]):
         return key in self._places
 
     def add(self, key: K, after: float = 0.0, lane: int = 0) -> None:
-        """Make `key` due in `after` seconds; of two, the earlier moment and the more urgent lane count."""
+        """Make `key` due in `after` seconds; of two, the earlier time and the more urgent lane count."""
         with self._lock:
             at, before = self._clock() + after, self._places.get(key)
             if before is None:
@@ -57,18 +57,18 @@ class WorkQueue(Generic[K]):
             self._put(key, self._clock() + after, lane)
 
     def retry(self, key: K, longest: float = LONGEST) -> None:
-        """`key` failed: it is due after a pause that doubles with each failure in a row, up to `longest`."""
+        """Add `key` again after a failure, with exponential backoff up to `longest`."""
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
         self.add(key, min(longest, self._first * 2.0 ** min(failures, 30)))
 
-    def settle(self, key: K) -> None:
-        """`key` succeeded: its next failure counts as the first."""
+    def reset_backoff(self, key: K) -> None:
+        """Forget the failures of `key`: it succeeded."""
         with self._lock:
             self._failures.pop(key, None)
 
-    def take(self, least_urgent: int | None = None) -> K | None:
+    def get(self, least_urgent: int | None = None) -> K | None:
         """Return the key that is due for longest in the most urgent lane, `least_urgent` at most.
 
         None: no key.

@@ -10,7 +10,7 @@ from flask import Blueprint, g, redirect, render_template, request, url_for
 from werkzeug.exceptions import BadRequest, Conflict, Forbidden, NotFound
 from werkzeug.wrappers import Response
 
-from extender.api.objects.queues import OF_GROUP, OF_QUEUE, Patch, of_priority
+from extender.api.objects.queues import OF_GROUP, OF_QUEUE, Patch, priority_patch
 from extender.api.setting_kinds import NAME
 from extender.api.summaries import GroupSummary, QueueSummary
 from extender.api.units import may_be_name
@@ -52,7 +52,7 @@ def actions(source: Source) -> Blueprint:
         patch = OF_GROUP.get(action)
         if patch is None:
             fields["priority_class"] = _priority_class(source, chosen)
-            patch = of_priority(fields["priority_class"])
+            patch = priority_patch(fields["priority_class"])
         return _confirmed_patch(chosen, action, _GROUP_ACTIONS[action], patch, fields)
 
     @made.post("/queues/<name>/<any(open, close, hold, resume):action>")

@@ -232,7 +232,7 @@ def limit_costs(
             return
         with lock:
             tokens = left.setdefault(viewer.name, TokenBucket(_SHARE, _AT_ONCE, clock()))
-            if tokens.left(clock()) < _SHARE:
+            if tokens.available(clock()) < _SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
@@ -240,7 +240,7 @@ def limit_costs(
         viewer, began = g.get("viewer"), g.get("began")  # no time is measured for refused requests
         with lock:
             if viewer and began is not None and (tokens := left.get(viewer.name)):
-                tokens.take(clock(), min(spent() - began, tokens.left(clock())))
+                tokens.take(clock(), min(spent() - began, tokens.available(clock())))
         return answer
 
 

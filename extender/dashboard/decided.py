@@ -39,7 +39,7 @@ from extender.domain.model.shapes import UNSCHEDULABLE
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo, in_tree_order
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import (
     Decisions,
     GroupDecision,
@@ -103,7 +103,7 @@ class DecidedOverviews:
         self, decisions: Decisions, log: Sequence[DecisionSummary] = (), notes: Sequence[str] = ()
     ) -> Overview:
         """`log`: the latest changes, the newest first. Empty while nothing is decided."""
-        if (memory := carried_of(decisions)) is None:
+        if (memory := carried_facts_of(decisions)) is None:
             return self._last
         snapshot = memory.snapshot
         groups, moved = self._group_summaries(snapshot, decisions)
@@ -179,7 +179,7 @@ class DecidedOverviews:
         self, decisions: Decisions, key: GroupKey, log: Sequence[DecisionSummary] = ()
     ) -> GroupDetails | None:
         """Return details. `log`: decisions on this group, newest first. Blockers are computed now."""
-        memory, made = carried_of(decisions), decisions.groups.get(key)
+        memory, made = carried_facts_of(decisions), decisions.groups.get(key)
         info = memory.snapshot.groups.get(key) if memory else None
         if memory is None or made is None or info is None:
             return None
@@ -316,7 +316,7 @@ def _group_summary(
     if (reason := made.reason) is not None:
         status = waiting_of(made, why, why.outlook if why else "", estimate)
         detail = message_of(replace(made, position=0))
-        wait = WaitSummary.of(reason, sentence(reason), detail, status, line)
+        wait = WaitSummary.from_status(reason, sentence(reason), detail, status, line)
         more = len(why.holders) + why.more_holders - len(wait.holders) if why else 0
         wait = replace(wait, since=ready_since(info), more_holders=more)
     return GroupSummary(
@@ -471,7 +471,7 @@ class _Nodes:
             in_units(claimed),
             self._reserved.get(node.name, ""),
             sorted(there)[:_MOST_GROUPS],
-            [pool.name for pool in snapshot.pools.on(node.labels)],
+            [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
             taken=UNSCHEDULABLE not in node.taints,
         )
 

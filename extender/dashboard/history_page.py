@@ -134,7 +134,7 @@ class HistoryPage:
             if self._history is None or not self._one.acquire(blocking=False):
                 raise ServiceUnavailable("Another report is being made: try again")
             try:
-                return self._history(Period.of(by, since, "", now))
+                return self._history(Period.parse(by, since, "", now))
             finally:
                 self._one.release()
 

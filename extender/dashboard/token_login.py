@@ -71,7 +71,7 @@ class Tokens:
 
         def ask() -> Subject | None:
             with self._lock:
-                left = min(each.left(self._clock()) for each in self._turns(address))
+                left = min(each.available(self._clock()) for each in self._turns(address))
                 if left < 1 and key not in self._trusted:
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)

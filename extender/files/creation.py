@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from extender.api.keys import GROUP_ANNOTATION
 from extender.api.workloads.children import MALFORMED, kind_of
-from extender.api.workloads.shape import at
+from extender.api.workloads.shape import value_at
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, EXPANDED_KINDS, POD_GROUPS, VOLCANO_JOBS, Json
 from extender.apimachinery.quotas import BeyondQuota
@@ -62,7 +62,7 @@ def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
     found: list[tuple[float, Manifest]] = []
     for manifest in objects:
         meta = manifest.object["metadata"]
-        template = at(manifest.object, ("spec", "template", "metadata")) or {}
+        template = value_at(manifest.object, ("spec", "template", "metadata")) or {}
         group = namespace_of(manifest.object), (meta.get("annotations") or {}).get(GROUP_ANNOTATION, "")
         arrivals = arrival_of(meta), arrival_of(template), groups.get(group)
         found.append((next((each for each in arrivals if each is not None), 0.0), manifest))

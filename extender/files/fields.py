@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from extender.api.units import BadQuantity, at_least, misnamed, nearest
+from extender.api.units import BadQuantity, at_least, intended_name, nearest
 from extender.api.workloads.shape import POD, KindName, Offspring, Path
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.field_schemas import FieldSchema, schema_of
@@ -70,7 +70,7 @@ def _amounts_meant(value: Any) -> str:
             at_least(str(amount))
         except BadQuantity as fault:
             return str(fault)
-        if what := misnamed(str(name)):
+        if what := intended_name(str(name)):
             return what
     return ""
 
@@ -120,7 +120,7 @@ COUNTS = Leaf("whole numbers by name, 0 or more", _each(_is_count))
 QUANTITY = Leaf("a quantity, 0 or more, such as 500m or 1Gi", _is_quantity)
 QUANTITIES = Leaf(
     "quantities by resource, 0 or more, such as {cpu: 500m, memory: 1Gi}",
-    lambda value: _each(_is_quantity)(value) and not any(misnamed(str(name)) for name in value),
+    lambda value: _each(_is_quantity)(value) and not any(intended_name(str(name)) for name in value),
     _amounts_meant,
 )
 NAME = Leaf(

@@ -12,7 +12,7 @@ from extender.api.configuration import Configuration
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
-from extender.api.workloads.shape import KindName, at
+from extender.api.workloads.shape import KindName, value_at
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.admission import FIRST_OBJECTS, MOST_PODS
 from extender.apimachinery.kinds import (
@@ -224,7 +224,9 @@ def _count_faults(found: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
     for manifest in found:
         workload = kind_of(manifest.object)
         if manifest.kind is RESOURCE_QUOTAS:
-            left_out = [name for name in at(manifest.object, ("spec", "hard")) or () if not is_counted(name)]
+            left_out = [
+                name for name in value_at(manifest.object, ("spec", "hard")) or () if not is_counted(name)
+            ]
             reported = f'{manifest.where}: ResourceQuota "{manifest.name}"'
             notes += [f"{reported}: only pods are counted, not {', '.join(left_out)}"] if left_out else []
         if workload is None:

@@ -10,10 +10,10 @@ from extender.api.workloads.shape import (
     JOB,
     JobOutcome,
     RuntimeName,
-    at,
     items_at,
     outcome_of,
     runtime_named_by,
+    value_at,
     with_runtime,
     with_spec,
 )
@@ -100,11 +100,11 @@ def _handed(owner: Json) -> dict[str, str]:
 
 def _handed_down(owner: Json, made: Iterable[Json]) -> Iterator[Json]:
     handed = _handed(owner)
-    deadline = next((found for path in _DEADLINES if (found := at(owner, path)) is not None), None)
+    deadline = next((found for path in _DEADLINES if (found := value_at(owner, path)) is not None), None)
     handed |= {} if deadline is None else {DEADLINE: str(deadline)}
     for child in made:
         if child["kind"] == JOB[1]:  # whose operators say when its pods restart
-            pod = at(child, ("spec", "template", "spec"))
+            pod = value_at(child, ("spec", "template", "spec"))
             (pod or {}).setdefault("restartPolicy", "OnFailure")
         own = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": handed | own}}

@@ -1,1 +1,1 @@
-"""Assembles all parts; only `host` knows all of them."""
+"""Assembly of all parts; only `host` knows all of them."""

@@ -19,7 +19,10 @@ _PERIOD = 1.0  # seconds between two looks at files of certificates
 
 
 class CertificateFiles(Poller):
-    """`serve` gets the files `names`; it raises ValueError or OSError if it cannot serve them."""
+    """Renewed TLS files.
+
+    `serve` gets the files `names`; it raises ValueError or OSError for unusable ones.
+    """
 
     def __init__(
         self,
@@ -34,9 +37,9 @@ class CertificateFiles(Poller):
         self._whose = whose
         self._seen: list[bytes] | None = None
         self._logged = ""  # the fault that was logged last
-        super().__init__("certificate", _PERIOD, self.look)
+        super().__init__("certificate", _PERIOD, self.reload)
 
-    def look(self) -> None:
+    def reload(self) -> None:
         try:
             found = [(self._folder / name).read_bytes() for name in self._names]
             if found != self._seen:
@@ -50,7 +53,7 @@ class CertificateFiles(Poller):
 
 
 class MutualTls:
-    """Without a `folder`, the port is plain HTTP."""
+    """Mutual TLS of the verbs' port. Without a `folder`, the port is plain HTTP."""
 
     def __init__(self, folder: str) -> None:
         self.wanted = bool(folder)

@@ -1,4 +1,4 @@
-"""The controllers, and the order in which they get new decisions."""
+"""Assembly of the controllers, and their order in each cycle."""
 
 from collections.abc import Callable
 
@@ -48,9 +48,9 @@ VOLCANO_WRITERS = 8  # likewise: one that restarts all the time writes hundreds 
 
 
 class VolcanoJobControllers:
-    """Controllers of Volcano Jobs, active where Volcano's are not, once its jobs and their pods are read.
+    """Controllers of Volcano Jobs: active if Volcano's are not, once its jobs and their pods are read.
 
-    `scheduler`: Volcano's; while it is at work the jobs are left to it, too.
+    `scheduler`: Volcano's; while it works, the jobs are left to it, too.
     """
 
     def __init__(
@@ -71,7 +71,11 @@ class VolcanoJobControllers:
         self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left)
         self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, self._is_left)
         self.cron_jobs = VolcanoCronJobsController(context, recorder, self._is_left)
-        self.listeners: tuple[Listener, ...] = (self.jobs.look, self.commands.look, self.cron_jobs.look)
+        self.listeners: tuple[Listener, ...] = (
+            self.jobs.on_decisions,
+            self.commands.on_decisions,
+            self.cron_jobs.on_decisions,
+        )
 
     def __str__(self) -> str:
         if not self.are_read():
@@ -85,15 +89,15 @@ class VolcanoJobControllers:
 
 
 class Controllers:
-    """Controllers.
+    """All controllers.
 
-    Those that move pods write through `writers`, the others through separate, patient ones; all only
+    Those that move pods write through `writers`, the others through separate ones with more retries; all only
     while this replica `leads`.
 
     Attributes:
         conditions: Policy of waiting pods' conditions.
-        job_table: All kinds of jobs known.
-        plain_pods: Policy of their PodGroups.
+        job_table: All known kinds of jobs.
+        plain_pods: Policy of the PodGroups of plain pods.
     """
 
     def __init__(
@@ -148,34 +152,34 @@ class Controllers:
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
         self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
         self.listeners: tuple[Listener, ...] = (
-            Releaser(ledger, leads).look,
-            self.jobs.look,
-            SchedulingGatesController(urgent).look,
-            EvictionsController(patient, recorder).look,
-            podgroup_status.look,
-            PodConditionsController(patient, conditions, asking).look,
-            ProvisioningController(patient, asking, self.provisioning_requests, conditions).look,
-            self.auto_podgroups.look,
-            DefaultQueuesController(patient).look,
-            self.quotas.look,
-            self.quota_queues.look,
-            QueueStatusController(patient, recorder, self.objects.queues).look,
-            LocalQueueStatusController(patient, self.objects.local_queues).look,
-            self.bus_commands.look,
-            OrphanedPodGroupsController(patient).look,
-            self.volcano.look,
+            Releaser(ledger, leads).on_decisions,
+            self.jobs.on_decisions,
+            SchedulingGatesController(urgent).on_decisions,
+            EvictionsController(patient, recorder).on_decisions,
+            podgroup_status.on_decisions,
+            PodConditionsController(patient, conditions, asking).on_decisions,
+            ProvisioningController(patient, asking, self.provisioning_requests, conditions).on_decisions,
+            self.auto_podgroups.on_decisions,
+            DefaultQueuesController(patient).on_decisions,
+            self.quotas.on_decisions,
+            self.quota_queues.on_decisions,
+            QueueStatusController(patient, recorder, self.objects.queues).on_decisions,
+            LocalQueueStatusController(patient, self.objects.local_queues).on_decisions,
+            self.bus_commands.on_decisions,
+            OrphanedPodGroupsController(patient).on_decisions,
+            self.volcano.on_decisions,
             *volcano_jobs,
-            GroupEvents(ledger, recorder, leads, self.start_changes).look,
-            self.decision_log.look,
-            QueueWaits().look,
-            self.estimates.look,
+            GroupEvents(ledger, recorder, leads, self.start_changes).on_decisions,
+            self.decision_log.on_decisions,
+            QueueWaits().on_decisions,
+            self.estimates.on_decisions,
         )
 
     def runs_volcano_jobs(self) -> bool:
         return self.volcano_jobs is not None and self.volcano_jobs.jobs.runs_jobs
 
     def volcano_jobs_text(self) -> str:
-        """One line for people."""
+        """Return a status line."""
         return str(self.volcano_jobs or "not run by Muster: --volcano-jobs is off")
 
     def start(self) -> None:

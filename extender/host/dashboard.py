@@ -1,6 +1,7 @@
-"""Assembles the dashboard in the cluster: the state of Muster, for users that the API server knows.
+"""Assembly of the dashboard in the cluster: Muster's state, for users that the API server knows.
 
-It never keeps Muster from being ready: without a certificate nobody can call it, and the note says so.
+The dashboard never makes Muster unready: without a certificate it cannot be called, and /readyz?verbose says
+so.
 """
 
 import socket
@@ -22,7 +23,7 @@ from extender.dashboard.source import STEP
 from extender.dashboard.token_login import TokenLogin
 from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
@@ -35,36 +36,36 @@ _LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 
 _SHOWN = 200  # of the latest changes
 
 
-def what_is_decided(
+def decided_source(
     ledger: Ledger,
     log: Callable[[int], Sequence[LoggedDecision]],
     estimates: Estimates,
     changes: StartChanges,
     leads: Callable[[], bool],
 ) -> DecidedSource:
-    """`log`: so many of the latest changes, the newest first."""
+    """Return the dashboard's source. `log`: returns this number of the latest changes, the newest first."""
     return DecidedSource(
         lambda: ledger.decisions,
         lambda: [*map(_summary, log(_SHOWN))],
-        estimate_of=estimates.of,
+        estimate_of=estimates.get,
         why_of=changes.known,
         news=lambda: estimates.reported,
         leads=leads,
     )
 
 
-def supposing(ledger: Ledger) -> WhatIfTrials:
-    """On what the newest decisions were made on."""
+def what_if_source(ledger: Ledger) -> WhatIfTrials:
+    """Return the function that answers what-if questions on the snapshot of the latest decisions."""
 
     def newest() -> WhatIfBase | None:
-        memory = carried_of(ledger.decisions)
+        memory = carried_facts_of(ledger.decisions)
         return WhatIfBase(memory.snapshot) if memory else None
 
     return WhatIfTrials(newest)
 
 
 class Dashboard:
-    """Created before the fork."""
+    """Dashboard, created before the fork."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The debug pages: the ledger and its decisions, for administrators."""
+"""Debug pages: the ledger and its decisions, for administrators."""
 
 import gzip
 import time
@@ -36,7 +36,7 @@ _ONE_DUMP, _ONE_REPORT = Lock(), Lock()
 
 
 class Views(NamedTuple):
-    """One method for each endpoint; the results can be encoded as they are."""
+    """Views of the debug port, a method for each endpoint; results are encoded as they are."""
 
     ledger: Ledger
     barrier: Barrier
@@ -96,8 +96,8 @@ class Views(NamedTuple):
                 "podGroup": key,
                 "minMember": info.min_member,
                 "placed": len(info.placed),
-                **_decided(decisions, key),
-                "estimate": self.estimates.of(key),
+                **_decision_fields(decisions, key),
+                "estimate": self.estimates.get(key),
                 "flips": self.decision_log.flips(key),
             }
             for key, info in sorted(self.ledger.snapshot().groups.items())
@@ -128,8 +128,8 @@ class Views(NamedTuple):
             "waiting": len(info.waiting),
             "allocated": dict(info.allocated),
             "pending": dict(info.pending),
-            **_decided(self.ledger.decisions.groups, key),
-            "estimate": self.estimates.of(key),
+            **_decision_fields(self.ledger.decisions.groups, key),
+            "estimate": self.estimates.get(key),
             "members": [{**_pod(pod), "claim": _claim(claim) if claim else None} for pod, claim in claims],
         }
 
@@ -153,7 +153,7 @@ class Views(NamedTuple):
             return supposed and supposed.found
         key = GroupKey(f"{namespace}/{name}")
         why = explain_group(self.ledger.decisions, key)
-        return why and replace(why, estimate=self.estimates.of(key))
+        return why and replace(why, estimate=self.estimates.get(key))
 
     def dump(self) -> bytes:
         """Return a dump.
@@ -237,7 +237,7 @@ class Views(NamedTuple):
             ServiceUnavailable: Another one is made.
         """
         try:
-            period = Period.of(by, since, until, time.time())
+            period = Period.parse(by, since, until, time.time())
         except InvalidPeriod as fault:
             raise BadRequest(str(fault)) from fault
         if not _ONE_REPORT.acquire(blocking=False):
@@ -268,7 +268,7 @@ class Views(NamedTuple):
         return found
 
 
-def _decided(decisions: Any, key: GroupKey) -> dict[str, Any]:
+def _decision_fields(decisions: Any, key: GroupKey) -> dict[str, Any]:
     decision = decisions.get(key)
     return _decision(decision) if decision else {"verdict": None}
 

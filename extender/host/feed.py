@@ -62,7 +62,7 @@ class OptionalWatches:
     ) -> None:
         self._cluster = cluster
         self._verbs: dict[Reflector[Any], str] = {}
-        self.missing: list[Reflector[Any]] = []  # those of kinds that the cluster does not have
+        self.missing: list[Reflector[Any]] = []  # watches of kinds that the cluster lacks
         self._clock = clock
         self._poller = Poller("optional-watches", _AGAIN, self._poll)
         self._looked = False
@@ -93,12 +93,12 @@ class OptionalWatches:
         self._poller.stop()
 
     @property
-    def settled(self) -> bool:
+    def has_settled(self) -> bool:
         """Return whether all served kinds have been read, or the wait for them is over."""
         read = self._looked and all(reflector.synced for reflector in self.started)
         return read or self._clock() >= self._patience
 
-    def look(self) -> None:
+    def start_served(self) -> None:
         """Start the watches of kinds that are served now."""
         for reflector in list(self.missing):
             resource, verb = reflector.resource, self._verbs[reflector]
@@ -107,7 +107,9 @@ class OptionalWatches:
                 self.missing.remove(reflector)
                 continue
             try:
-                is_served = self._cluster.serves(resource) and (not verb or self._cluster.may(verb, resource))
+                is_served = self._cluster.serves(resource) and (
+                    not verb or self._cluster.has_right(verb, resource)
+                )
             except ApiError as fault:
                 log.warning("cannot check whether a kind exists", kind=resource.path(), error=str(fault))
                 continue
@@ -119,7 +121,7 @@ class OptionalWatches:
 
     def _poll(self) -> None:
         first = not self._looked
-        self.look()
+        self.start_served()
         if not self.missing:
             self._poller.stop()
         elif first:
@@ -223,7 +225,7 @@ class Feed:
         jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
-        cron_jobs = sinks.authored("CronJob", run.cron_jobs)
+        cron_jobs = sinks.author_sink("CronJob", run.cron_jobs)
         pods = self._optional(resources.PODS, AnyJob, run.jobs.copies, "create", label_selector=JOB_NAME)
         self._optional(resources.VOLCANO_CRON_JOBS, volcano.CronJob, cron_jobs, "watch")
         run.are_read = lambda: pods.synced and any(each.synced for each in jobs)
@@ -238,7 +240,7 @@ class Feed:
         kinds = owner_kinds()
         for resource, kind in kinds.items():
             if resource not in always:
-                self._optional(resource, AnyObject, sinks.authored(kind))
+                self._optional(resource, AnyObject, sinks.author_sink(kind))
         watches = defaultdict[str, list[Reflector[Any]]](list)
         for each in self.optional.missing:
             watches[f"{each.resource.version}/{kinds.get(each.resource)}"].append(each)
@@ -253,7 +255,7 @@ class Feed:
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
-        """The watches that are running or about to run."""
+        """Return the watches that run or are about to run."""
         return (*self._needed, *self.optional.started)
 
     def start(self) -> None:
@@ -270,7 +272,7 @@ class Feed:
         if not self._has_come(lambda: queues.synced):
             return
         groups.start()
-        if self._has_come(lambda: all(it.synced for it in (*first, groups)) and self.optional.settled):
+        if self._has_come(lambda: all(it.synced for it in (*first, groups)) and self.optional.has_settled):
             self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
             pods.start()
 
@@ -305,9 +307,9 @@ class Feed:
         }
         return {**read, "credentials": self._refused, "writes": self._connection.write_fault}
 
-    def stuck(self) -> str | None:
-        """For /livez."""
-        return next(filter(None, (reflector.stuck() for reflector in self.reflectors)), None)
+    def stuck_watch(self) -> str | None:
+        """Return the fault for /livez."""
+        return next(filter(None, (reflector.why_stuck() for reflector in self.reflectors)), None)
 
     def _refused(self) -> str | None:
         seconds = self._connection.endpoint.refused_for

@@ -27,7 +27,7 @@ from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
 from extender.host.controllers import PATIENT_WRITERS, VOLCANO_WRITERS, Controllers
-from extender.host.dashboard import Dashboard, supposing, what_is_decided
+from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_lived, share_heaps
@@ -47,7 +47,7 @@ from extender.web.server import App
 from extender.web.server import serve as serve_verbs
 from extender.web.side import Check, HealthApp, ReadyLine, SideServer, pages
 
-if TYPE_CHECKING:  # what is off is not loaded
+if TYPE_CHECKING:  # disabled parts are not loaded
     from extender.host.scheduler_proxy import SchedulerProxy
     from extender.host.webhooks import Webhooks
 
@@ -81,7 +81,7 @@ def serve(configuration: Configuration, ports: Ports) -> None:
 
 
 class Host:
-    """Created before the fork and started after it, since threads do not survive a fork."""
+    """All parts; created before the fork and started after it, since threads do not survive a fork."""
 
     def __init__(self, configuration: Configuration, connection: Connection, ports: Ports) -> None:
         cluster = ApiClient(connection)
@@ -111,22 +111,22 @@ class Host:
             Path(configuration.history) if configuration.history else None,
             configuration.history_retention,
         )
-        followers = (self._barrier.follow, self._unconfirmed.look)
-        last = (self._gauges.look, self._history.look)
+        followers = (self._barrier.follow, self._unconfirmed.read_due)
+        last = (self._gauges.on_decisions, self._history.on_decisions)
         listeners = (*followers, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)
         self._cycle = DecisionLoop(self.ledger, listeners, ready, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
-        self._decided = what_is_decided(
+        self._decided = decided_source(
             self.ledger,
             self._controllers.decision_log.latest,
             self._controllers.estimates,
             self._controllers.start_changes,
             self._leadership.leads,
         )
-        self._supposing = supposing(self.ledger)
+        self._supposing = what_if_source(self.ledger)
         self._dashboard: Dashboard | None = None
         if ports.dashboard is not None:
             self._dashboard = Dashboard(
@@ -160,7 +160,7 @@ class Host:
             ),
             clock=time.monotonic,
             lock=RLock(),
-            on_change=lambda: self._cycle.poke(),
+            on_change=lambda: self._cycle.wake_up(),
             on_shown=self._view.pass_changes_on if self._view else None,
             wall_clock=time.time,
             jobs=JobRules(
@@ -221,9 +221,9 @@ class Host:
         ready = self._feed.checks() | self.tls.checks()
         live: dict[str, Check] = {
             "ping": lambda: None,
-            "verbs": self.pulse.missing,
+            "verbs": self.pulse.fault,
             "deciding": self._is_deciding,
-            "reading": self._feed.stuck,
+            "reading": self._feed.stuck_watch,
         }
         notes: dict[str, ReadyLine] = {
             "leadership": lambda: self._leadership.status().text(),
@@ -251,7 +251,7 @@ class Host:
         if self._view:
             self._view.start(self.ledger.shown)
             live["view-serving"] = self._view.fault
-            notes["view"], table["view"] = self._view.record, self._view.show
+            notes["view"], table["view"] = self._view.record, self._view.debug_state
         if self._dashboard:
             self._dashboard.start()
             notes["dashboard"] = self._dashboard.record

@@ -1,8 +1,8 @@
-"""Assembles the scheduler's view: its port, and the kubeconfig by which the scheduler reads there.
+"""Assembly of the scheduler proxy: its port, and the kubeconfig by which the scheduler uses it.
 
-The kubeconfig's server is plain HTTP behind a proxy, the view. Without `proxy-url` client-go falls back to a
-transport that dials anew for most Events. Over plain HTTP it reads no credential; what lets it in is the
-first segment of the path, which only a reader of the file knows.
+The server in the kubeconfig is plain HTTP behind a proxy, which is Muster. Without `proxy-url` client-go
+falls back to a transport that connects again for most Events. Over plain HTTP it sends no credential; access
+depends on the first segment of the path, which only readers of the file know.
 """
 
 import json
@@ -75,7 +75,7 @@ def _reserved(path: Path) -> str | None:
 
 
 class SchedulerProxy:
-    """Created before the fork, so that a folder that cannot be written ends the start with one clear line."""
+    """Scheduler proxy, created before the fork: a read-only folder ends the start with one clear line."""
 
     def __init__(self, configuration: Configuration, endpoint: ApiEndpoint, listener: socket.socket) -> None:
         self._endpoint = endpoint
@@ -108,20 +108,20 @@ class SchedulerProxy:
         if self._server:
             self._server.stop()
 
-    def show(self) -> dict[str, object] | None:
-        """For the debug page."""
+    def debug_state(self) -> dict[str, object] | None:
+        """Return the state for the debug page."""
         if not self._server or not self._pods or not self._shown:
             return None
         counts = self._shown.counts()
         pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
-        return {**self._server.show(), "readers": self._pods.show(), "pods": pods}
+        return {**self._server.debug_state(), "readers": self._pods.debug_state(), "pods": pods}
 
     def record(self) -> str:
         """Return a line of /readyz?verbose: readers of pods, and schedulers that read elsewhere."""
         return readers_text(self._readers(), self._shown.bypasses() if self._shown else Bypasses())
 
     def fault(self) -> str | None:
-        """Why it does not serve, for /livez."""
+        """Return the fault for /livez; None while it serves."""
         return self._server.fault() if self._server else None
 
     def _readers(self) -> list[PodReader]:

@@ -44,7 +44,7 @@ class _ToAll(NamedTuple, Generic[T]):
 
 
 class Sinks:
-    """One for each kind. Without `auto_groups`, the owners of pods are not read."""
+    """Sinks, one for each kind. Without `auto_groups`, the owners of pods are not read."""
 
     def __init__(self, ledger: Ledger, controllers: Controllers, auto_groups: bool) -> None:
         self._ledger = ledger
@@ -59,7 +59,7 @@ class Sinks:
         commanded = (controllers.bus_commands, run.commands) if run else (controllers.bus_commands,)
         self.commands = _ToAll[Command](commanded)
         volcano_jobs = _Callbacks(self._set_volcano_job, self._drop_volcano_job)
-        self.volcano_jobs = self.authored(VOLCANO_JOB[1], volcano_jobs)
+        self.volcano_jobs = self.author_sink(VOLCANO_JOB[1], volcano_jobs)
         self.namespaces = _Callbacks(intake.set_namespace, lambda gone: intake.drop_namespace(gone.name))
         self.priority_classes = _Callbacks(
             intake.set_priority_class, lambda gone: intake.drop_priority_class(gone.name)
@@ -127,39 +127,39 @@ class Sinks:
         """Return the sink of controllers of pods, of Kubernetes itself."""
         intake = self._intake
         owners = _Callbacks[Workload](
-            lambda owner: self._notice(intake.set_owner(owner)),
+            lambda owner: self._notify(intake.set_owner(owner)),
             lambda gone: intake.drop_owner(group_of_owner(gone.namespace, gone.uid)),
         )
-        return self.authored(kind, owners)
+        return self.author_sink(kind, owners)
 
-    def authored(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
-        """Owners of pods, or of owners: the ledger gets the author; the objects go to `others`, too."""
+    def author_sink(self, kind: str, *others: Sink[Any]) -> Sink[Any]:
+        """Return a sink for owners of pods: the ledger gets their author, `others` the objects."""
         authors = _Callbacks[AnyObject](
-            lambda owner: self._notice(self._intake.set_ancestor(kind, owner.metadata)),
+            lambda owner: self._notify(self._intake.set_ancestor(kind, owner.metadata)),
             lambda gone: self._intake.drop_ancestor(gone.namespace, gone.uid),
         )
         return _ToAll[Any]((authors, *others))
 
     def controllers(self, kind: JobKind) -> Sink[AnyJob]:
-        """Jobs that may be read and not changed."""
+        """Return a sink for jobs that may be read and not changed."""
         controllers = _Callbacks[AnyJob](
-            lambda job: self._notice(self._intake.set_controller(kind, job)),
+            lambda job: self._notify(self._intake.set_controller(kind, job)),
             partial(self._drop_controller, kind),
         )
-        return self.authored(kind.kind, controllers)
+        return self.author_sink(kind.kind, controllers)
 
     def _drop_controller(self, kind: JobKind, gone: Removed) -> None:
         meta = Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid)
         self._intake.drop_owner(group_made_by(kind, meta))
 
-    def _notice(self, keys: Collection[GroupKey]) -> None:
+    def _notify(self, keys: Collection[GroupKey]) -> None:
         if self._auto_podgroups:
             for key in keys:
                 self._auto_podgroups.notice(key)
 
     def jobs(self, kind: JobKind) -> Sink[AnyJob]:
         jobs = _Callbacks(partial(self._set_job, kind), partial(self._drop_job, kind))
-        return self.authored(kind.kind, jobs)
+        return self.author_sink(kind.kind, jobs)
 
     def runtimes(self, kind: str) -> Sink[JobRuntime]:
         def upsert(runtime: JobRuntime) -> None:
@@ -175,11 +175,11 @@ class Sinks:
 
     def _set_job(self, kind: JobKind, job: AnyJob) -> None:
         known = self._intake.set_job(kind, job)
-        self._jobs.see(kind, job)
+        self._jobs.on_job(kind, job)
         if kind == VOLCANO_JOB:
             self._set_volcano_job(job)
         elif self._auto_podgroups:  # Volcano's pods name their group
-            self._notice(self._intake.set_controller(kind, job, known))
+            self._notify(self._intake.set_controller(kind, job, known))
 
     def _drop_job(self, kind: JobKind, gone: Removed) -> None:
         key = podgroup_of(kind, Meta(name=gone.name, namespace=gone.namespace, uid=gone.uid))
@@ -194,7 +194,7 @@ class Sinks:
             whole = as_json(job.metadata, job.spec, job.status)
             found = msgspec.convert(whole, VolcanoJob)
             for controller in self._volcano_jobs:
-                controller.see(found)
+                controller.on_job(found)
 
     def _drop_volcano_job(self, gone: Removed) -> None:
         for controller in self._volcano_jobs:

@@ -1,14 +1,15 @@
 """Upkeep of the process: metrics at intervals, a warning about a silent scheduler, and memory.
 
-With Python's defaults, half the time of a busy cycle goes into looking for garbage: collections are made
-fewer. A full one looks at each object, with all threads stopped: a quarter of a second for 10,000 groups on
-5,000 nodes. What the watches read at first mostly stays, so it is left out.
+With Python's defaults, half the time of a busy cycle is spent on garbage collections: Muster makes them less
+often. A full one examines each object, with all threads stopped: a quarter of a second for 10,000 groups on
+5,000 nodes. Most of what the watches read at first stays, so it is excluded.
 
 glibc gives each of many threads a heap of its own, and memory that is freed in one cannot be used by another:
-50,000 requests made the process 250 MB larger, with two heaps only 50 MB. Once a large block has been freed,
-blocks of its size come from the heap, where others keep them from being given back: set by hand, the
-threshold stays, and the largest bodies leave nothing behind (`make fuzz`). And of a heap only the end is
-given back by itself: once much has been freed, the rest is, too (`make hostile`).
+50,000 requests made the process 250 MB larger, with two heaps only 50 MB. By default glibc raises its mmap
+threshold once a large block has been freed: later blocks of that size come from a heap, where smaller ones
+prevent their return to the system. With a fixed threshold the largest bodies leave nothing behind (`make
+fuzz`). Only the end of a heap is returned automatically: once much has been freed, the rest is trimmed (`make
+hostile`).
 """
 
 import ctypes
@@ -22,7 +23,7 @@ from typing import Any
 
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.states import QueueState
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.host.feed import Feed
@@ -55,19 +56,19 @@ class Gauges:
         self._next = clock()
         self._expected_since: float | None = None
 
-    def look(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Update all metrics, once a second."""
         if self._clock() >= self._next:
             self._next = self._clock() + _PACE
-            self.show(decisions)
+            self.update(decisions)
 
-    def show(self, decisions: Decisions) -> None:
+    def update(self, decisions: Decisions) -> None:
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
         copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # since they go on counting
         for outcome, count in sum(copies, Counter()).items():
-            metrics.writes.labels(outcome).inc(self._more("writes", outcome, count))
+            metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
-        metrics.view_bypasses.inc(self._more("detours", "", self._ledger.shown.bypasses().calls))
+        metrics.view_bypasses.inc(self._increase("detours", "", self._ledger.shown.bypasses().calls))
         self._count(decisions.groups)
         metrics.show_groups(+self._verdicts)
         metrics.show_queues(queue for queue in decisions.queues.values() if queue.uid)
@@ -77,7 +78,7 @@ class Gauges:
         self._warn_without_calls()
 
     def _show_watches(self) -> None:
-        """Several watches may be of one name, such as those of the Jobs of two groups."""
+        """Update the metrics of watches; several may have one name, such as those of two Job groups."""
         named = defaultdict[str, list[Reflector[Any]]](list)
         for reflector in self._feed.reflectors:
             named[reflector.resource.plural].append(reflector)
@@ -85,21 +86,21 @@ class Gauges:
             metrics.cache_synced.labels(name).set(all(each.synced for each in watches))
             relists = sum(each.relists for each in watches)
             bad = sum(each.inventory.bad_objects for each in watches)
-            metrics.relists.labels(name).inc(self._more("relists", name, relists))
-            metrics.bad_objects.labels(name).inc(self._more("bad", name, bad))
+            metrics.relists.labels(name).inc(self._increase("relists", name, relists))
+            metrics.bad_objects.labels(name).inc(self._increase("bad", name, bad))
             contacts = [each.last_contact for each in watches if each.last_contact is not None]
             if contacts:
                 metrics.cache_age.labels(name).set(self._clock() - min(contacts))
 
     def _count(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
         """Count the groups whose decision changed since the last call."""
-        for key in differing(groups, self._groups):
+        for key in changed_keys(groups, self._groups):
             for decision, times in ((self._groups.get(key), -1), (groups.get(key), 1)):
                 if decision is not None:
                     self._verdicts[decision.verdict, decision.reason or ""] += times
         self._groups = groups
 
-    def _more(self, kind: str, name: str, count: int) -> int:
+    def _increase(self, kind: str, name: str, count: int) -> int:
         """Return by how much a count has grown since the last call."""
         more = count - self._counted[kind, name]
         self._counted[kind, name] = count
@@ -118,8 +119,6 @@ class Gauges:
                 " that their urlPrefix is the address of --listen"
             )
 
-
-# ---- memory
 
 _THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
@@ -151,17 +150,17 @@ def share_heaps() -> None:
 
 
 class _Heaps(ctypes.Structure):
-    """`mallinfo2` of malloc.h, in bytes, of which the eighth number is read."""
+    """Result of `mallinfo2` in malloc.h, in bytes, of which the eighth number is used."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in (*"abcdefg", "in_use", "i", "j")]
 
 
 class FreedMemory(Poller):
     def __init__(self) -> None:
-        super().__init__("memory", _EVERY, self.look)
+        super().__init__("memory", _EVERY, self.trim_heap)
         self._most = 0  # bytes in use since something was last given back
 
-    def look(self) -> None:
+    def trim_heap(self) -> None:
         with suppress(OSError, AttributeError):  # another C library, or an old one
             library = ctypes.CDLL(None)
             library.mallinfo2.restype = _Heaps

@@ -1,4 +1,4 @@
-"""Assembles the webhooks: their rules, their certificate, and their port."""
+"""Assembly of the webhooks: rules, certificate, and port."""
 
 import socket
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from extender.webhooks.rules import AdmissionRules
 
 
 class Webhooks:
-    """Rules over the ledger, a certificate from files or self-signed, and the port."""
+    """Webhooks: rules over the ledger, a certificate from files or self-signed, and the port."""
 
     def __init__(
         self,

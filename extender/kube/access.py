@@ -1,4 +1,4 @@
-"""Access: identities and their rights, as the API server decides them, and the webhooks' requests to it.
+"""Access reviews of users and rights, and the webhooks' requests for Secrets and configurations.
 
 The webhooks ask for the right to use a queue, the Secret with the certificate, and the webhook configurations
 with the CAs that the API server trusts. All functions raise ApiError.
@@ -32,7 +32,7 @@ _PATIENCE = 5.0  # seconds
 
 
 class Right(NamedTuple):
-    """`resource`: its plural. An empty namespace means all, an empty name as well."""
+    """Right. `resource`: the plural name. An empty namespace or name means all."""
 
     verb: str
     group: str
@@ -135,7 +135,7 @@ _LABELS = {
 
 
 class Secret(Wire, frozen=True):
-    """`data` decoded: msgspec takes bytes for base64, as Kubernetes does."""
+    """Secret with decoded `data`: msgspec reads bytes from base64, as Kubernetes does."""
 
     metadata: Meta
     data: dict[str, bytes] = {}

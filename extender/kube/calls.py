@@ -1,4 +1,4 @@
-"""The writes and single reads that Muster makes, one small request each. All raise ApiError.
+"""Writes and single reads of Muster, one small request each. All raise ApiError.
 
 A request that names a pod or a group also names its UID, and raises Conflict for a new object of that name.
 Most answers to writes are not decoded: the watch brings the results.
@@ -124,7 +124,7 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid, "resourceVersion": version}, "status": status}
         self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
-    def nudge(self, namespace: str, name: str, uid: str, token: str) -> None:
+    def trigger_retry(self, namespace: str, name: str, uid: str, token: str) -> None:
         """Change a pod so that the scheduler tries it again; `token` must differ from the previous one."""
         patch = {"metadata": {"uid": uid, "annotations": {NUDGE: token}}}
         self._patch(resources.PODS.path(namespace, name), patch)
@@ -132,8 +132,6 @@ class ApiClient(Requests):
     def name_group(self, namespace: str, name: str, uid: str, group: str) -> None:
         patch = {"metadata": {"uid": uid, "annotations": {GROUP_ANNOTATION: group}}}
         self._patch(resources.PODS.path(namespace, name), patch)
-
-    # ---- Queues and LocalQueues
 
     def patch_queue(self, name: str, uid: str, patch: Json) -> None:
         """Merge `patch` into a Queue, except for its status."""
@@ -197,8 +195,6 @@ class ApiClient(Requests):
         found = self._get(resources.QUEUES.path(), Page[Identified], 30).items or ()
         return {queue.metadata.uid for queue in found}
 
-    # ---- PodGroups and jobs, and what else is written or asked
-
     def lease(self, namespace: str, name: str, timeout: float = 10) -> Lease:
         return self._get(resources.LEASES.path(namespace, name), Lease, timeout)
 
@@ -244,7 +240,7 @@ class ApiClient(Requests):
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         self._patch(resources.NATIVE_POD_GROUPS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
-    def may(self, verb: str, resource: Resource) -> bool:
+    def has_right(self, verb: str, resource: Resource) -> bool:
         """Return whether Muster has the right in all namespaces. All users may ask that of themselves."""
         return AccessApi(self._connection).grants_me(right_to(verb, resource))
 

@@ -1,8 +1,9 @@
 """Requests to one API server over a few persistent HTTP/1.1 connections, shared by all threads.
 
-Raw bytes in, raw bytes out, and the error tree of errors.py. Nothing is redirected here, and nothing repeated
-but what credentials were too old for: only the sender knows whether a request may be sent twice. To make that
-question rare, an idle connection is reused only for a short time and while the server has sent nothing.
+Requests and answers are raw bytes; errors are those of errors.py. Redirects are not followed, and only
+requests with outdated credentials are repeated: only the sender knows whether a request may be sent twice. To
+make that question rare, an idle connection is reused only for a short time and while the server has sent
+nothing.
 
 Muster writes three times for every pod of a gang, while a filter call must be answered within milliseconds
 under the same interpreter lock. In the bench case `wire`, a small write costs http.client three times the
@@ -40,11 +41,11 @@ QueryParams = Mapping[str, str | int]
 
 
 class NotHttp(ConnectionError):
-    """The peer does not speak HTTP/1.1, or stopped in the middle of an answer."""
+    """Error: the peer does not speak HTTP/1.1, or stopped in the middle of an answer."""
 
 
 class HttpWire:
-    """A connected socket, and what has come of its answers. Every failure in here is an OSError."""
+    """Connected socket, with the received bytes of its answers. Every failure in here is an OSError."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -57,13 +58,13 @@ class HttpWire:
         self._sock.settimeout(timeout)
         self._sock.sendall(request)
 
-    def quiet(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no byte can be read, which between requests means that the connection is alive."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return self._at == len(self._come) and not poll.poll(0)
 
-    def until(self, end: bytes) -> bytes:
+    def read_until(self, end: bytes) -> bytes:
         """Return the bytes before `end`, and read `end`, too."""
         while (found := self._come.find(end, self._at)) < 0:
             if len(self._come) - self._at > _LONGEST_HEAD:
@@ -72,7 +73,7 @@ class HttpWire:
         begun, self._at = self._at, found + len(end)
         return self._come[begun:found]
 
-    def exactly(self, length: int) -> bytes:
+    def read_exactly(self, length: int) -> bytes:
         begun, self._at = self._at, min(self._at + length, len(self._come))
         pieces = [self._come[begun : self._at]]
         missing = length - len(pieces[0])
@@ -83,7 +84,7 @@ class HttpWire:
             missing -= self._at
         return b"".join(pieces)
 
-    def rest(self) -> bytes:
+    def read_rest(self) -> bytes:
         pieces = [self._come[self._at :]]
         while piece := self._sock.recv(_AT_ONCE):
             pieces.append(piece)
@@ -94,7 +95,7 @@ class HttpWire:
             return piece
         raise NotHttp("the connection was cut")
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the connection while another thread reads, which still closes it: its read returns at once."""
         with suppress(OSError):
             socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
@@ -104,7 +105,7 @@ class HttpWire:
 
 
 class _Unstored(NamedTuple):
-    """Failures of the server to store a write, one after the other."""
+    """Failures in a row of the server to store a write."""
 
     first: float
     last: float
@@ -112,7 +113,7 @@ class _Unstored(NamedTuple):
 
 
 class Connection:
-    """`request` for one answer, `stream` for an answer that is read as it arrives."""
+    """Connection: `request` for one answer, `stream` for an answer that is read as it arrives."""
 
     def __init__(
         self, endpoint: ApiEndpoint, pool: int = 32, clock: Callable[[], float] = time.monotonic
@@ -191,7 +192,7 @@ class Connection:
         self._closed = True
         self._drop_idle()
 
-    def keep(self, wire: HttpWire) -> None:
+    def return_wire(self, wire: HttpWire) -> None:
         """Take back a connection that is ready for another request."""
         wire.idle_since = self._clock()
         with self._lock:
@@ -263,20 +264,20 @@ class Connection:
                 if not self._idle:
                     return None
                 wire = self._idle.pop()
-            if self._clock() - wire.idle_since < _OLDEST_IDLE and wire.quiet():
+            if self._clock() - wire.idle_since < _OLDEST_IDLE and wire.is_idle():
                 return wire
             wire.close()
 
 
 class Stream:
-    """An answer being read. Leaving it gives the connection back, or closes it if something is unread."""
+    """Answer being read. On exit the connection is reused, or closed if something is unread."""
 
     def __init__(self, connection: Connection, wire: HttpWire) -> None:
         self._connection = connection
         self._wire = wire
         self._has_ended = False
         self._is_complete = False  # whether the body was read to its end
-        first, *lines = wire.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        first, *lines = wire.read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
         if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
             raise NotHttp("the answer is not HTTP/1.1")
@@ -295,7 +296,7 @@ class Stream:
         self._has_ended = True
         stays_open = self._framed and self.headers.get("connection", "").lower() != "close"
         if self._is_complete and stays_open:
-            self._connection.keep(self._wire)
+            self._connection.return_wire(self._wire)
         else:
             self._wire.close()
 
@@ -309,25 +310,25 @@ class Stream:
     def read(self) -> bytes:
         return b"".join(self.pieces())
 
-    def cut(self) -> None:
-        """From any thread: the reader gets Ambiguous at once."""
+    def abort(self) -> None:
+        """Abort the stream from any thread: the reader gets Ambiguous at once."""
         if not self._has_ended:
-            self._wire.cut()
+            self._wire.abort()
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the body as it arrives: chunk by chunk, or in one piece."""
         wire = self._wire
         try:
             if self._chunked:
-                while size := _number(wire.until(b"\r\n").partition(b";")[0].decode("latin-1"), base=16):
-                    yield wire.exactly(size)
-                    wire.until(b"\r\n")
-                while wire.until(b"\r\n"):
+                while size := _number(wire.read_until(b"\r\n").partition(b";")[0].decode("latin-1"), base=16):
+                    yield wire.read_exactly(size)
+                    wire.read_until(b"\r\n")
+                while wire.read_until(b"\r\n"):
                     pass  # trailers
             elif self._framed:
-                yield wire.exactly(_number(self.headers["content-length"], base=10))
+                yield wire.read_exactly(_number(self.headers["content-length"], base=10))
             else:
-                yield wire.rest()
+                yield wire.read_rest()
             self._is_complete = True
         except OSError as fault:
             raise Ambiguous(_text(fault)) from fault

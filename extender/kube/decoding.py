@@ -1,15 +1,16 @@
-"""Answers to lists and watches, decoded as late and as little as possible.
+"""Decoders of lists and watches, as late and as little as possible.
 
-A page is decoded at once, and one by one only if one of them is bad; a watch event in two
-steps, since its type decides what its object is.
+A page is decoded at once, and object by object only if one of them is bad; a watch event in two steps, since
+its type decides what its object is.
 
-A decoder's stack ends at some depth of nesting, which a tenant's object may exceed: the API server takes up
+A decoder's stack limits the depth of nesting, which a tenant's object may exceed: the API server accepts up
 to 10,000 levels in kinds that keep unknown fields. Such an object is cut before it is decoded, and counts as
 bad; the others on its page are read.
 
-msgspec keeps what it learns of a struct on the class before that is complete: a second thread that decodes it
-then follows a null pointer, and the process ends with SIGSEGV (seen with msgspec 0.22: two reviews just after
-a start). So structs are learnt before there are threads, and decoders of generic ones made one at a time.
+msgspec stores its data about a struct on the class before that data is complete: a second thread that decodes
+the struct then follows a null pointer, and the process ends with SIGSEGV (seen with msgspec 0.22: two reviews
+just after a start). So structs are prepared before there are threads, and decoders of generic ones are made
+one at a time.
 """
 
 import re
@@ -46,8 +47,8 @@ Item = TypeVar("Item")
 
 
 def learn_structs() -> None:
-    """All that are defined now; takes some milliseconds. To be called before any thread is started."""
-    for kind in set(_below(msgspec.Struct)):
+    """Define the decoders of all structs; call before any thread starts. Takes some milliseconds."""
+    for kind in set(_nested_structs(msgspec.Struct)):
         msgspec.json.Decoder(kind)
 
 
@@ -56,22 +57,22 @@ def decoder_of(kind: type[Item]) -> msgspec.json.Decoder[Item]:
         return msgspec.json.Decoder(kind)
 
 
-def _below(kind: type) -> Iterator[type]:
+def _nested_structs(kind: type) -> Iterator[type]:
     subclasses: list[type] = type.__subclasses__(kind)
     for subclass in subclasses:
         yield subclass
-        yield from _below(subclass)
+        yield from _nested_structs(subclass)
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
-    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+    """Line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
 
     type: str
     object: msgspec.Raw
 
 
 class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The metadata that even an object of unexpected form has."""
+    """Metadata that even an object of unexpected form has."""
 
     name: str = ""
     namespace: str = ""
@@ -81,16 +82,16 @@ class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Identified(msgspec.Struct, frozen=True, gc=False):
-    """An object of which nothing else is read."""
+    """Object of which only the metadata is read."""
 
     metadata: ObjectIdentity = ObjectIdentity()
 
 
 class Bad(NamedTuple):
-    """An object that is not of the expected form."""
+    """Object of an unexpected form."""
 
     metadata: ObjectIdentity
-    fault: str  # what is wrong with it
+    fault: str  # the fault
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -116,7 +117,7 @@ def next_page(objects: int, size: int) -> int:
 
 
 class Encoding(Protocol[T_co]):
-    """An encoding of the lists and watches of one kind of object."""
+    """Encoding of the lists and watches of one kind."""
 
     accept: str  # the header that asks for it
 
@@ -134,11 +135,11 @@ class Encoding(Protocol[T_co]):
 
 
 def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.Raw) -> Item:
-    """Decode JSON, if need be without what is nested too deeply. Raises UNREADABLE."""
+    """Decode JSON, if necessary without parts that are nested too deeply. Raises UNREADABLE."""
     try:
         return decoder.decode(body)
     except RecursionError:
-        return decoder.decode(_cut(bytes(body)))
+        return decoder.decode(_without_deep_parts(bytes(body)))
 
 
 def is_cut(raw: msgspec.Raw) -> bool:
@@ -146,7 +147,7 @@ def is_cut(raw: msgspec.Raw) -> bool:
     return _CUT in bytes(raw)
 
 
-def _cut(body: bytes) -> bytes:
+def _without_deep_parts(body: bytes) -> bytes:
     pieces, retained, depth = [], 0, 0
     for token in _TOKEN.finditer(body):
         match body[token.start()]:
@@ -163,7 +164,7 @@ def _cut(body: bytes) -> bytes:
 
 
 class Decoders(Generic[T]):
-    """The decoders of JSON for one kind of object, made once."""
+    """Decoders of JSON for one kind, made once."""
 
     accept = JSON
 
@@ -200,7 +201,7 @@ class Decoders(Generic[T]):
 
 
 def event(line: bytes) -> WatchEvent:
-    """Decode a line of a watch. A line that is no event is a fault of the connection, not of an object."""
+    """Decode a line of a watch. An unreadable line is a fault of the connection, not of an object."""
     try:
         return decoded_in_part(_EVENT, line)
     except UNREADABLE as fault:

@@ -1,9 +1,9 @@
 """Endpoint: the address of the API server, its credentials, and the proxy on the way to it.
 
-They are read as the `kubernetes` client reads them: kubeconfig files and their merging, service accounts,
-exec plugins, rotating tokens. The client offers the current token through a hook that may run a program, and
-reads files only once. So one thread calls the hook every second and loads everything again when a file has
-changed, while the others continue with the token that they have.
+The `kubernetes` client reads them: kubeconfig files and their merging, service accounts, exec plugins,
+rotating tokens. It offers the current token through a hook that may run a program, and reads files only once.
+So one thread calls the hook every second and loads everything again when a file has changed, while the others
+continue with the previous token.
 """
 
 import base64
@@ -38,7 +38,7 @@ _KEEPALIVE = {
 
 
 class HttpProxy(NamedTuple):
-    """An HTTP proxy that is asked for a tunnel (CONNECT)."""
+    """HTTP proxy for a tunnel (CONNECT)."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ class HttpProxy(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Without the credentials."""
+        """Return the URL without the credentials."""
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
@@ -76,7 +76,7 @@ def find_proxy(configuration: Any) -> HttpProxy | None:
 
 
 class ApiEndpoint:
-    """One API server: dials it, and has the current Authorization header."""
+    """One API server: connects to it, and has the current Authorization header."""
 
     def __init__(self, load: Callable[[], Any], files: Iterable[str | Path] = ()) -> None:
         """Load the configuration.
@@ -123,10 +123,10 @@ class ApiEndpoint:
 
     @property
     def authorization(self) -> str:
-        """The header's value; empty if a client certificate, or nothing, identifies Muster."""
+        """Return the value of the header; empty for a client certificate, or without credentials."""
         if time.monotonic() >= self._due and self._refreshing.acquire(blocking=False):
             try:
-                self._look()
+                self._reload_token()
             finally:
                 self._refreshing.release()
         return self.current
@@ -141,7 +141,7 @@ class ApiEndpoint:
             self._refused_since = self._refused_since or now
             if self.current == refused and now >= self._forced + _REFRESH:
                 self._forced = now
-                self._look(everything=True)
+                self._reload_token(everything=True)
             return self.current != refused
 
     def accepted(self) -> None:
@@ -149,18 +149,18 @@ class ApiEndpoint:
 
     @property
     def refused_for(self) -> float:
-        """Seconds for which the server has accepted the credentials of no request."""
+        """Return for how many seconds the server has accepted the credentials of no request."""
         since = self._refused_since
         return time.monotonic() - since if since is not None else 0.0
 
     @property
     def url(self) -> str:
-        """Return the base of its paths, such as https://10.0.0.1:6443, without a final slash."""
+        """Return the base URL, such as https://10.0.0.1:6443, without a final slash."""
         return f"{'https' if self.secure else 'http'}://{self.netloc}{self.prefix}"
 
     @property
     def server_name(self) -> str:
-        """The name that the server's certificate has to be for."""
+        """Return the name that the server's certificate must have."""
         return self._configuration.tls_server_name or self._host
 
     def tls(self) -> ssl.SSLContext | None:
@@ -196,7 +196,7 @@ class ApiEndpoint:
             dialer.close()
             raise
 
-    def _look(self, everything: bool = False) -> None:
+    def _reload_token(self, everything: bool = False) -> None:
         """Read the token as it is now. If a plugin fails, or a file is half written, the old one may work."""
         self._due = time.monotonic() + _REFRESH
         try:
@@ -359,7 +359,7 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Notice within about a minute, as long as a live watch may be silent, that a peer has vanished."""
+    """Detect a vanished peer within about a minute, as long as a live watch may be silent."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():
         if hasattr(socket, option):

@@ -33,11 +33,11 @@ _LONGEST = 2048  # characters of a message: it may quote a value of a megabyte t
 
 
 class NoConfiguration(Exception):
-    """There is no usable kubeconfig and this is not a pod."""
+    """Error: there is no usable kubeconfig, and this is not a pod."""
 
 
 class ApiError(Exception):
-    """Base of everything that a request to the API server raises."""
+    """Base of all errors of a request to the API server."""
 
     transient = False
     settled = True
@@ -64,7 +64,7 @@ class Ambiguous(ApiError):
 
 
 class Refused(ApiError):
-    """An answer with status 400 or above. `body`: all of it; the others are fields of the server's Status."""
+    """Answer with status 400 or above. `body`: all of it; the other fields are those of the Status."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class TooManyRequests(Refused):
 
 
 class ServerFault(Refused):
-    """The server or its store failed, possibly after the write: 500 and 504 leave that open."""
+    """Failure of the server or its store, possibly after the write: 500 and 504 leave that open."""
 
     transient = True
     settled = False
@@ -172,7 +172,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
 
 
 def in_words(fault: ApiError) -> str:
-    """For a person: the message, and what to do."""
+    """Return the message for a user, with what to do."""
     message = fault.message or str(fault) if isinstance(fault, Refused) else str(fault)
     match fault:
         case Unauthorized():

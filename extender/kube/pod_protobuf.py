@@ -4,8 +4,8 @@ The API server encodes each event once for all watches of one encoding. The sche
 so a second watch in protobuf costs the API server nothing measurable; one in JSON costs 0.4 ms a pod.
 
 The field numbers are those of the generated.proto files of k8s.io/api/core/v1 and k8s.io/apimachinery. A
-timestamp becomes the text that JSON has. What Muster only compares (volume sources, spread constraints,
-claims) stays bytes: pods that are alike have equal bytes.
+timestamp becomes the text that JSON has. Fields that Muster only compares (volume sources, spread
+constraints, claims) stay bytes: equal pods have equal bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ from extender.api.objects.pods import (
     Toleration,
     Volume,
 )
-from extender.api.protobuf import ENVELOPES, LENGTH, Frames, LongFrame, message_types, opened
+from extender.api.protobuf import ENVELOPES, LENGTH, Frames, LongFrame, message_types, open_envelope
 from extender.kube.connection import Stream
 from extender.kube.decoding import Bad, ListMeta, ObjectIdentity, WatchEvent
 from extender.kube.errors import Ambiguous
@@ -180,7 +180,7 @@ _UNREADABLE = (DecodeError, ValueError, OverflowError)
 
 
 class PodDecoders:
-    """The decoders of pods in protobuf: as `Decoders`, for another encoding."""
+    """Decoders of pods in protobuf: as `Decoders`, for another encoding."""
 
     accept = "application/vnd.kubernetes.protobuf, application/json"
 
@@ -199,7 +199,7 @@ class PodDecoders:
         return _list_meta(raw_page), [self.object(msgspec.Raw(item)) for item in raw_page.items]
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
-        """Yield the events of a watch. Raises Ambiguous where they cannot be told apart."""
+        """Yield the events of a watch. Raises Ambiguous where they cannot be reported apart."""
         frames = Frames()
         for piece in stream.pieces():
             try:
@@ -229,7 +229,7 @@ class PodDecoders:
 
 def _raw_object(body: bytes, what: str) -> bytes:
     try:
-        return opened(body)[1]
+        return open_envelope(body)[1]
     except DecodeError as fault:
         raise Ambiguous(f"not {what}: {fault}") from fault
 

@@ -1,13 +1,13 @@
-"""One thread that keeps a sink up to date with one resource: a list in pages, then watches, endlessly.
+"""Reflector: keeps a sink up to date with one resource, by a list in pages, then watches, endlessly.
 
     list ──► watch ──► watch ──► watch ──► …      from the last version seen, also after an interruption
       ▲                  │
       └──────────────────┘  the version is too old (410), or the watch cannot be trusted
 
 A watch that ended without any event, not even the bookmark that is sent every minute, is not trusted: the
-next round lists again, which is cheap, since the sink gets only the differences. If the server cannot be
+reflector lists again, which is cheap, since the sink gets only the differences. If the server cannot be
 reached, or asks clients to wait, the reflector waits; if it repeatedly answers with faults of its own, it may
-have lost that version, and all is listed again.
+have lost that version, and the reflector lists again.
 """
 
 import random
@@ -52,7 +52,7 @@ class Removed(NamedTuple):
 
 
 class Sink(Protocol[T_contra]):
-    """The receiver of objects. Called only by the reflector's thread, in the order of the API server."""
+    """Receiver of objects. Called only by the reflector's thread, in the order of the API server."""
 
     def upsert(self, obj: T_contra) -> None:
         """Record that the object is new or has changed."""
@@ -64,15 +64,15 @@ class Sink(Protocol[T_contra]):
 class Inventory(Generic[T]):
     """Inventory of the objects that a sink has, so that after a gap it gets only the differences.
 
-    It has a UID and a version for each object, so 50,000 pods cost a few MB. It survives bad objects and
-    a sink that raises.
+    It has a UID and a version for each object, so 50,000 pods cost a few MB. It survives bad objects and a
+    sink that raises.
     """
 
     def __init__(self, plural: str, sink: Sink[T]) -> None:
         self._plural = plural
         self._sink = sink
         self._known: dict[ObjectKey, tuple[str, str]] = {}  # UID and version that the sink has
-        self.bad: dict[ObjectKey, str] = {}  # what is wrong with which object; bounded
+        self.bad: dict[ObjectKey, str] = {}  # faults by object; bounded
         self.bad_objects = 0  # how many times an object could not be read or taken in
         self._not_removed: list[Removed] = []  # the sink raised: removed again after the next list
 
@@ -148,11 +148,12 @@ class Inventory(Generic[T]):
 
 
 class Reflector(Generic[T]):
-    """`start()`, then look at `synced`, `last_contact`, `relists`. The sink is called from its thread.
+    """Reflector: `start()`, then check `synced`, `last_contact`, `relists`. Its thread calls the sink.
 
-    `preferred`: an encoding besides JSON, for servers that have it.
-    `removable`: the cluster may lose the kind, and with it all its objects. Then what the sink has of them is
-    removed, even if no watch was open to see them go.
+    Args:
+        preferred: An encoding besides JSON, for servers that have it.
+        removable: Whether the cluster may lose the kind, and with it all its objects. Then the sink's
+            objects are removed, even if no watch was open to see their deletion.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class Reflector(Generic[T]):
         self.synced = False
         self.absent = False  # the API server does not know the resource
         self.last_contact: float | None = None
-        self._last_step: float | None = None  # a round begun, some of a list or an event read
+        self._last_step: float | None = None  # a cycle begun, some of a list or an event read
         self.relists = 0
         self.fault = ""  # the last one since the last complete list
         self._connection = connection
@@ -192,11 +193,11 @@ class Reflector(Generic[T]):
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._watch_seconds = watch_seconds
-        self._version = ""  # empty: the next round lists
-        self._delivered = False  # whether the watch of this round has delivered an event
-        self._server_faults = 0  # rounds in a row that ended with such a fault before any event
+        self._version = ""  # empty: the next cycle lists
+        self._delivered = False  # whether the watch of this cycle has delivered an event
+        self._server_faults = 0  # cycles in a row that ended with such a fault before any event
         self._removable = removable
-        self._unknown = 0  # rounds in a row in which the API server did not know the resource
+        self._unknown = 0  # cycles in a row in which the API server did not know the resource
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
@@ -204,8 +205,8 @@ class Reflector(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=f"reflect-{self.resource.plural}", daemon=True)
         self._thread.start()
 
-    def stuck(self) -> str | None:
-        """Return why it cannot continue by itself, for /livez: every wait of its thread ends long before.
+    def why_stuck(self) -> str | None:
+        """Return the fault for /livez if the thread is stuck: all its waits end long before.
 
         A thread that it starts may die of a lack of memory, and `start` would wait for it forever.
         """
@@ -214,13 +215,13 @@ class Reflector(Generic[T]):
         return f"{self.resource.plural}: reading them has been stuck for {silent:.0f} s" if is_late else None
 
     def halt(self) -> None:
-        """Have the thread end, even in the middle of a silent watch, without waiting for it."""
+        """Stop the thread without waiting for it, even during a silent watch."""
         self._stopping.set()
         if stream := self._stream:
-            stream.cut()
+            stream.abort()
 
     def stop(self, patience: float = 1.0) -> None:
-        """`halt`, and wait up to `patience` seconds for the thread: it may be dialling a dead address."""
+        """Stop the thread, and wait up to `patience` seconds: it may be connecting to a dead address."""
         self.halt()
         if self._thread:
             self._thread.join(timeout=patience)
@@ -230,7 +231,7 @@ class Reflector(Generic[T]):
             self.round()
 
     def round(self) -> None:
-        """List without a version to watch from, watch until that ends, and pause after a fault.
+        """List, watch until the stream ends, and pause after a fault.
 
         Only a watch that delivered an event resets the backoff: a list alone may cost seconds.
         """
@@ -256,7 +257,7 @@ class Reflector(Generic[T]):
         self._wait(self._backoff.delay())
 
     def _recover(self, fault: ApiError) -> None:
-        """Decide whether the next round may watch from this version; log the fault, a missing CRD once."""
+        """Decide whether the next cycle may watch from this version; log the fault, a missing CRD once."""
         self.fault = str(fault)[:_LONGEST]
         stuck = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if stuck else 0
@@ -277,7 +278,7 @@ class Reflector(Generic[T]):
             log.warning("listing or watching was interrupted", resource=plural, error=str(fault))
 
     def _list(self) -> None:
-        """Pass on all pages. While one is taken in, the server prepares the next."""
+        """Pass on all pages. The server prepares the next page while one is processed."""
         present: set[ObjectKey] = set()
         with ThreadPoolExecutor(1, f"read-ahead-{self.resource.plural}") as reader:
             page = reader.submit(self._page, "", FIRST_PAGE)

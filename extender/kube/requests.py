@@ -1,4 +1,4 @@
-"""The common form of requests for objects, and the reads and writes of commands."""
+"""Common form of requests for objects, and the reads and writes of commands."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Over a Connection. All raise ApiError; `timeout` is in seconds."""
+    """Requests over a Connection. All raise ApiError; `timeout` is in seconds."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -94,7 +94,7 @@ def decoded(body: bytes, kind: type[T], what: str) -> T:
 
 
 class Editor(Requests):
-    """One change of one object, which returns the result. `dry`: the API server only checks it."""
+    """Writer of one object, which returns the result. `dry`: the API server only checks the change."""
 
     def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
         path = resource.path(namespace)
@@ -163,12 +163,12 @@ class Editor(Requests):
 
 
 class Reader(Requests):
-    """One object or a whole list, once. `kind` is anything that msgspec can decode into."""
+    """Reader of one object or a whole list, once. `kind` is any type that msgspec can decode."""
 
     def __init__(self, connection: Connection, timeout: float = _PATIENCE) -> None:
         super().__init__(connection)
         self._timeout = timeout
-        self.skipped: list[str] = []  # which listed objects cannot be read, and why; each once
+        self.skipped: list[str] = []  # unreadable listed objects with the fault, each once
 
     def get(self, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
         return self._get(resource.path(namespace, name), kind, self._timeout)

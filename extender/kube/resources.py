@@ -1,4 +1,4 @@
-"""The resources that Muster reads or writes, and their paths."""
+"""Resources that Muster reads or writes, and their paths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from extender.kube.errors import NotFound
 
 @dataclass(frozen=True)
 class Resource:
-    """A plural name under an API root: `PODS.path("team-a", "worker-0", "binding")`."""
+    """Plural name under an API root: `PODS.path("team-a", "worker-0", "binding")`."""
 
     root: str
     plural: str

@@ -1,4 +1,4 @@
-"""Writers and pollers: threads for writes that no caller waits for, and for periodic looks; their pace.
+"""Threads for writes that no caller waits for, and for polling; and their pace.
 
 Writes are keyed by their target. A newer one replaces one that has not begun, so a status that changes fast
 is written once; two writes of one key never run at the same time, so the last value arrives last. A write
@@ -28,7 +28,7 @@ _LONGEST = 30.0  # seconds of a delay
 
 
 class Backoff:
-    """0.5, 1, 2 … 30 s, each up to half shorter at random so that clients spread out, until `reset`."""
+    """Pauses of 0.5, 1, 2 … 30 s until `reset`, each up to half shorter at random to spread clients."""
 
     def __init__(self, first: float = 0.5, jitter: Callable[[], float] = random.random) -> None:
         self._first = first
@@ -44,10 +44,10 @@ class Backoff:
 
 
 class TokenBucket:
-    """Token bucket: a burst at once, then a fixed rate.
+    """Token equivalence class: a burst at once, then a fixed rate.
 
-    It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Time, in seconds,
-    is passed in; callers lock it.
+    It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Callers pass the time,
+    in seconds, and lock the equivalence class.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -56,28 +56,28 @@ class TokenBucket:
         self._left = burst
         self._at = now
 
-    def left(self, now: float) -> float:
+    def available(self, now: float) -> float:
         self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
         self._at = max(self._at, now)
         return self._left
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
-        """Take `tokens` if that many are available, otherwise none. Whether they were taken."""
-        if self.left(now) < tokens:
+        """Take `tokens` if all are available; return whether they were taken."""
+        if self.available(now) < tokens:
             return False
         self._left -= tokens
         return True
 
     def take_up_to(self, now: float, wanted: int) -> int:
         """Take as many whole tokens as are available, up to `wanted`; returns how many."""
-        taken = min(wanted, int(self.left(now)))
+        taken = min(wanted, int(self.available(now)))
         self._left -= taken
         return taken
 
 
 @dataclass(eq=False)
 class _Write:
-    key: Hashable  # what is written to
+    key: Hashable  # target of the write
     job: WriteJob  # of the newest submission
     ended: Ended  # likewise
     backoff: Backoff  # the pauses between attempts
@@ -126,7 +126,7 @@ class Writers:
 
     @property
     def depth(self) -> int:
-        """Writes that have not begun, those that wait to be retried included."""
+        """Return the number of writes that have not begun, including retries."""
         return len(self._pending)
 
     def submit(
@@ -157,7 +157,7 @@ class Writers:
                 self._changed.notify()
 
     def stop(self) -> None:
-        """Begin nothing more, and give running requests a second to end."""
+        """Begin no more writes, and give running requests a second to end."""
         with self._changed:
             self._stopped = True
             self._pending.clear()
@@ -225,8 +225,8 @@ class Writers:
 class Poller:
     """Poller: a thread that calls `look` at once and then every `period` seconds, until it is stopped.
 
-    `look` may return other seconds until the next call. An error does not end the thread, and is logged
-    once until a call succeeds.
+    `look` may return other seconds until the next call. An error does not end the thread, and is logged once
+    until a call succeeds.
     """
 
     def __init__(self, name: str, period: float, look: Callable[[], float | None]) -> None:
@@ -238,7 +238,7 @@ class Poller:
         self._stopping = threading.Event()
 
     def start(self, patience: float = 0.0) -> None:
-        """`patience`: how many seconds to wait for the first look, at most."""
+        """Start the thread. `patience`: the most seconds to wait for the first call."""
         threading.Thread(target=self._run, name=self._thread_name, daemon=True).start()
         self._looked.wait(patience)
 

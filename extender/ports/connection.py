@@ -1,15 +1,15 @@
-"""One caller's connection: aiohttp's, which knows its state.
+"""Connection of one caller: aiohttp's, with its state.
 
     handshake ──► idle ──► head ──► body ──► served ──► [answer ──►] idle ──► …
                                      └─► refused ──► further data is discarded ──► closed
 
-All but `served` have a deadline. A request is served once its body is complete and, at a port that answers
-only so many at a time, once it is its turn; an answer that the caller does not take at once makes the
-connection wait for it. Where chunks are not accepted, only the Content-Length gives the length of a request.
+All states but `served` have a deadline. A request is served once its body is complete and, at a port that
+limits concurrent answers, once it is its turn; if the caller does not read an answer at once, the connection
+waits for it. If chunks are not accepted, only the Content-Length gives the length of a request.
 
-What is refused at any port is told as {"error": …}. Requests of web pages get 403: those with an Origin and,
-on loopback, those whose Host is another name, because a page may give its own name the address 127.0.0.1.
-Over TLS a page cannot get past the certificate.
+Refusals of any port have the body {"error": …}. Requests of web pages get 403: those with an Origin and, on
+loopback, those whose Host is another name, because a page may give its own name the address 127.0.0.1. Over
+TLS the certificate stops such pages.
 """
 
 import asyncio
@@ -40,29 +40,29 @@ Refuse = Callable[[HTTPException, bool], web.Response]  # the answer, and whethe
 class Caller:
     """Caller that waits for an answer, observed through its connection.
 
-    A scheduler that has given up has closed the connection and counts the pod as not placed, so it must
-    not be bound for that call any more.
+    A scheduler that has given up has closed the connection and counts the pod as not placed, so it must not
+    be bound for that call any more.
     """
 
     def __init__(self, descriptor: int = -1) -> None:
         self.lost = False  # set by the connection before the descriptor is closed
         self._descriptor = descriptor
 
-    def gone(self) -> bool:
+    def has_hung_up(self) -> bool:
         """Return whether the caller hung up, even before the connection noticed. Safe in any thread."""
         if self.lost or self._descriptor < 0 or not _HUNG_UP:
             return self.lost
         poll = select.poll()
         poll.register(self._descriptor, _HUNG_UP)
-        # In the end once more: meanwhile the descriptor may have become another connection's.
+        # Checked again at the end: the descriptor may belong to another connection by now.
         return bool(poll.poll(0)) or self.lost
 
 
 class CallerConnection(RequestHandler):
     """Connection of a caller: a member of `connections` from its creation until it is lost.
 
-    `again` takes the socket when a request of `whole` bytes, which are all that came, is answered: the
-    next one may need less than this.
+    `again` takes the socket after an answered request of `whole` bytes, if no more came: the next request may
+    need less than this object.
     """
 
     __slots__ = ("_again", "_arrived", "_connections", "_content", "_limits", "_refuse", "_refused", "_whole",
@@ -99,20 +99,18 @@ class CallerConnection(RequestHandler):
         self.opening: asyncio.Task[None] | None = None  # until it is connected
         self.secure = secure
         self.caller = Caller()
-        self._refused = False  # what has come is no request
+        self._refused = False  # whether the data is no request
         self.answered = 0  # how many requests
         self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
-
-    # ---- what a request needs
 
     def begin(self, content: StreamReader) -> None:
         """Process the complete head of a request."""
         self._content = content
         self._enter("body")
         if not content.is_eof():
-            self._connections.settle(self)  # from now on, it is counted as it is read
+            self._connections.forget_unread(self)  # from now on, it is counted as it is read
 
     async def body(self, request: web.BaseRequest) -> bytes:
         """Return the whole body.
@@ -144,7 +142,7 @@ class CallerConnection(RequestHandler):
         return RequestEntityTooLarge(f"The body is larger than {self._limits.body} bytes")
 
     def serve(self) -> None:
-        """From now on the caller waits for us, and not we for the caller."""
+        """Stop the timeouts of the caller, which now waits for the answer."""
         self.state, self.deadline = "served", NEVER
         self._connections.serve(self)
 
@@ -162,7 +160,7 @@ class CallerConnection(RequestHandler):
         if request.content.is_eof():
             if self.state == "body":  # it was refused at once
                 self.serve()
-            self._wait("head" if self.size else "idle")  # what arrived meanwhile is another request
+            self._wait("head" if self.size else "idle")  # data that arrived meanwhile is another request
             if self._again and response.keep_alive and self._arrived == self._whole:
                 self._loop.call_soon(self._give_back, self._again)
         else:
@@ -182,8 +180,6 @@ class CallerConnection(RequestHandler):
         elif self.opening:
             self.opening.cancel()
 
-    # ---- what the event loop tells
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
@@ -202,7 +198,7 @@ class CallerConnection(RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Neither a body is counted here, which is counted as it is read, nor what is discarded."""
+        """Process received bytes. Bodies are counted as they are read; discarded bytes are not counted."""
         self._arrived += len(data)
         if self.state == "idle":
             self._enter("head")
@@ -260,8 +256,6 @@ class CallerConnection(RequestHandler):
             await self._loop.create_future()  # cancelled when the connection is lost
         return sent
 
-    # ---- states
-
     def _enter(self, state: str) -> None:
         self.state = state
         self.deadline = self._loop.time() + getattr(self._limits.patience, state)
@@ -269,7 +263,7 @@ class CallerConnection(RequestHandler):
     def _discard(self) -> None:
         """Read, but not as requests: a caller that still sends would else never see the answer."""
         self._refused = True
-        self._connections.settle(self)
+        self._connections.forget_unread(self)
         self._wait("discard")
         if self._wire and self._wire.can_write_eof():
             self._wire.write_eof()
@@ -292,8 +286,6 @@ def _text(fault: BaseException | None) -> str:
     return str(getattr(fault, "message", fault))[:_LONGEST_TEXT]
 
 
-# ---- what is refused at every port
-
 FAILED = "Muster failed to answer; its log says why"
 
 
@@ -313,10 +305,10 @@ def as_json(fault: HTTPException) -> tuple[bytes, int, dict[str, str]]:
 def as_bytes(fault: HTTPException) -> bytes:
     """Return the error as a whole answer, the last of its connection."""
     body, status, headers = as_json(fault)
-    return written(status, fault.name, {**headers, "Connection": "close"}.items(), body)
+    return encode_answer(status, fault.name, {**headers, "Connection": "close"}.items(), body)
 
 
-def written(status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+def encode_answer(status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
     """Return a whole answer."""
     fields = (*headers, ("Content-Length", str(len(body))))
     lines = (f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "")
@@ -324,7 +316,7 @@ def written(status: int, reason: str, headers: Iterable[tuple[str, str]], body: 
 
 
 def refuse_pages(origin: str | None, host: str) -> None:
-    """`host` is empty where it is not checked. Raises Forbidden."""
+    """Refuse requests of browsers from other pages. `host` is empty if unchecked. Raises Forbidden."""
     if origin is not None:
         raise Forbidden("This request has an Origin, and requests of web pages are not answered")
     if host and not _names_loopback(host):

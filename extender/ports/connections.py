@@ -1,7 +1,7 @@
-"""The policy of every port: how many connections, how long each may wait, and how many bytes may be unread.
+"""Limits of every port: the number of connections, how long each may wait, and how many bytes may be unread.
 
-If there are too many, in all or from one address, one of those is closed that waits for its request: the one
-that has waited longest among those that never had an answer, or else among all. So a flood of silent
+If there are too many, in all or from one address, one of those is closed that wait for their request: the one
+that has waited longest among those without an answer so far, or else among all. So a flood of silent
 connections closes only its own.
 """
 
@@ -18,7 +18,7 @@ _AT_A_TIME = 50
 
 
 class Patience(NamedTuple):
-    """For how many seconds a connection may stay in each state."""
+    """Timeouts of the states of a connection, in seconds."""
 
     handshake: float = 5.0  # of TLS
     idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
@@ -52,7 +52,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class Member(Protocol):
-    """One connection, as far as it matters here. `size`: its unread bytes, set only by `Connections`."""
+    """Connection, as far as the limits need it. `size`: its unread bytes, set only by `Connections`."""
 
     state: str
     deadline: float
@@ -96,26 +96,26 @@ class Connections:
         self._waiting[member] = None
 
     def remove(self, member: Member) -> None:
-        """For one that has ended; more than once does no harm."""
+        """Remove an ended connection; repeated calls do no harm."""
         if member in self._all:
             self._all.remove(member)
             self._from[member.origin] -= 1
             if not self._from[member.origin]:
                 del self._from[member.origin]
         self._waiting.pop(member, None)
-        self.settle(member)
+        self.forget_unread(member)
 
     def wait(self, member: Member) -> None:
         if member in self._all:
             self._waiting[member] = None
 
     def serve(self, member: Member) -> None:
-        """Record that it does not wait any more, and no part of it is unread."""
+        """Record that a connection is served: it does not wait, and has no unread bytes."""
         self._waiting.pop(member, None)
-        self.settle(member)
+        self.forget_unread(member)
 
     def grow(self, member: Member, size: int) -> None:
-        """So many bytes more are unread. If there is no room for them, the largest are dropped."""
+        """Count more unread bytes. Beyond the limit, the largest connections are dropped."""
         if member not in self._all:
             return
         member.size += size
@@ -124,13 +124,13 @@ class Connections:
             self.count("memory")
             self.drop(max(self._all, key=lambda one: one.size))
 
-    def settle(self, member: Member) -> None:
-        """Nothing of it is unread any more."""
+    def forget_unread(self, member: Member) -> None:
+        """Count no bytes of a connection as unread any more."""
         self._bytes -= member.size
         member.size = 0
 
     def drop_late(self, now: float) -> bool:
-        """Close connections past their deadline, a few at a time; whether there are more."""
+        """Close a few connections past their deadline; return whether there are more."""
         late = [member for member in self._waiting if member.deadline < now]
         for member in late[:_AT_A_TIME]:
             if member.state in _BEGUN:
@@ -162,7 +162,7 @@ class Connections:
 
 
 class TurnsByAddress:
-    """Turns of requests by address: so many are answered at the same time.
+    """Turns of requests by address, with a limit of concurrent answers.
 
     A flood costs others a turn for each of its addresses, not for each request. Used only in the event
     loop.
@@ -172,7 +172,7 @@ class TurnsByAddress:
         self._free = at_once
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # by address, the one that is next first
 
-    async def take(self, origin: str) -> None:
+    async def add(self, origin: str) -> None:
         if self._free:
             self._free -= 1
             return

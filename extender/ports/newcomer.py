@@ -1,8 +1,8 @@
-"""A caller that was let in, as long as it says nothing or asks what is short.
+"""Newcomer: an accepted connection that is silent, or sends short requests.
 
-It costs a socket and no more: of thousands that come at once and say nothing, none gets a parser, a transport
-or a task. What arrives stays with the kernel, which wakes us only for more than is there already
-(SO_RCVLOWAT), until it is worth reading:
+It costs only a socket: thousands of silent connections need no parser, transport or task. Received data stays
+with the kernel, which wakes the process only for more than has arrived already (SO_RCVLOWAT), until it is
+worth reading:
 
     handshake ──► the first record of TLS is there ───┐
     idle ──► head ──► body ──► the request is there ──┼──► a connection of aiohttp's takes over
@@ -10,9 +10,9 @@ or a task. What arrives stays with the kernel, which wakes us only for more than
      └──────── short, and as Go's client writes it ───────┘
 
 The scheduler keeps two idle connections to its extender, and the bind calls of a gang are open together:
-nearly each comes on a connection of its own. Of its Events through the view, a quarter does. So a port may
-answer what is short from here, without all that aiohttp makes for a connection and for a request. What else
-comes is aiohttp's to read, and to refuse; when it is answered, the connection is a newcomer again.
+nearly each call has a connection of its own, and so has a quarter of the Events through the proxy. So a port
+may answer short requests from here, without the objects that aiohttp makes for a connection and for a
+request. aiohttp reads, and refuses, all others; after the answer, the connection is a newcomer again.
 
 Short answers from here and `proxy/lines` halve the cost of a gang's pod through the scheduler proxy: 1.2
 instead of 2.3 ms (`make bench ARGS="makespan --variants view"`).
@@ -41,7 +41,7 @@ _PLAIN = re.compile(
 
 
 class ShortRequest(NamedTuple):
-    """A whole one."""
+    """Complete short request."""
 
     method: str
     target: str
@@ -58,9 +58,9 @@ FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads
 class Newcomer:
     """New connection, without objects of aiohttp: a member of `connections` until dropped or handed over.
 
-    `begin` is called with its socket, and the bytes of the request if exactly one is complete. `find`
-    returns the handler of a short request; None if aiohttp reads them, too. Their answers are cancelled
-    when the caller hangs up.
+    `begin` is called with its socket, and the bytes of the request if exactly one is complete. `find` returns
+    the handler of a short request; None: aiohttp reads the request. Their answers are cancelled when the
+    caller hangs up.
     """
 
     __slots__ = ("_begin", "_caller", "_connections", "_find", "_loop", "_secure", "_seen", "_sock",
@@ -90,7 +90,7 @@ class Newcomer:
         self.answered = self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
-        self._loop.add_reader(sock.fileno(), self._look)  # of a socket, asyncio would ask the addresses
+        self._loop.add_reader(sock.fileno(), self._check)  # of a socket, asyncio would ask the addresses
 
     def end(self) -> None:
         self._caller.lost = True
@@ -98,7 +98,7 @@ class Newcomer:
             self._task.cancel()
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
-        with suppress(OSError):  # what nobody has read makes the end a reset
+        with suppress(OSError):  # unread data would turn the end into a reset
             self._sock.recv(self._seen)
         self._sock.close()
 
@@ -106,14 +106,14 @@ class Newcomer:
         self.state = state
         self.deadline = self._loop.time() + getattr(self._connections.limits.patience, state)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
             there = self._sock.recv(_MOST, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
             there = b""
-        if not there or (len(there) == self._seen and self._caller.gone()):
+        if not there or (len(there) == self._seen and self._caller.has_hung_up()):
             return self._connections.drop(self)
         if self.state in ("served", "answer"):  # another request, whose turn comes
             if len(there) < _MOST:
@@ -150,10 +150,8 @@ class Newcomer:
         is_short = length is not None and len(body) < int(length[1]) <= limits.body
         return "body" if is_short and not limits.patience.streams else ""
 
-    # ---- short requests
-
     def _serves(self, asked: re.Match[bytes]) -> bool:
-        """Not if its body is not there, or may not be so long, or the answer is not for us to give."""
+        """Return whether the short way may answer: the body is there, short enough, and the path is ours."""
         end = asked.end() + (length := int(asked[5]))
         if len(asked.string) < end or length > self._connections.limits.body:
             return False
@@ -194,15 +192,15 @@ class Newcomer:
             self._listen()
 
     def _listen(self) -> None:
-        """For another request, which may be there already."""
+        """Listen for another request, which may have arrived already."""
         if self.state == "answer":
             self._loop.remove_writer(self._sock.fileno())
-            self._connections.settle(self)
+            self._connections.forget_unread(self)
         self._enter("idle")
         self._connections.wait(self)
         if self._seen:
             self._wait_for_more_than(0)
-            self._look()
+            self._check()
 
 
 def _whole(there: bytes) -> int:

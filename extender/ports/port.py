@@ -33,12 +33,12 @@ from extender.ports.newcomer import Newcomer, ShortAnswer, ShortRequest
 from extender.telemetry.logs import logger
 
 _PERIOD = 1.0  # seconds between two looks at deadlines, at most
-_SOON = 0.01  # the same, while more connections are past their deadline than are closed at a time
+_SOON = 0.01  # seconds between checks while expired connections are left
 _ACCEPTED = 16  # connections at a time, so that a flood leaves time for requests
 _CUT = 0.1  # seconds for an answer to notice that it is cut
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
 
-# For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is told otherwise: a flood of
+# For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is reported otherwise: a flood of
 # handshakes would fill half a GiB. A record of TLS has at most 16.
 sslproto.SSLProtocol.max_size = 32 * 1024
 
@@ -60,11 +60,11 @@ class Pulse:
         self._patience = patience
         self._last: float | None = None  # before the loop has started
 
-    def beat(self) -> None:
-        """To be called by the loop, often."""
+    def record(self) -> None:
+        """Record a sign of life; called often by the event loop."""
         self._last = time.monotonic()
 
-    def missing(self) -> str | None:
+    def fault(self) -> str | None:
         """Return the fault for /livez; None without one."""
         silent = time.monotonic() - self._last if self._last is not None else 0.0
         return f"its event loop has been stuck for {silent:.0f} s" if silent > self._patience else None
@@ -105,7 +105,7 @@ class ServedPort:
         self._period = min(_PERIOD, min(limits.patience) / 2)
         self._server = web.Server(self._respond, request_factory=self._begin, handler_cancellation=True)
         self._loop.add_reader(listener, self._accept)
-        self._look()
+        self._check()
 
     async def stop(self, grace: float) -> None:
         """Take no new request, and give answers to complete ones `grace` seconds before they are cut."""
@@ -118,8 +118,6 @@ class ServedPort:
             await asyncio.sleep(_SOON)
         await self._server.shutdown(_CUT)
         self.connections.drop_all()  # whatever callers have not read
-
-    # ---- connections
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED):
@@ -177,13 +175,11 @@ class ServedPort:
         made.opening = self._loop.create_task(open_())
         made.opening.add_done_callback(opened)
 
-    def _look(self) -> None:
-        self._pulse.beat()
+    def _check(self) -> None:
+        self._pulse.record()
         more = self.connections.drop_late(self._loop.time())
         if not self._stopping:
-            self._loop.call_later(_SOON if more else self._period, self._look)
-
-    # ---- requests
+            self._loop.call_later(_SOON if more else self._period, self._check)
 
     def _begin(
         self,

@@ -1,1 +1,1 @@
-"""The scheduler's view: a relay to the API server that shows it pods when they may start."""
+"""Scheduler proxy: a relay to the API server that shows pods to the scheduler when they may start."""

@@ -1,9 +1,9 @@
-"""Connections to the API server for what is short: the Event that the scheduler posts for each pod.
+"""Connections to the API server for short requests: the Event that the scheduler posts for each pod.
 
 A request is written to its socket in one piece, and the answer goes to the client as it came. With aiohttp
 each takes a task, timers, a URL and two dictionaries of headers, and TLS is done in Python: that was most of
-what a pod cost the view (figures: `ports/newcomer`). aiohttp's parser reads only what Go's server would not
-answer to a short one.
+the cost of a pod in the proxy (figures: `ports/newcomer`). aiohttp's parser reads only answers that Go's
+server would not give to a short request.
 
     dial ──► idle ◄──► asked       ends with a fault, at its deadline, or with the request that gave up
 """
@@ -21,7 +21,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpResponseParser
 
 from extender.kube.endpoint import ApiEndpoint
-from extender.ports.connection import written
+from extender.ports.connection import encode_answer
 from extender.proxy.target import for_client
 from extender.telemetry import metrics
 
@@ -39,7 +39,7 @@ _SPECIAL = re.compile(rb"\r\n(?:connection|keep-alive|proxy-|te:|trailer|transfe
 
 
 class Unsent(Exception):
-    """The API server has not got the request to its end, and will not."""
+    """Error: the API server has not received the whole request, and will not."""
 
 
 class Reply(NamedTuple):
@@ -67,7 +67,7 @@ def read_answer(came: bytes, ended: bool) -> Reply | None:
 
 
 def _parsed(came: bytes, ended: bool) -> Reply | None:
-    """For any form: in chunks, after 100 Continue, until the connection ends."""
+    """Return an answer of any form: chunked, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     parser = HttpResponseParser(
         BaseProtocol(loop), loop, _LONGEST, read_until_eof=True, auto_decompress=False
@@ -84,12 +84,12 @@ def _parsed(came: bytes, ended: bool) -> Reply | None:
     message, body = final[0]
     headers = for_client(message.headers)
     headers.popall(hdrs.CONTENT_LENGTH, None)
-    answer = written(message.code, message.reason, headers.items(), body.read_nowait())
+    answer = encode_answer(message.code, message.reason, headers.items(), body.read_nowait())
     return Reply(message.code, answer, message.should_close or len(final) > 1)
 
 
 class Line:
-    """One connection, which asks one thing at a time. It closes itself when it is of no more use."""
+    """Connection with one request at a time. It closes itself when it cannot be used any more."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -109,7 +109,7 @@ class Line:
         """
         try:
             sent = self._sock.send(request)
-            if sent < len(request):  # for so little, the kernel has room while the peer lives
+            if sent < len(request):  # for so little, the kernel has capacity while the peer lives
                 raise OSError("the API server does not read")
         except OSError as fault:
             self.close()
@@ -128,7 +128,7 @@ class Line:
         return reply
 
     def close(self, fault: OSError | None = None) -> None:
-        """`fault`: for whoever waits for an answer."""
+        """Close the connection; `fault` is raised for a waiting request."""
         if self.open:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
@@ -157,10 +157,10 @@ class Line:
 
 
 class LinePool:
-    """A few connections, for as many requests as come. `look` is to be called about every second.
+    """Few connections for many requests. `close_expired` is to be called about every second.
 
-    A gang's Events come all at once. Few are dialled at a time: before a handshake is over, most of those
-    that wait have had one that became free.
+    A gang's Events come all at once. Few connections are opened at a time: before a handshake is over, most
+    of the waiting requests have got one that became free.
     """
 
     def __init__(self, endpoint: ApiEndpoint, most: int) -> None:
@@ -180,7 +180,7 @@ class LinePool:
                 return await self._ask(self._idle.pop(), request)
         return await self._ask(await self._next(), request)
 
-    def look(self) -> None:
+    def close_expired(self) -> None:
         """End those past their deadline."""
         now = asyncio.get_running_loop().time()
         for line in self._all:
@@ -190,7 +190,7 @@ class LinePool:
         self._idle = [line for line in self._idle if line.open]
 
     def drop_idle(self) -> None:
-        """They may show an old client certificate."""
+        """Close idle connections: they may use an old client certificate."""
         while self._idle:
             self._idle.pop().close()
 
@@ -204,7 +204,7 @@ class LinePool:
         try:
             return await line.ask(request)
         finally:
-            self._give(line)
+            self._give_to_waiting(line)
 
     async def _next(self) -> Line:
         """Return the line that is free or open first."""
@@ -216,12 +216,12 @@ class LinePool:
                 return await turn
         except BaseException as fault:
             if turn.done() and not turn.cancelled() and not turn.exception():
-                self._give(turn.result())
+                self._give_to_waiting(turn.result())
             if isinstance(fault, TimeoutError):
                 raise Unsent("all connections are in use") from fault
             raise
 
-    def _give(self, line: Line) -> None:
+    def _give_to_waiting(self, line: Line) -> None:
         while self._waiting and line.open:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -233,7 +233,7 @@ class LinePool:
         self._dial()
 
     def _dial(self) -> None:
-        """One more for each few that wait."""
+        """Open one more connection for each few waiting requests."""
         while self._waiting and len(self._dialling) <= len(self._waiting) // _WAIT_FOR_ONE:
             if sum(line.open for line in self._all) + len(self._dialling) >= self._most:
                 return
@@ -252,7 +252,7 @@ class LinePool:
                     turn.set_exception(Unsent(str(fault) or type(fault).__name__))
         else:
             self._all.append(line)
-            self._give(line)
+            self._give_to_waiting(line)
 
     def _dialled(self, done: "asyncio.Task[None]") -> None:
         self._dialling.discard(done)

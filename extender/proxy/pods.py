@@ -1,4 +1,4 @@
-"""Lists and watches of pods: their readers, and the pods that each sees, by the rules of PodWatch.
+"""Lists and watches of pods: their clients, and the pods that each sees, by the rules of PodWatch.
 
 Lists are read and written page by page, so that no list is in memory as a whole.
 """
@@ -59,8 +59,8 @@ class PodLists:
         if target.parameter("continue"):
             raise MalformedTarget("lists of pods are not continued here: the first answer has all of them")
         if target.parameter("resourceVersionMatch") == "Exact":
-            return target.asking(limit=str(FIRST_PAGE))
-        return target.asking(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
+            return target.with_parameters(limit=str(FIRST_PAGE))
+        return target.with_parameters(limit=str(FIRST_PAGE), resourceVersion=None, resourceVersionMatch=None)
 
     async def send(
         self,
@@ -91,7 +91,7 @@ class PodLists:
         await response.write_eof()
         return response
 
-    async def meet(
+    async def read_unbound(
         self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
     ) -> None:
         """Read the unbound pods, of which another process may have shown some.
@@ -101,7 +101,7 @@ class PodLists:
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         reserved = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        first = target._replace(query="").asking(**reserved, limit=str(FIRST_PAGE))
+        first = target._replace(query="").with_parameters(**reserved, limit=str(FIRST_PAGE))
         met = {}
         try:
             page = await self._page(first, headers, codec)
@@ -111,7 +111,7 @@ class PodLists:
                         met[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault
-        waiting.met(met, page.version)
+        waiting.store_all(met, page.version)
 
     async def _pages(
         self, first: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
@@ -121,7 +121,7 @@ class PodLists:
         while page.more:
             limit = str(next_page(len(page.pods), sum(len(item.pod) for item in page.pods)))
             further = {"continue": page.more, "limit": limit}
-            next_ = first.asking(resourceVersion=None, resourceVersionMatch=None, **further)
+            next_ = first.with_parameters(resourceVersion=None, resourceVersionMatch=None, **further)
             page = await self._page(next_, headers, codec)
             yield page.pods
 
@@ -164,9 +164,9 @@ log = logger(__name__)
 _MUCH = 256  # queued: no more is read from the API server until the client has read some
 _MOST = 200_000  # queued: the client is cut off, and comes back with the version that it has
 _PIECE = 256 * 1024  # bytes, about: encoded at a time
-_MOST_CLIENTS = 16  # of one that is forgotten, the pods are read again when it comes back
+_MOST_CLIENTS = 16  # the pods of a forgotten client are read again when it returns
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
-_OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for people and for other controllers
+_OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for users and for other controllers
 
 
 class PodReader(NamedTuple):
@@ -176,7 +176,7 @@ class PodReader(NamedTuple):
 
 
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
-    """One line: who reads, since when, how old that is; and whether a scheduler reads pods elsewhere."""
+    """Return a line about clients: names, begin and age of their watches, and direct readers."""
     texts = [
         f"{reader.name.partition(' ')[0] or 'somebody'} reads pods here for {rounded(int(reader.seconds))},"
         f" and got the last event {rounded(int(reader.silent))} ago"
@@ -191,7 +191,7 @@ def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
 
 
 class Sending:
-    """One watch of pods on its way to the client. `put` from the event loop, `run` until the end."""
+    """Watch of pods on its way to the client. Call `put` from the event loop, and `run` until the end."""
 
     def __init__(
         self, request: web.BaseRequest, response: web.StreamResponse, stream: PodWatch, codec: PodCodec
@@ -206,7 +206,7 @@ class Sending:
         self._ended = False
 
     def put(self, writes: Writes) -> None:
-        """All of them are in one write, unless they are many."""
+        """Queue writes; they are sent as one unless they are many."""
         self._queue.extend(writes)
         if self._queue:
             self._more.set()
@@ -214,9 +214,9 @@ class Sending:
             self._capacity.clear()
         if len(self._queue) > _MOST:
             log.warning("a client that does not read its watch of pods is cut off")
-            self.cut()
+            self.abort()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the connection, whatever is queued."""
         self._queue.clear()
         if self._request.transport:
@@ -239,7 +239,7 @@ class Sending:
                         if event.unreadable:
                             metrics.view_unreadable_pods.inc()
                         self.last_event = time.monotonic()
-                        self.put(self.stream.take(event))
+                        self.put(self.stream.process(event))
                 except BrokenPods as fault:
                     raise CutOff(str(fault)) from fault
                 await self._capacity.wait()  # until the client has read enough to be sent more
@@ -266,7 +266,7 @@ class Sending:
     def _check(self, writing: asyncio.Task[None]) -> None:
         """End the connection, and with it the reading, if no write is possible any more."""
         if not writing.cancelled() and writing.exception():
-            self.cut()
+            self.abort()
 
     def _frame(self, write: PassOn | Show | TakeAway) -> bytes:
         if isinstance(write, PassOn):
@@ -284,7 +284,7 @@ class Sending:
 
 
 class PodClient:
-    """A program that reads pods: the pods that wait, and the watches that it has open."""
+    """Program that reads pods: its waiting pods, and its open watches."""
 
     def __init__(self, schedulers: frozenset[str]) -> None:
         self.waiting = WaitingPods(schedulers)
@@ -293,17 +293,17 @@ class PodClient:
     def restart(self) -> None:
         """Stop the earlier reading of the client: the end of that connection may not have been noticed."""
         for sending in self.open:
-            sending.cut()
+            sending.abort()
 
     def readers(self, name: str) -> list[PodReader]:
-        """Its open watches; it has the name of its program."""
+        """Return the open watches of the client, by the name of its program."""
         now = time.monotonic()
-        current = (sending for sending in self.open.copy() if not sending.stream.superseded)
+        current = (sending for sending in self.open.copy() if not sending.stream.is_superseded)
         return [PodReader(name, now - sending.since, now - sending.last_event) for sending in current]
 
 
 class PodRequests:
-    """The handler. Made in the event loop; `on_change` may be called in any thread."""
+    """Handler of requests for pods, made in the event loop; `on_change` may be called in any thread."""
 
     def __init__(self, upstream: Upstream, appearances: Appearances, schedulers: frozenset[str]) -> None:
         self._upstream, self._appearances = upstream, appearances
@@ -328,7 +328,7 @@ class PodRequests:
             for sending in client.open:
                 sending.put(sending.stream.change(changes))
 
-    def show(self) -> list[dict[str, object]]:
+    def debug_state(self) -> list[dict[str, object]]:
         """Return the readers of pods, and how many each is shown, for the debug page. Safe in any thread."""
         parts = ("client", "encoding", "path", "fieldSelector", "labelSelector")
         shown: list[dict[str, object]] = []
@@ -390,10 +390,10 @@ class PodRequests:
         if asks_all and not version:
             self._appearances.record_fresh_start()
         reads_all = asks_all or not version
-        if not reads_all and not client.waiting.know(version):
+        if not reads_all and not client.waiting.knows_version(version):
             headers = CIMultiDict(request.headers)
             headers[hdrs.ACCEPT] = codec.content_type
-            await self._lists.meet(target, CIMultiDictProxy(headers), codec, client.waiting)
+            await self._lists.read_unbound(target, CIMultiDictProxy(headers), codec, client.waiting)
         stream = PodWatch(client.waiting, self._appearances, version, reads_all)
         response = web.StreamResponse(headers=for_client(answer.headers))
         await response.prepare(request)

@@ -1,11 +1,11 @@
-"""The view's port: one event loop in one thread, on a socket that is listening already.
+"""Port of the scheduler proxy: one event loop in one thread, on a listening socket.
 
 The socket is opened before the worker process is forked, and the parent keeps it: connections made while a
 worker restarts wait in its backlog instead of being refused.
 
-A request gets one of three answers: it is refused, passed on, or a handler has its own. Whatever happens, a
-client sees what it would see without the view: an answer of the API server, 429 where the server cannot be
-reached, and the end of the connection where an answer ends in the middle.
+A request is refused, passed on, or answered by a handler. In any case, a client sees what it would see
+without the proxy: an answer of the API server, 429 if the server cannot be reached, and the end of the
+connection if an answer ends in the middle.
 """
 
 import asyncio
@@ -56,14 +56,14 @@ Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamRes
 
 
 class Handlers(NamedTuple):
-    """Answers of the view's own. None: passed on as all others."""
+    """Handlers of requests that the proxy answers itself. None: the request is passed on."""
 
     pods: Handler | None = None  # list and watch of pods, of all namespaces or of one
     pod_status: Handler | None = None  # PATCH of a pod's status
 
 
 class OpenWatches:
-    """The watches that are open through the view, for the debug page and the metrics."""
+    """Watches that are open through the proxy, for the debug page and the metrics."""
 
     def __init__(self) -> None:
         self._all: dict[int, tuple[str, str, float]] = {}  # path, client as it names itself, and since when
@@ -80,8 +80,8 @@ class OpenWatches:
             del self._all[number]
             metrics.view_streams.set(len(self._all))
 
-    def show(self) -> list[dict[str, object]]:
-        """For the debug page. Any thread."""
+    def debug_state(self) -> list[dict[str, object]]:
+        """Return the state for the debug page. Safe in any thread."""
         now = time.monotonic()
         return [
             {"path": path, "client": client, "seconds": round(now - since, 1)}
@@ -103,29 +103,29 @@ class Relay:
             response, outcome = await self._answer(request, connection)
             return response
         except Exception as fault:
-            outcome, reported = _fault(request.method, fault)
+            outcome, reported = _failure(request.method, fault)
             return reported if reported and not request.writer.output_size else _hang_up(request)
         finally:
             _requests_of(outcome).inc()
 
-    def short(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
+    def event_handler(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
         """Return the short way of an Event: there is one for each pod. `__call__` answers all others."""
         with suppress(MalformedTarget):
             target = read_target(request.method, request.target, self._secret)
             if not target or target.request_class is not RequestClass.TELLING:
                 return None
             if is_allowed(target.method, target.path):
-                return partial(self._tell, target, request)
+                return partial(self._send_event, target, request)
         return None
 
-    async def _tell(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
+    async def _send_event(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
         outcome = "left"
         try:
-            answer = await self._upstream.tell(target, request)
+            answer = await self._upstream.send_event(target, request)
             outcome = "passed"
             return answer
         except Exception as fault:
-            outcome, reported = _fault(request.method, fault)
+            outcome, reported = _failure(request.method, fault)
             return in_bytes(reported) if reported else b""
         finally:
             _requests_of(outcome).inc()
@@ -134,7 +134,7 @@ class Relay:
         self, request: web.BaseRequest, connection: CallerConnection
     ) -> tuple[web.StreamResponse, str]:
         if request.method == "CONNECT":
-            return _last(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
+            return _closing(refusal(HTTPStatus.FORBIDDEN, "there are no tunnels here")), "refused"
         target = read_target(request.method, request.raw_path, self._secret)
         if target is None:
             return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
@@ -146,7 +146,7 @@ class Relay:
                 log.warning("refused a request to the view", method=target.method, path=target.path)
             asked = f"the scheduler's view refuses {target.method} {target.path}"
             answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
-            return (_last(answer) if "Upgrade" in request.headers else answer), "refused"
+            return (_closing(answer) if "Upgrade" in request.headers else answer), "refused"
         body = await _whole_body(request, connection)
         if not target.watches:
             return await self._pass(request, target, body), "passed"
@@ -180,17 +180,17 @@ async def _whole_body(request: web.BaseRequest, connection: CallerConnection) ->
     return body
 
 
-def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
+def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
     """Return the outcome of a failed request, and its answer. None: its connection ends."""
     match fault:
         case MalformedTarget():
             return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
         case HTTPException():  # of the body
-            return "refused", _last(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
+            return "refused", _closing(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
         case UpstreamGone():
-            return "gone", targets.gone(str(fault))
+            return "gone", targets.unreachable_response(str(fault))
         case TooManyEvents():
-            return "shed", targets.shed(fault.again)
+            return "shed", targets.too_many_response(fault.again)
         case CutOff() | Unanswered():
             log.info("a response of the API server was cut off", method=method, error=str(fault))
             return "cut", None
@@ -202,8 +202,8 @@ def _fault(method: str, fault: Exception) -> tuple[str, web.Response | None]:
             return "failed", refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reported)
 
 
-def _last(response: web.Response) -> web.Response:
-    """Mark the response as the last of its connection, whose rest is not worth reading."""
+def _closing(response: web.Response) -> web.Response:
+    """Mark the response as the last of its connection: the rest of the request is not read."""
     response.force_close()
     return response
 
@@ -234,9 +234,9 @@ _read_patch = msgspec.json.Decoder(_Patch).decode
 
 
 class StatusPatches:
-    """Status patches of the scheduler. Those that end an attempt of a pod of Muster end here.
+    """Status patches of the scheduler. Those that end an attempt of a member pod are answered here.
 
-    They are read, and Muster writes PodScheduled (PatchPodStatus in pkg/scheduler/util/utils.go; the
+    Muster reads them, and writes PodScheduled itself (PatchPodStatus in pkg/scheduler/util/utils.go; the
     scheduler makes no use of the answer's body). All others go to the API server.
     """
 
@@ -279,8 +279,6 @@ def _refusal(body: bytes) -> str | None:
     return "" if status.nominatedNodeName in ("", None) else None
 
 
-# ---- the port
-
 # A scheduler has about fifty connections. Selectors and continue tokens make the heads of its requests long.
 # Watches last. A body may be as large as for the API server; the relay says how long it may take, with a 408.
 LIMITS = ConnectionLimits(
@@ -299,7 +297,7 @@ _STOPPED = 2.0  # seconds until the thread is left alone
 
 
 class ViewServer:
-    """Serves from its creation on. `handlers` is called in the loop."""
+    """Server of the scheduler proxy; serves from its creation on. `handlers` is called in the loop."""
 
     def __init__(
         self,
@@ -337,15 +335,18 @@ class ViewServer:
             self._loop.call_soon_threadsafe(self._ending.set)
         self._thread.join(_STOPPED)
 
-    def show(self) -> dict[str, object]:
-        """For the debug page. Any thread."""
+    def debug_state(self) -> dict[str, object]:
+        """Return the state for the debug page. Safe in any thread."""
         shown: dict[str, object] = {"listen": str(self.address)}
         if self._port and self._relay:
-            shown |= {"connections": len(self._port.connections), "watches": self._relay.watches.show()}
+            shown |= {
+                "connections": len(self._port.connections),
+                "watches": self._relay.watches.debug_state(),
+            }
         return shown
 
     def fault(self) -> str | None:
-        """Why it does not serve, for /livez."""
+        """Return the fault for /livez; None while it serves."""
         return None if self._thread.is_alive() else "the view's thread has ended"
 
     async def _serve(self) -> None:
@@ -359,7 +360,7 @@ class ViewServer:
             relay,
             refuse=_malformed,
             open_to_pages=True,
-            short=relay.short,
+            short=relay.event_handler,
         )
         metrics.view_connections.set_function(lambda: len(port.connections))
         try:
@@ -370,7 +371,7 @@ class ViewServer:
 
 
 def _malformed(fault: HTTPException, last: bool) -> web.Response:
-    """For what is no HTTP: all that is told otherwise, the relay tells."""
+    """Answer a request that is not HTTP; the relay answers all others."""
     metrics.view_requests.labels("refused").inc()
     answer = refusal(HTTPStatus.BAD_REQUEST, fault.description or "malformed request")
     if last:

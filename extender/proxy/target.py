@@ -1,7 +1,7 @@
 """Target of a request to the scheduler proxy: its meaning, whether a kube-scheduler may send it, and headers.
 
 The proxy adds Muster's credentials, so the API server cannot tell who asks. Allowed are the rules of the
-roles system:kube-scheduler and system:volume-scheduler, less those that bind, delete or enter pods.
+roles system:kube-scheduler and system:volume-scheduler, without those that bind, delete or create pods.
 
 Reads have no list of kinds: a newer scheduler reads newer ones and does not start without them, and the API
 server refuses what its role does not have. Secrets are refused here, since Muster's own role may have one.
@@ -19,9 +19,9 @@ import msgspec
 from aiohttp import hdrs, web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from extender.ports.connection import written
+from extender.ports.connection import encode_answer
 
-# No percent signs, empty segments or dots: what is judged here has to be what the API server reads.
+# No percent signs, empty segments or dots: what is evaluated here has to be what the API server reads.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
 _QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII without '#'
 _ABSOLUTE = re.compile(r"https?://[^/?#]+")  # as clients write it that take us for a proxy
@@ -71,7 +71,7 @@ _REASONS = {
 
 
 class MalformedTarget(ValueError):
-    """No request target of the Kubernetes API."""
+    """Error: no request target of the Kubernetes API."""
 
 
 class RequestClass(Enum):
@@ -92,7 +92,7 @@ class ViewTarget(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Below the API server's."""
+        """Return path and query below the API server's URL."""
         return f"{self.path}?{self.query}" if self.query else self.path
 
     def parameter(self, name: str) -> str | None:
@@ -101,7 +101,7 @@ class ViewTarget(NamedTuple):
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
 
-    def asking(self, **changed: str | None) -> "ViewTarget":
+    def with_parameters(self, **changed: str | None) -> "ViewTarget":
         """Return the target with other parameters; None removes one."""
         reserved = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
         put = [(name, value) for name, value in changed.items() if value is not None]
@@ -141,7 +141,7 @@ def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:
 
 
 class AskedResource(NamedTuple):
-    """Resource that a path names."""
+    """Resource in a path."""
 
     group: str  # empty: core
     name: str  # such as pods, or pods/status
@@ -192,10 +192,10 @@ def refusal(code: HTTPStatus, message: str) -> web.Response:
 def in_bytes(answer: web.Response) -> bytes:
     """Return a refusal as it is written."""
     assert isinstance(answer.body, bytes)
-    return written(answer.status, answer.reason, answer.headers.items(), answer.body)
+    return encode_answer(answer.status, answer.reason, answer.headers.items(), answer.body)
 
 
-def gone(why: str) -> web.Response:
+def unreachable_response(why: str) -> web.Response:
     """Return the refusal while the API server does not answer.
 
     client-go repeats the request, and its reflector keeps its version, while for any other answer but a
@@ -204,7 +204,7 @@ def gone(why: str) -> web.Response:
     return refusal(HTTPStatus.TOO_MANY_REQUESTS, f"the API server cannot be reached: {why}")
 
 
-def shed(again: bool) -> web.Response:
+def too_many_response(again: bool) -> web.Response:
     """Return the refusal of an Event for which there is no connection.
 
     client-go repeats only requests with a time to come again, and drops the rest (`recordEvent` in its

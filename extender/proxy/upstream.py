@@ -1,9 +1,9 @@
-"""Requests to the API server on behalf of the scheduler, and requests passed on as they are.
+"""Requests to the API server on behalf of the scheduler, and requests passed on unchanged.
 
-A few connections are shared by all requests: a scheduler posts each Event in a goroutine of its own. Each
-class of requests has its own, else an API server that is slow with Events, since a webhook for them hangs,
-would cost the scheduler its Lease. Short Events go by lines, all others by aiohttp. A body is there before a
-connection is taken for it; answers that are not small pass in pieces.
+All requests share a few connections: a scheduler posts each Event in a goroutine of its own. Each class of
+requests has its own: otherwise a server that is slow with Events, since a webhook for them hangs, would cost
+the scheduler its Lease. Short Events use `lines`, all other requests aiohttp. A body is complete before a
+connection is taken for it; large answers pass in pieces.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ _SMALL = 64 * 1024  # bytes
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
     RequestClass.LEADING: 4,
-    RequestClass.TELLING: 4,  # those that are not short
+    RequestClass.TELLING: 4,  # Events that are not short
     RequestClass.SCHEDULING: 24,
 }
 _LINES = 24  # for short Events
 _MOST_TELLING = 128  # Events on their way at once, half of what the port takes
-_HANGS = 1.0  # seconds without an answer to any of these, after which others are not to come again
+_HANGS = 1.0  # seconds without an answer to any Event, after which clients repeat none
 _LONGEST_HEADER = 64 * 1024  # bytes
 _REFRESH = 1.0  # seconds between two looks at the credentials
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -51,22 +51,22 @@ Answer = TypeVar("Answer", aiohttp.ClientResponse, Reply)
 
 
 class UpstreamGone(Exception):
-    """The API server did not get the request, or may get it again: the client should repeat it."""
+    """Error: the API server did not get the request, or may get it again: the client should repeat it."""
 
 
 class TooManyEvents(Exception):
-    """The API server takes Events more slowly than they come. `again`: but it does, so one may come again."""
+    """Error: Events come faster than the API server takes them. `again`: the client may repeat this one."""
 
     def __init__(self, again: bool) -> None:
         self.again = again
 
 
 class Unanswered(Exception):
-    """The API server may have done what was asked, and did not say so."""
+    """Error: the API server may have executed the request, and did not answer."""
 
 
 class Upstream:
-    """Made and used in one event loop."""
+    """Requests to the API server, in one event loop."""
 
     def __init__(self, endpoint: ApiEndpoint) -> None:
         self._endpoint = endpoint
@@ -122,7 +122,7 @@ class Upstream:
                     self._reported = time.monotonic()
                 yield answer
 
-    async def tell(self, target: ViewTarget, request: ShortRequest) -> bytes:
+    async def send_event(self, target: ViewTarget, request: ShortRequest) -> bytes:
         """Return the answer to an Event, as it is written to the client; it raises the errors of `open`."""
 
         async def send() -> Reply:
@@ -148,7 +148,7 @@ class Upstream:
             self._under_way[asked] -= 1
 
     async def _ask(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
-        """`send` is called twice if the credentials were too old."""
+        """Call `send`, and call it again if the credentials were too old."""
         shown = self._endpoint.current
         try:
             answer = await send()
@@ -172,13 +172,13 @@ class Upstream:
         why = str(fault) or type(fault).__name__
         if isinstance(fault, _UNSENT):
             if not self._gone:
-                log.warning("the view cannot reach the API server", error=why)
+                log.warning("the scheduler proxy cannot reach the API server", error=why)
             self._gone = True
             return UpstreamGone(why)
         return UpstreamGone(why) if target.method in _IDEMPOTENT else Unanswered(why)
 
     async def _renew(self, refused: str) -> bool:
-        """Certificates and tokens rotate. Returns whether there is another token now."""
+        """Reload rotated credentials; return whether the token has changed."""
         renewed = await asyncio.to_thread(self._endpoint.renew, refused)
         self._reroute()
         self._lines.drop_idle()
@@ -189,10 +189,10 @@ class Upstream:
             self._route = _route(self._endpoint)
 
     async def _stay_current(self) -> None:
-        """Keep the token current. A look at it may run a program, for which no request waits here."""
+        """Keep the token current in the background: reading it may run a program."""
         while True:
             await asyncio.sleep(_REFRESH)
-            self._lines.look()
+            self._lines.close_expired()
             await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 
@@ -228,7 +228,7 @@ def _route(endpoint: ApiEndpoint) -> dict[str, Any]:
 
 
 class CutOff(Exception):
-    """The API server ended an answer of which the client has the beginning: the client has to see that."""
+    """Error: the API server ended an answer that the client has in part: the client must see that."""
 
 
 async def pass_on(
@@ -245,7 +245,7 @@ async def pass_on(
 async def hand_over(
     upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
 ) -> web.StreamResponse:
-    """Pass on an answer as it is.
+    """Pass on an answer unchanged.
 
     Raises:
         UpstreamGone: The API server does not answer.

@@ -1,6 +1,6 @@
 """Files of the repository that an installed Muster needs as well.
 
-They are links to the places where people look for them; a wheel contains the files themselves.
+They are links to the places where users look for them; a wheel contains the files themselves.
 """
 
 from collections.abc import Iterable

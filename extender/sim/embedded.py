@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from extender.api.keys import SCHEDULED
-from extender.api.workloads.shape import at
+from extender.api.workloads.shape import value_at
 from extender.apimachinery.kinds import NODES, POD_GROUPS, VOLCANO_JOBS, Json
 from extender.apimachinery.objects import find_stored_condition
 from extender.apimachinery.service import Service
@@ -215,7 +215,7 @@ class Session:
             pod.state is Verdict.UNKNOWN or pod.why.reason in _UNSETTLED for pod in self.state.loose
         )
         jobs = self._cluster.store.all(VOLCANO_JOBS)
-        undecided |= not all(at(job, ("status", "state", "phase")) for job in jobs)
+        undecided |= not all(value_at(job, ("status", "state", "phase")) for job in jobs)
         return not undecided or time.monotonic() - self._cluster.store.changed_at > _PATIENCE
 
 

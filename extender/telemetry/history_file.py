@@ -1,7 +1,7 @@
 """Records of history in a file of SQLite, which survives the process.
 
-One process writes, and whoever may read the file reads it meanwhile. What was committed stays, whatever
-becomes of the process.
+One process writes; any reader of the file may read it at the same time. Committed records stay, however the
+process ends.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(AnyRecord)
 
 
 class HistoryFault(Exception):
-    """For people: what is wrong with a file."""
+    """Error of a file, for users."""
 
     @property
     def is_lasting(self) -> bool:
@@ -47,7 +47,7 @@ class HistoryFault(Exception):
 
 
 class HistoryFile:
-    """Opened to write, and made if there is none. For one thread at a time. Raises HistoryFault."""
+    """Writer of a file, created if it does not exist. For one thread at a time. Raises HistoryFault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class HistoryFile:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the file of this name is another one now."""
+        """Return whether the file of this name was replaced."""
         try:
             return self.path.stat().st_ino != self._inode
         except OSError:
@@ -89,7 +89,7 @@ class HistoryFile:
             return list(_read(self._sql, "over IS NULL")), seen or 0.0
 
     def write(self, records: Iterable[AnyRecord], seen: float) -> None:
-        """All of them, or none."""
+        """Write all records or none."""
         with _reported(self.path), _transaction(self._sql):
             for record in records:
                 row = record.key, record.end, msgspec.json.encode(record).decode()
@@ -120,7 +120,7 @@ class HistoryFile:
 
 
 class HistoryReader:
-    """A file that may be written to meanwhile. Raises HistoryFault."""
+    """Reader of a file, also while it is written. Raises HistoryFault."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -150,7 +150,7 @@ Records = Iterator[AnyRecord]
 
 
 def reported(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
-    """`through`: what the records pass on their way. Raises HistoryFault."""
+    """Return the result of `through` applied to all records. Raises HistoryFault."""
     with closing(HistoryReader(path)) as reader:
         note = gap(reader.first or period.until, period)
         return report(through(reader.records(period.since)), period, note)

@@ -1,7 +1,7 @@
-"""Log lines on standard error: text for people, JSON for machines.
+"""Log lines on standard error: text for users, JSON for programs.
 
-All go through the standard library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have
-the same form.
+All use the standard library's root logger, so lines of gunicorn, of urllib3 and Python's warnings have the
+same form.
 """
 
 import logging
@@ -78,7 +78,7 @@ reset_contextvars(**bind_contextvars(pod="", group="", queue=""))
 
 
 @contextmanager
-def about(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
+def bound_context(*, pod: str = "", group: str = "", queue: str = "") -> Iterator[None]:
     """Add the pod, the group and the queue to every line that is logged inside the block."""
     named = {"pod": pod, "group": group, "queue": queue}
     # structlog's own bound_contextvars would copy the whole context first, on every call of a verb.

@@ -21,8 +21,6 @@ from extender import __version__
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.decisions import QueueDecision
 
-# ---- the verbs, as the scheduler sees them
-
 MOST_QUEUES = 1000  # that are labels; of more, those whose names come first
 
 _FROM_HALF_A_MILLISECOND = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
@@ -44,8 +42,6 @@ held_binds = Gauge("muster_held_binds", "Bind calls that wait for their gang.")
 bindings = Counter("muster_bindings_total", "Bindings posted to the API server.", ["outcome"])
 barrier_releases = Counter("muster_barrier_releases_total", "Gangs whose bind calls were released.")
 barrier_aborts = Counter("muster_barrier_aborts_total", "Starts that were given up.", ["reason"])
-
-# ---- decisions
 
 decision_seconds = Histogram(
     "muster_decision_seconds", "Time of one decision.", buckets=(*_FROM_HALF_A_MILLISECOND, 1, 2.5, 5)
@@ -84,8 +80,6 @@ queue_evictions = Counter("muster_queue_evictions_total", "Pods that were evicte
 queue_commands = Counter("muster_queue_commands_total", "Commands to open or close a queue.", ["outcome"])
 groups_cleared = Counter("muster_groups_cleared_total", "Groups deleted with their queue.")
 
-# ---- the process, the cache and the API server
-
 build_info = Gauge("muster_build_info", "1; the labels say what runs.", ["version", "python"])
 build_info.labels(__version__, python_version()).set(1)
 certificate_expiry = Gauge(
@@ -112,8 +106,6 @@ connections_dropped = Counter(
     ["port", "reason"],
 )
 
-# ---- the scheduler's view
-
 view_connections = Gauge("muster_view_connections", "Connections to the view.")
 view_streams = Gauge("muster_view_streams", "Watches through the view.")
 view_requests = Counter("muster_view_requests_total", "Requests to the view.", ["outcome"])
@@ -131,11 +123,8 @@ Metric = TypeVar("Metric", Counter, Histogram)
 Part = tuple[Any, tuple[str, ...]]  # a metric, and the labels of one of its numbers
 
 
-# ---- recording
-
-
 class Call:
-    """Call of a verb, or review, as it is recorded once it is answered."""
+    """Call of a verb, or review, recorded once it is answered."""
 
     def __init__(self) -> None:
         self.outcome = "ok"
@@ -196,7 +185,7 @@ _counted_of_queues: dict[Part, None] = {}
 _shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Part, float]]] = {}  # by name
 
 
-def of_queue(metric: Metric, queue: str, *labels: str) -> Metric:
+def labelled_by_queue(metric: Metric, queue: str, *labels: str) -> Metric:
     """Return the child of a metric for a queue, until that is removed."""
     _counted_of_queues[metric, (queue, *labels)] = None
     return metric.labels(queue, *labels)

@@ -1,15 +1,15 @@
-"""The barrier: bind calls are held until the whole gang is bound or held, and then all are posted at once.
+"""Barrier: holds bind calls until the whole gang is bound or held, then posts all at once.
 
 This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is woken
 once, with its result:
 
-    hold ──► whole? ──► last check of every node ──► post in the pool ──► "" or an error
-      ├────► the group's start ended (Decisions)  ──► error
-      ├────► the caller hung up, the pod is gone  ──► claim freed, nothing is bound
-      └────► its deadline, or the process ends    ──► error
+    hold ──► complete? ─► last check of every node ─► post in the pool ─► "" or an error
+      ├────► the group's start ended (Decisions)   ─► error
+      ├────► the caller hung up, the pod is gone   ─► claim freed, nothing is bound
+      └────► its deadline, or the process ends     ─► error
 
-A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned are failed, and
-those of a large gang not all at the same time, or the scheduler would serve no other pods for a long time.
+A failed call costs the scheduler a patch and seconds of backoff. So only the calls concerned fail, and those
+of a large gang not all at the same time: otherwise the scheduler would serve no other pods for a long time.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _FAILURES_PER_SECOND = 100
 LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 _TOKENS = count(1)
 
-# What refused calls are told. All are constant: a message that changes makes the scheduler try again.
+# What refused calls are reported. All are constant: a message that changes makes the scheduler try again.
 # Of filter:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
 LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
@@ -62,15 +62,15 @@ POSTING_FAILED = f"{REFUSAL_PREFIX}the binding failed"
 
 
 class Signal:
-    """Signal to a coroutine. It must be made in the event loop in which the coroutine waits."""
+    """Signal to a coroutine, created in the event loop in which the coroutine waits."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._given = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def give(self) -> None:
-        """From any thread, once; never blocks."""
+    def set(self) -> None:
+        """Set the signal once, from any thread; never blocks."""
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
             self._loop.call_soon_threadsafe(self._end)
 
@@ -118,7 +118,7 @@ class Hold:
         self.deadline = deadline  # monotonic, in seconds
         self.token = next(_TOKENS)  # marks the claim that this call made firm: it releases no other
         self.may_be_bound = False  # a binding was sent, and its outcome is unknown
-        self.barred = ""  # why the API server refuses the binding for good, for people
+        self.barred = ""  # why the API server refuses the binding for good, for users
         self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
         self._guard = threading.Lock()
@@ -153,9 +153,8 @@ class Hold:
 class Barrier:
     """Barrier: at most one held call for each pod; safe in any thread.
 
-    `post` gets calls that may be bound, and finishes each of them; it must not block. A call and the
-    claim that it made firm change together, under one lock: a thread that sees the claim firm also finds
-    the call that holds it.
+    `post` gets calls that may be bound, and finishes each of them; it must not block. A call and its held
+    claim change together, under one lock: a thread that sees the claim held also finds the call.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class Barrier:
         self._clock = clock
         self._lock = threading.Lock()
         self._holds: dict[Uid, Hold] = {}
-        self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # the same
+        self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # held calls by group
         self._stopping = False
         self._sweep_at = 0.0
         self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
@@ -184,11 +183,11 @@ class Barrier:
         It is cancelled when the caller hangs up: a waiting call then gives its claim back.
         """
         ended = Signal()
-        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.give)
+        hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.set)
         with self._lock:
             if self._stopping:
                 return STOPPING
-            # A call that is refused leaves an earlier one for the same pod its claim.
+            # A refused call does not end the claim of an earlier call for the same pod.
             refused = self._ledger.assumed.hold(pod.uid, node, hold.token)
             if refused is not None:
                 return f"{REFUSAL_PREFIX}{refused}"
@@ -209,13 +208,13 @@ class Barrier:
                 self._forget(hold)
 
     def advance(self, group: GroupKey) -> None:
-        """Post the calls of a group if it is whole now and none of its callers has hung up."""
+        """Post the calls of a group if it is complete now and none of its callers has hung up."""
         if not self._ledger.groups.is_quorate(group):
             return
-        for hold in self._waiting(group):
-            if hold.caller.gone():
+        for hold in self._waiting_calls(group):
+            if hold.caller.has_hung_up():
                 self._give_up(hold, ABANDONED)
-        # None is given up meanwhile, so the group is not counted whole with a claim that is about to end.
+        # No call is given up meanwhile, so the group is not complete by a claim that is about to end.
         with self._lock:
             confirmation, posting = self._ledger.assumed.confirm(group), []
             for claim in confirmation.lost:
@@ -233,23 +232,23 @@ class Barrier:
             self._post(hold)
 
     def follow(self, decisions: Decisions) -> None:
-        """Bring held calls in line with new decisions and, at intervals, with their callers and pods."""
-        waiting = {hold.pod.group for hold in self._waiting()}
+        """Update held calls after new decisions and, at intervals, from their callers and pods."""
+        waiting = {hold.pod.group for hold in self._waiting_calls()}
         self._failing &= waiting
         for group in waiting:
-            with self._costs_only(group):
+            with self._guarded(group):
                 decision = decisions.groups.get(group)
                 if decision is not None and decision.lets_members_start:
                     self._failing.discard(group)
                     self.advance(group)
                     continue
-                held = self._waiting(group)
+                held = self._waiting_calls(group)
                 if group not in self._failing:
                     reason = (decision and decision.reason) or Reason.GROUP_NOT_FOUND
                     self._failing.add(group)
                     metrics.barrier_aborts.labels(reason).inc()
                     log.warning("a start was given up", group=group, reason=reason, held=len(held))
-                # Only as many calls at a time as the scheduler can take beside others.
+                # Only as many calls at a time as the scheduler can process next to others.
                 for hold in held[: self._failure_budget.take_up_to(self._clock(), len(held))]:
                     self._give_up(hold, START_ENDED)
         if self._clock() >= self._sweep_at:
@@ -262,22 +261,22 @@ class Barrier:
         The other calls show that the scheduler is running: it has a reason to leave a member unused
         meanwhile.
         """
-        for hold in self._waiting():
-            with self._costs_only(hold.pod.group):
-                if hold.caller.gone():
+        for hold in self._waiting_calls():
+            with self._guarded(hold.pod.group):
+                if hold.caller.has_hung_up():
                     self._give_up(hold, ABANDONED)
                 pod = self._ledger.pods.get(hold.pod.uid)
                 if pod is None or self._ledger.claims.get(pod.uid) is None:
                     hold.give_up(POD_GONE)
                 elif pod.node:
                     hold.give_up("" if pod.node == hold.node else BOUND_ELSEWHERE)
-        if self._waiting():
+        if self._waiting_calls():
             self._ledger.record_asked()
 
     def stop(self) -> None:
         """Answer all waiting calls now, and refuse later ones."""
         self._stopping = True
-        for hold in self._waiting():
+        for hold in self._waiting_calls():
             self._give_up(hold, STOPPING)
 
     def release(self, hold: Hold) -> None:
@@ -290,18 +289,18 @@ class Barrier:
         self._ledger.assumed.release(hold.pod.uid, hold.token)
 
     def held(self) -> list[Hold]:
-        """All calls that have not ended, those being posted included."""
+        """Return all calls that have not ended, including those being posted."""
         with self._lock:
             return list(self._holds.values())
 
-    def _waiting(self, group: GroupKey | None = None) -> list[Hold]:
+    def _waiting_calls(self, group: GroupKey | None = None) -> list[Hold]:
         """Return the calls, of one group or of all, that have neither been given up nor posted."""
         with self._lock:
             known = self._holds if group is None else self._of_group.get(group, {})
             return [hold for hold in known.values() if hold.waiting]
 
     def _forget(self, hold: Hold) -> None:
-        """Not a later one for the same pod."""
+        """Forget a call, but not a later one for the same pod."""
         uid, group = hold.pod.uid, hold.pod.group
         if self._holds.get(uid) is hold:
             del self._holds[uid]
@@ -318,8 +317,8 @@ class Barrier:
                 self.release(hold)
 
     @contextmanager
-    def _costs_only(self, group: GroupKey) -> Iterator[None]:
-        """Limit the errors of calls to their group: the other groups still have their turn."""
+    def _guarded(self, group: GroupKey) -> Iterator[None]:
+        """Limit the errors of calls to their group: other groups are still processed."""
         try:
             yield
         except Exception:

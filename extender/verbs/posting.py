@@ -1,6 +1,6 @@
 """Posting of bindings, in a bounded pool of threads.
 
-A request that was cut off may have taken effect, so the claim of a pod that may be bound stays. If no watch
+An interrupted request may have taken effect, so the claim of a pod that may be bound stays. If no watch
 confirms it, the pod is read until the outcome is known, one pod after the other: while no API server answers,
 no other pod can be bound into that capacity either.
 """
@@ -39,7 +39,7 @@ class Binder:
     """Binder: `post(hold)` returns at once; one of the threads finishes the hold.
 
     `release` frees the claim of a hold that led to no binding; `queue_of` returns the UID of the queue in
-    which a group starts, which is recorded on its pods: that is where they count from then on.
+    which a group starts, which is recorded on its pods: their queue from then on.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Binder:
             hold.finish(error)
 
     def _bind(self, hold: Hold) -> str:
-        """Post until it is known whether the pod is bound. Returns the error, empty for success."""
+        """Post until the result is known; return the error, empty for success."""
         pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
         began = self._clock()
         notes = entry_annotation(queue, pod.uid) if queue else {}
-        while not hold.caller.gone():
+        while not hold.caller.has_hung_up():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:
                 return TOO_LATE
@@ -103,7 +103,7 @@ class Binder:
                 self._cluster.bind(pod.namespace, pod.name, pod.uid, hold.node, notes, timeout)
             except (Ambiguous, Conflict) as fault:
                 hold.may_be_bound = hold.may_be_bound or isinstance(fault, Ambiguous)
-                error = self._what_became_of(hold)
+                error = self._read_result(hold)
             except NotFound:
                 hold.may_be_bound = False
                 error = POD_GONE
@@ -127,7 +127,7 @@ class Binder:
         is_of_rights = isinstance(fault, Forbidden) and _NO_RIGHT in fault.message
         return is_of_rights and self._clock() < began + _RIGHTS_WITHIN
 
-    def _what_became_of(self, hold: Hold) -> str | None:
+    def _read_result(self, hold: Hold) -> str | None:
         """Return the result of a binding after an unclear answer; None: try the same request again."""
         try:
             found = self._cluster.pod(hold.pod.namespace, hold.pod.name)
@@ -145,7 +145,10 @@ class Binder:
 
 
 class Unconfirmed:
-    """`patience`: seconds after which the call that posted a claim has ended in any case."""
+    """Posted claims without a result.
+
+    `patience`: seconds after which a posting call has ended in any case.
+    """
 
     def __init__(
         self, ledger: Ledger, cluster: ApiClient, patience: float, clock: Callable[[], float] = time.monotonic
@@ -161,8 +164,8 @@ class Unconfirmed:
     def start(self) -> None:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
 
-    def look(self, _: Decisions) -> None:
-        """Have the pods of all claims that are due read. Called in every cycle, only by its thread."""
+    def read_due(self, _: Decisions) -> None:
+        """Request reads of the pods of all due claims. Called in every cycle by its thread only."""
         now = self._clock()
         found = {claim.token: claim for claim in self._ledger.assumed.posted_before(now - self._patience)}
         self._due = {token: due for token, due in self._due.items() if token in found}

@@ -1,8 +1,8 @@
 """Verbs of the extender: filter and prioritize answer from memory, at once; bind and preempt may wait.
 
-Refusals are answers, not failures: one offered node carries the reason's constant message and the others are
-left out, which the scheduler reads as "unresolvable", so that it preempts no pods for a waiting one. A
-request alone is no proof that a pod exists: until the watch has shown the pod, it waits.
+Refusals are answers, not failures: one offered node has the reason's constant message and the others are left
+out, which the scheduler reads as "unresolvable", so that it preempts no pods for a waiting one. A request
+alone is no proof that a pod exists: until the watch has shown the pod, it waits.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
 _THREADS = 8
 _REQUEST = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
-_ALTOGETHER = 2.0  # the same, with the wait for a thread
+_ALTOGETHER = 2.0  # seconds with the wait for a thread
 
 
 class Lookups:
-    """Single pods read from the API server, in a few threads and not for long: no more callers can block."""
+    """Look-ups of pods at the API server, in a few threads with a timeout: no more callers can block."""
 
     def __init__(self, cluster: ApiClient) -> None:
         self._cluster = cluster
@@ -61,7 +61,7 @@ class SchedulerVerbs:
     def filter(self, args: protocol.ExtenderArgs) -> protocol.FilterResult:
         self._ledger.record_asked()
         offered = _given(args.node_names)
-        if self._ledger.pods.leaves(args.pod.spec.scheduler_name):
+        if self._ledger.pods.is_left(args.pod.spec.scheduler_name):
             metrics.refused()
             if offered is None:
                 return protocol.FilterResult(error=held.LEFT)
@@ -80,7 +80,10 @@ class SchedulerVerbs:
         return _unresolvable(refusal(answer), nodes)
 
     def prioritize(self, args: protocol.ExtenderArgs) -> list[protocol.HostPriority]:
-        """Packing: the fuller a node would be, the higher its score. Only our pods are scored."""
+        """Score nodes by packing: the fuller a node would be, the higher its score.
+
+        Only member pods count.
+        """
         if not self._ledger.pods.owns(args.pod) or _given(args.node_names) is None:
             return []
         nodes = protocol.NodeNames(args.node_names)
@@ -95,8 +98,8 @@ class SchedulerVerbs:
         return protocol.BindingResult(error)
 
     async def preempt(self, args: protocol.PreemptionArgs) -> protocol.PreemptionResult:
-        """Pods of ours never preempt. Others may, unless that would break a gang or a start under way."""
-        if self._ledger.pods.owns(args.pod) or self._ledger.pods.leaves(args.pod.spec.scheduler_name):
+        """Return the allowed preemption: member pods never preempt, others break no gang or start."""
+        if self._ledger.pods.owns(args.pod) or self._ledger.pods.is_left(args.pod.spec.scheduler_name):
             return protocol.PreemptionResult({})
         candidates = args.node_name_to_meta_victims
         if candidates is None:  # the scheduler sent whole pods
@@ -121,13 +124,13 @@ class SchedulerVerbs:
             return held.ANOTHER_UID
         if pod.node:
             return held.ALREADY_BOUND
-        if self._ledger.pods.leaves(pod.scheduler):
+        if self._ledger.pods.is_left(pod.scheduler):
             return held.LEFT
         if not pod.group:
             return held.NOT_OURS
-        if not self._ledger.claims.capacity.knows(args.node):
+        if not self._ledger.claims.capacity.has_node(args.node):
             return held.UNKNOWN_NODE
-        if not self._ledger.suits(pod, args.node):
+        if not self._ledger.is_suitable(pod, args.node):
             return held.UNSUITABLE_NODE
         return await self._barrier.pass_through(pod, args.node, caller)
 

@@ -1,1 +1,4 @@
-"""Volcano Jobs: what one look at a job leads to. Pure: no I/O, clock, thread or randomness."""
+"""Volcano Jobs: the next steps of a job, from its current state.
+
+Pure: no I/O, clock, thread or randomness.
+"""

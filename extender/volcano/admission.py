@@ -1,7 +1,7 @@
 """Admission of Volcano Jobs: defaults and refusals.
 
-These are Volcano's rules (volcano.sh/docs, VolcanoJob), where its schema does not check already. The gang is
-checked for every job, all else only where Muster runs them.
+These are Volcano's rules (volcano.sh/docs, VolcanoJob) that its schema does not check. The gang is checked
+for every job, all else only if Muster runs the jobs.
 """
 
 import re
@@ -17,7 +17,7 @@ from extender.api.keys import DEFAULT_QUEUE
 from extender.api.objects.base import Operation, added
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
 from extender.api.units import as_seconds, may_be_name
-from extender.api.workloads.operators import excesses
+from extender.api.workloads.operators import excess_fields
 from extender.domain.admission.faults import Code, Fault
 from extender.volcano.plugins import PLUGINS, plugins_of
 from extender.volcano.pods import pod_name
@@ -27,22 +27,22 @@ from extender.volcano.states import Action
 T = TypeVar("T", bound=Hashable)
 
 RETRIES = 3  # of a job or a task that says nothing
-_MOST = 20  # faults that are told of one job: an answer that is too long would let it pass
+_MOST = 20  # faults that are reported of one job: an answer that is too long would let it pass
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")
 
 
-# ---- what is filled in, also for jobs that came past it: they do as much as they can
+# Defaults, also for jobs that the webhook has not seen: invalid ones are completed as far as possible.
 
 
 def with_defaults(job: VolcanoJob) -> VolcanoJob:
-    """Tasks without a name get one; of several with the same name the first counts."""
+    """Return the job with names for unnamed tasks; of several equal names the first counts."""
     tasks: dict[str, TaskSpec] = {}
     for number, task in enumerate(job.spec.tasks):
         name = task.name or f"default{number}"
-        tasks.setdefault(name, _whole(task, name))
+        tasks.setdefault(name, _with_task_defaults(task, name))
     needed = job.spec.min_available or sum(task.min_available or 0 for task in tasks.values())
     spec = replace(
         job.spec,
@@ -54,7 +54,7 @@ def with_defaults(job: VolcanoJob) -> VolcanoJob:
     return replace(job, spec=spec)
 
 
-def _whole(task: TaskSpec, name: str) -> TaskSpec:
+def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
     replicas, least, policy = max(task.replicas, 0), task.min_available, task.partition_policy
     if least is None:
         in_parts = policy.min_partitions * policy.partition_size if policy is not None else 0
@@ -82,14 +82,11 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
     return [*patch, *(added(("spec", "plugins", name), []) for name in implied)]
 
 
-# ---- what is refused
-
-
 def review_new(job: VolcanoJob) -> list[Fault]:
     if not job.spec.tasks:
         return [Fault(Code.JOB_NOT_VALID, "spec.tasks", "required value: at least one task")]
     too_much = [Fault(Code.JOB_NOT_VALID, *excess) for excess in _excesses(job)]
-    return too_much[:_MOST] or list(islice(_faults(_named(job)), _MOST))
+    return too_much[:_MOST] or list(islice(_faults(_with_names(job)), _MOST))
 
 
 def is_too_large(job: VolcanoJob) -> bool:
@@ -99,7 +96,7 @@ def is_too_large(job: VolcanoJob) -> bool:
 def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     spec = job.spec
     policies = sum(len(each or ()) for each in (spec.policies, *(task.policies for task in spec.tasks)))
-    return excesses([task.template for task in spec.tasks], spec.volumes or (), policies)
+    return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policies)
 
 
 def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
@@ -108,10 +105,13 @@ def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
 
 
 def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
-    """Only the size of the gang and its priority may change. What was stored once is not judged again."""
+    """Return the faults of a change: only size and priority of the gang may change.
+
+    Stored values are not reviewed again.
+    """
     if before.spec == job.spec:
         return []
-    was, now = _fixed(_named(before).spec), _fixed(_named(job).spec)
+    was, now = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
     if (had := _names(was.tasks)) != (names := _names(now.tasks)):
         text = f"invalid value {_shown(', '.join(names))}: must stay {_shown(', '.join(had))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
@@ -125,7 +125,7 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
 def job_warnings(job: VolcanoJob) -> list[str]:
     """Return warnings about what the known plugins will not do for the job."""
     given = {name: flags for name, flags in (job.spec.plugins or {}).items() if name in PLUGINS}
-    named = _named(job)
+    named = _with_names(job)
     found = plugins_of(replace(named, spec=replace(named.spec, plugins=given)))
     return [f"spec.plugins: {fault}" for fault in found.faults[:_MOST]]
 
@@ -145,7 +145,7 @@ def _faults(job: VolcanoJob) -> Iterator[Fault]:
 
 
 def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
-    """Names end up in labels and, with the plugin svc, in host names: 63 characters each."""
+    """Yield the faults of names that become labels or host names: at most 63 characters."""
     name, has_hosts = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
     if len(name) > 63 or (has_hosts and "." in name):
         dots = " without dots" if has_hosts else ""
@@ -173,7 +173,7 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             text = f"invalid value {task.min_available}: must be 0 to {task.replicas}, the replicas"
             yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, f"{field}.minAvailable", text)
         yield from _partition_faults(f"{field}.partitionPolicy", task)
-    for at, name in _repeated(enumerate(names)):
+    for at, name in _duplicates(enumerate(names)):
         text = f"duplicate value {_shown(name)}: each task must have its own name"
         yield Fault(Code.DUPLICATE_TASK_NAME, f"spec.tasks[{at}].name", text)
     is_known = all(task.replicas >= 0 for task in spec.tasks)
@@ -203,7 +203,7 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
 
 
 def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
-    """Tasks that wait for others, without end if these wait for them."""
+    """Yield the faults of tasks that depend on each other in a cycle."""
     known, needs = {*names}, {}
     for at, (name, task) in enumerate(zip(names, tasks, strict=True)):
         field, after = f"spec.tasks[{at}].dependsOn", task.depends_on
@@ -227,11 +227,11 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
     for at, policy in enumerate(policies):
         yield from _own_faults(f"{path}[{at}]", policy)
     events = [(at, event) for at, policy in enumerate(policies) for event in dict.fromkeys(policy.all_events)]
-    for at, event in _repeated(events):
+    for at, event in _duplicates(events):
         text = f"duplicate value {_shown(event)}: must be one policy for each event"
         yield Fault(Code.DUPLICATE_POLICY_EVENT, f"{path}[{at}].event", text)
     codes = [(at, policy.exit_code) for at, policy in enumerate(policies) if policy.exit_code is not None]
-    for at, number in _repeated(codes):
+    for at, number in _duplicates(codes):
         text = f"duplicate value {number}: must be one policy for each exit code"
         yield Fault(Code.POLICY_DUPLICATE_EXIT_CODE, f"{path}[{at}].exitCode", text)
     named = {event for _, event in events}
@@ -262,7 +262,7 @@ def _own_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
         yield Fault(Code.JOB_NOT_VALID, f"{field}.timeout", text)
 
 
-def _repeated(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+def _duplicates(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
     """Yield the values that an earlier one equals."""
     seen: set[T] = set()
     for at, value in values:
@@ -273,7 +273,7 @@ def _repeated(values: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
 
 def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     volumes = list(enumerate(spec.volumes or ()))
-    for at, path in _repeated((at, volume.mount_path) for at, volume in volumes):
+    for at, path in _duplicates((at, volume.mount_path) for at, volume in volumes):
         text = f"duplicate value {_shown(path)}: each volume must have its own path"
         yield Fault(Code.JOB_NOT_VALID, f"spec.volumes[{at}].mountPath", text)
     for at, volume in volumes:
@@ -288,7 +288,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
             yield Fault(Code.JOB_NOT_VALID, f"{field}.volumeClaimName", text)
 
 
-def _fixed(spec: VolcanoJobSpec) -> VolcanoJobSpec:
+def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
     """Return the immutable part. The names of claims that are made are written when they are."""
     tasks = [replace(task, replicas=0, min_available=None) for task in spec.tasks]
     volumes = [
@@ -302,7 +302,7 @@ def _names(tasks: Iterable[TaskSpec]) -> list[str]:
     return [task.name or f"default{at}" for at, task in enumerate(tasks)]
 
 
-def _named(job: VolcanoJob) -> VolcanoJob:
+def _with_names(job: VolcanoJob) -> VolcanoJob:
     tasks = [
         replace(task, name=name) for name, task in zip(_names(job.spec.tasks), job.spec.tasks, strict=True)
     ]

@@ -1,7 +1,7 @@
 """CronJobs of batch.volcano.sh: which Jobs are due, which are in the way, and which are too old to be kept.
 
-As Kubernetes' own CronJobs: of several times that were missed only the last one counts, a Job is named by its
-minute, so that no time makes two, and what is known lies in the status and in the Jobs themselves.
+As in Kubernetes' CronJobs, only the last of several missed times counts, a Job is named by its minute, so
+that no time makes two, and all state is in the status and in the Jobs themselves.
 """
 
 import re
@@ -41,7 +41,7 @@ _MACROS = {
 
 
 class Schedule:
-    """The times of a cron expression in a time zone; all in seconds since 1970."""
+    """Times of a cron expression in a time zone; all in seconds since 1970."""
 
     def __init__(self, expression: str, zone: str | None) -> None:
         """Read a schedule.
@@ -54,7 +54,7 @@ class Schedule:
         fields = _MACROS.get(expression.strip(), expression).replace("?", "*").split()
         if len(fields) != 5:
             raise ValueError(f"schedule {expression!r:.80} is to have five fields, as in 0 3 * * 1")
-        # As Kubernetes reads it: a step restricts the days, and of two restricted fields one is enough.
+        # As in Kubernetes: a step restricts the days, and a match of one of two restricted fields is enough.
         for place, every in ((2, "1-31"), (4, "0-6")):
             fields[place] = re.sub(r"\*(?=/(?!0*1\b))", every, fields[place])
         self.expression = " ".join(fields)
@@ -85,7 +85,7 @@ _schedule = lru_cache(maxsize=1024)(Schedule)  # each expression is parsed once
 
 
 class CronPlan(NamedTuple):
-    """To be done in this order: deletes, the Job, status, where it differs."""
+    """Plan in this order: deletions, the Job, a changed status."""
 
     status: CronJobStatus
     deletes: tuple[VolcanoJob, ...] = ()
@@ -95,7 +95,7 @@ class CronPlan(NamedTuple):
 
 
 def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan:
-    """`jobs`: those it owns, by the UID of their owner; `now` in seconds since 1970."""
+    """Return the plan of a CronJob. `jobs`: those it owns, by UID; `now` in seconds since 1970."""
     if cron.metadata.deletion_timestamp is not None:
         return CronPlan(cron.status)
     active = [job for job in jobs if _phase(job) not in (JobPhase.COMPLETED, *_FAILED)]
@@ -163,7 +163,7 @@ def _since(cron: CronJob, status: CronJobStatus, now: float) -> float:
 
 def _job(cron: CronJob, at: float, scheduled: str) -> Json:
     meta, template = cron.metadata, cron.spec.job_template
-    # The right of whoever wrote the CronJob is noted on it, not in what anybody may write into its template.
+    # The author's right is recorded on the CronJob, not in its template, which any author may write.
     annotations = {key: text for key, text in (template.metadata.annotations or {}).items() if key != MAY_USE}
     if queue := recorded_use(meta, "CronJob"):
         annotations |= use_record(queue, VOLCANO_JOB.kind)

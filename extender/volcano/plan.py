@@ -26,18 +26,18 @@ from extender.volcano.states import (
     Action,
     JobPhase,
     Kill,
-    begun,
-    counted,
+    in_phase,
+    initial_status,
     led_to,
-    moved,
     phase_of,
+    with_counts,
 )
 
 MOST_NAMED = 3
 
 
 class PodToCreate(NamedTuple):
-    """Pod to create. `build` makes it, with what plugins add, only when it is about to be sent.
+    """Pod to create. `build` makes it, with the additions of plugins, just before it is sent.
 
     The pod of a large job may be a megabyte.
     """
@@ -52,10 +52,13 @@ class Creations(NamedTuple):
     faults: tuple[tuple[EventReason, str], ...] = ()  # of what it lacks all the same
 
 
-def lacking(
+def missing_creations(
     job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
 ) -> Creations:
-    """At `most` so many pods, and none before all `claims` are there. Names of `foreign` pods stay free."""
+    """Return at `most` so many missing pods; none before all `claims` exist.
+
+    Names of `foreign` pods stay free.
+    """
     volumes = dict(zip(claim_names(job), job.spec.volumes or (), strict=True))
     missing = {name: volume for name, volume in volumes.items() if name not in claims}
     makes = tuple(
@@ -123,11 +126,11 @@ _SYNC = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
-    """View of a job. `pods`: those it owns, by the UID of their owner."""
+    """Input of a plan. `pods`: those that the job owns, by the UID of their owner."""
 
     job: VolcanoJob  # as it is now
     pods: Sequence[JobPod]
-    let_go: bool  # it may have pods: keys.STARTED, or one that Volcano had started
+    may_have_pods: bool  # it may have pods: keys.STARTED, or one that Volcano had started
     now: float  # seconds since 1970
     request: JobRequest | None = None
     foreign: Collection[str] = ()  # names of pods that are not its own, among those it wants
@@ -136,7 +139,7 @@ class JobView(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """An Event on the job."""
+    """Event on the job."""
 
     type: str  # Normal or Warning
     reason: EventReason
@@ -144,10 +147,10 @@ class Remark(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Plan for a job, in this order: status, where it differs, then the rest.
+    """Plan for a job, in this order: a changed status, then the rest.
 
-    If the status is refused, nothing else is done. Of many pods some are created or deleted, the others
-    once the watch shows that.
+    If the status is refused, nothing else is done. Of many pods some are created or deleted, the others once
+    the watch shows that.
     """
 
     status: JobStatus
@@ -164,15 +167,15 @@ def plan(view: JobView) -> Plan:
     if given.metadata.deletion_timestamp is not None:  # its pods go with it
         return Plan(given.status)
     job = with_defaults(given)
-    view, start = view._replace(job=job), begun(job, view.pods, view.now)
+    view, start = view._replace(job=job), initial_status(job, view.pods, view.now)
     request, due_at = _request(view, start)
     asked = _answered(view, start, request)
-    doomed = _doomed(view, asked, request)
-    status = counted(asked, job, view.pods, doomed)
+    doomed = _pods_to_delete(view, asked, request)
+    status = with_counts(asked, job, view.pods, doomed)
     if phase_of(asked.state.phase) is phase_of(start.state.phase):
-        status = _led(view, status, bool(doomed))
+        status = _implied_status(view, status, bool(doomed))
     ends_at = _expiry(job, status)
-    lacks = _lacking(view, status)
+    lacks = _missing(view, status)
     instants = [at for at in (due_at, ends_at) if at is not None]
     if status.state.phase != given.status.state.phase:
         instants.append(view.now)
@@ -183,7 +186,9 @@ def plan(view: JobView) -> Plan:
         tuple(sorted(doomed, key=lambda pod: (-pod.index, pod.task)))[:_MOST],
         delete_job=ends_at is not None and ends_at <= view.now,
         due_at=min(instants, default=None),
-        remarks=_joined((*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults))),
+        remarks=_join_remarks(
+            (*_remarks(given, request), *(Remark("Warning", *fault) for fault in lacks.faults))
+        ),
     )
 
 
@@ -193,14 +198,16 @@ def _request(view: JobView, status: JobStatus) -> tuple[JobRequest, float | None
     if given is not None and given.at <= view.now:
         return (given if given.is_possible else _SYNC), None
     found = [given] if given is not None else []
-    if phase in ACTIVE and view.let_go:
+    if phase in ACTIVE and view.may_have_pods:
         events = asked_for(view.job, view.pods, view.group_phase)
-        found += [_paced(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE]
+        found += [
+            _with_pace(each, status) for each in events if TABLE[phase, each.action].kill is not Kill.NONE
+        ]
     now = next((each for each in found if each.at <= view.now), _SYNC)
     return now, min((each.at for each in found if each.at > view.now), default=None)
 
 
-def _paced(request: JobRequest, status: JobStatus) -> JobRequest:
+def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
     """Return the request at its pace.
 
     A job may have any number of retries, and each makes its pods again: those beyond the default number
@@ -214,30 +221,30 @@ def _paced(request: JobRequest, status: JobStatus) -> JobRequest:
 
 
 def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatus:
-    """After what the table says of the request; whoever may have no pods any more waits again."""
+    """Return the status after a request; a job that may have no pods any more waits again."""
     phase = phase_of(status.state.phase)
     kill, to, is_retry = TABLE[phase, request.action]
     message = f"{request.target}: {request.message}" if request.target else request.message
     if to is not None or kill is Kill.ALL:
         version = status.version if kill is Kill.TARGET else status.version + 1
         status = replace(status, version=version, retry_count=status.retry_count + is_retry)
-        return moved(status, to or phase, view.now, request.action, message)
-    if phase in ACTIVE and phase is not JobPhase.PENDING and not view.let_go:
+        return in_phase(status, to or phase, view.now, request.action, message)
+    if phase in ACTIVE and phase is not JobPhase.PENDING and not view.may_have_pods:
         status = replace(status, version=status.version + 1)
-        return moved(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
+        return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
     return status
 
 
-def _doomed(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
+def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
     """Return the pods that must go in this phase, as long as they exist."""
     there, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
     unfinished = [pod for pod in there if not pod.is_finished]
     if phase not in ACTIVE:
         return unfinished
-    if not view.let_go:
+    if not view.may_have_pods:
         return there
     if phase is JobPhase.RESTARTING:
-        return _to_be_restarted(view.job, status, request, there, unfinished)
+        return _pods_to_restart(view.job, status, request, there, unfinished)
     replicas = {task.name: task.replicas for task in view.job.spec.tasks}
     return [
         pod
@@ -247,7 +254,7 @@ def _doomed(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPo
     ]
 
 
-def _to_be_restarted(
+def _pods_to_restart(
     job: VolcanoJob, status: JobStatus, request: JobRequest, there: list[JobPod], unfinished: list[JobPod]
 ) -> list[JobPod]:
     """Return the pods of a job that restarts. After the last retry ended ones stay, as evidence."""
@@ -264,33 +271,33 @@ def _to_be_restarted(
     return list({pod.uid: pod for pod in chosen}.values())
 
 
-def _led(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
-    """In the phase to which its pods lead it."""
+def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
+    """Return the status in the phase that its pods imply."""
     phase = phase_of(status.state.phase)
     to, state = led_to(phase, status, view.job.spec), status.state
-    stays = to is phase or (phase is JobPhase.PENDING and not view.let_go)
+    stays = to is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
     if stays or (phase is JobPhase.RESTARTING and to is JobPhase.PENDING and kills):
         return status  # also until each pod that is to be restarted is seen to go
     if to is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         text = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
-        return moved(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))
+        return in_phase(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))
     if to in ENDED and phase is JobPhase.RUNNING:
         ended = (
             f"{status.succeeded} of its {view.job.spec.members} pods have succeeded, {status.failed} failed"
         )
-        return moved(status, to, view.now, "PodsEnded", ended)
+        return in_phase(status, to, view.now, "PodsEnded", ended)
     if to is JobPhase.RUNNING and state.reason == _WAITS:
-        return moved(status, to, view.now)
-    return moved(status, to, view.now, state.reason, state.message)
+        return in_phase(status, to, view.now)
+    return in_phase(status, to, view.now, state.reason, state.message)
 
 
-def _lacking(view: JobView, status: JobStatus) -> Creations:
-    """Nothing while it restarts: its pods from before that are still to go."""
-    if not view.let_go or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
+def _missing(view: JobView, status: JobStatus) -> Creations:
+    """Return the missing pods; none during a restart, while old pods are still to go."""
+    if not view.may_have_pods or status.state.phase not in (JobPhase.PENDING, JobPhase.RUNNING):
         return Creations()
     if is_too_large(view.job):
         return Creations()
-    return lacking(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
+    return missing_creations(replace(view.job, status=status), view.pods, view.claims, view.foreign, _MOST)
 
 
 def _expiry(job: VolcanoJob, status: JobStatus) -> float | None:
@@ -302,12 +309,12 @@ def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:
     if request.action is not Action.SYNC:
         text = f"{request.action}: {request.message or request.reason}"
         yield Remark("Normal", EventReason.ACTION_TAKEN, text)
-    new = () if job.status.state.phase else (*map(str, review_new(job)), *job_warnings(job))  # told once
+    new = () if job.status.state.phase else (*map(str, review_new(job)), *job_warnings(job))  # reported once
     for fault in new[:_MOST_SAID]:
         yield Remark("Warning", EventReason.JOB_FAULTY, fault)
 
 
-def _joined(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
+def _join_remarks(remarks: Iterable[Remark]) -> tuple[Remark, ...]:
     """Return joined remarks: an Event of a reason has one message, which a second one would replace."""
     messages = defaultdict[tuple[str, EventReason], list[str]](list)
     for kind, reason, message in remarks:

@@ -1,7 +1,7 @@
 """Plugin of a Volcano Job: its flags, its objects, and its additions to a pod.
 
-A plugin is the struct of its flags, named as Volcano names them. An invalid flag is a fault that people are
-told of; the others count all the same.
+A plugin is the struct of its flags, named as Volcano names them. An invalid flag is reported as a fault; the
+others are applied.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self, get_origin
 import msgspec
 
 from extender.api.objects.volcano import TaskSpec, VolcanoJob
-from extender.api.workloads.shape import Json, at, items_at
+from extender.api.workloads.shape import Json, items_at, value_at
 from extender.volcano.pods import JOB_NAME, JOB_NAMESPACE, pod_name
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -29,7 +29,7 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
         """Put into `pod`, which is the caller's own, what the plugin has for it."""
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        """Why it cannot do for this job what it is for."""
+        """Return why the plugin cannot work for this job."""
         yield from ()
 
     @classmethod
@@ -73,27 +73,24 @@ def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
 
     A hostname in the template is that of all.
     """
-    hostname = at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
+    hostname = value_at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
     return f"{hostname}.{_domain(job, task)}"
 
 
 def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
-    if at(task.template, _HOSTNAME):
+    if value_at(task.template, _HOSTNAME):
         return [host(job, task, 0)] if task.replicas else []
     name, domain = job.metadata.name, _domain(job, task)  # once: there may be thousands
     return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
 
 
 def _domain(job: VolcanoJob, task: TaskSpec) -> str:
-    return f"{at(task.template, ('spec', 'subdomain')) or job.metadata.name}"
+    return f"{value_at(task.template, ('spec', 'subdomain')) or job.metadata.name}"
 
 
 def labels_of(job: VolcanoJob) -> dict[str, str]:
     """Return the labels that select its pods."""
     return {JOB_NAME: job.metadata.name, JOB_NAMESPACE: job.metadata.namespace}
-
-
-# ---- what is put into a pod; the pod is the caller's own
 
 
 def containers(pod: Json, init: bool = True) -> list[Json]:
@@ -102,7 +99,7 @@ def containers(pod: Json, init: bool = True) -> list[Json]:
 
 
 def put_env(container: Json, *variables: Json) -> None:
-    """After those of the template, which they replace where they have the same name."""
+    """Add variables after those of the template, replacing those of the same name."""
     names = {variable["name"] for variable in variables}
     retained = [variable for variable in items_at(container, "env") if variable.get("name") not in names]
     container["env"] = [*retained, *variables]

@@ -42,7 +42,7 @@ def _exposed(job: VolcanoJob) -> Iterator[str]:
 
 
 class Framework(Plugin, frozen=True):
-    """A plugin that has a task lead the others."""
+    """Plugin with one task that leads the others."""
 
     implies: ClassVar[tuple[str, ...]] = ("svc",)
 
@@ -90,7 +90,7 @@ class PyTorch(Framework, frozen=True):
 
 
 class TensorFlow(Plugin, frozen=True):
-    """TF_CONFIG: where the processes of each role are, and which of them this is."""
+    """Plugin for TensorFlow: TF_CONFIG, with the processes of each role and the own one."""
 
     name: ClassVar[str] = "tensorflow"
     implies: ClassVar[tuple[str, ...]] = ("svc",)
@@ -121,7 +121,7 @@ class TensorFlow(Plugin, frozen=True):
 
 
 class Mpi(Framework, frozen=True):
-    """The master knows the workers, which it reaches by ssh."""
+    """Plugin for MPI: the master knows the workers, which it reaches by ssh."""
 
     name: ClassVar[str] = "mpi"
     implies: ClassVar[tuple[str, ...]] = ("svc", "ssh")
@@ -145,7 +145,7 @@ class Mpi(Framework, frozen=True):
 
 
 class Ray(Framework, frozen=True, rename="camel"):
-    """A head and workers that join it; the plugin has the commands that start them."""
+    """Plugin for Ray: a head and workers that join it, with the commands that start them."""
 
     name: ClassVar[str] = "ray"
     head: str = "head"
@@ -184,7 +184,7 @@ class Ray(Framework, frozen=True, rename="camel"):
                     container["command"] = ["sh", "-c", joined]
 
 
-_MOST_PODS = 20_000  # of a job that is told all their names: a ConfigMap holds a megabyte
+_MOST_PODS = 20_000  # of a job that is reported all their names: a ConfigMap holds a megabyte
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
@@ -202,7 +202,7 @@ class Env(Plugin, frozen=True):
 
 
 class Svc(Plugin, frozen=True):
-    """A headless Service gives each pod a name in DNS; a ConfigMap tells the names of all."""
+    """Plugin for names in DNS: a headless Service, and a ConfigMap with the names of all pods."""
 
     name: ClassVar[str] = "svc"
     publish_not_ready_addresses: bool = False
@@ -261,7 +261,7 @@ def _from_config_map(key: str, config_map: str) -> Json:
 
 
 class SshKeys(NamedTuple):
-    """SSH keys as files of OpenSSH have them."""
+    """SSH keys in the file formats of OpenSSH."""
 
     private: str
     public: str
@@ -288,7 +288,7 @@ class Ssh(Plugin, frozen=True):
         mount(pod, volume, mountPath=path, subPath=_KEY_FOLDER)
 
     def config(self, job: VolcanoJob) -> str:
-        """Short names count, too. A new pod has a new host key, which nobody can confirm."""
+        """Return the SSH configuration, also for short names; host keys of new pods cannot be checked."""
         lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
         for task in job.spec.tasks:
             for name in hosts(job, task):
@@ -330,12 +330,12 @@ def plugins_of(job: VolcanoJob) -> PluginsOfJob:
 
 
 def objects_of(job: VolcanoJob) -> tuple[Json, ...]:
-    """Services, ConfigMaps and NetworkPolicies as they are to be, each owned by the job."""
+    """Return the desired Services, ConfigMaps and NetworkPolicies, each owned by the job."""
     return tuple(found for plugin in plugins_of(job).plugins for found in plugin.objects(job))
 
 
 def whole_pod(job: VolcanoJob, plugins: Sequence[Plugin], task: TaskSpec, index: int) -> Json:
-    """Return the pod with the additions of its plugins."""
+    """Return the pod with the additions of the job's plugins."""
     pod = build(job, task, index)
     if plugins:
         pod = deepcopy(pod)  # parts of it are the template's
@@ -360,12 +360,12 @@ def ssh_secret(job: VolcanoJob, name: str, make: Callable[[], SshKeys]) -> Json 
 
 
 def status_of(job: VolcanoJob) -> dict[str, str]:
-    """Return the fields of its status about its plugins from the beginning."""
+    """Return the initial status fields of a job's plugins."""
     return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
 
 def secret_name(job: VolcanoJob) -> str:
-    """Return the Secret's name from the status; empty if it was not made.
+    """Return the Secret's name from the status; empty if there is no Secret.
 
     A Secret that Volcano made has the mere name of the plugin.
     """

@@ -1,6 +1,6 @@
-"""The pods of a Volcano Job: what counts of them, their names, and how they are made.
+"""Pods of a Volcano Job: their relevant fields, their names, and their creation.
 
-Names, labels and annotations are Volcano's, so that pods stay what they are when a job changes hands.
+Names, labels and annotations are Volcano's, so that pods stay the same when a job changes hands.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from extender.api.keys import GROUP_ANNOTATION, MAX_UNAVAILABLE, MIN_AVAILABLE, 
 from extender.api.objects.volcano import Json, TaskSpec, VolcanoJob
 from extender.api.units import instant
 from extender.api.workloads.operators import VOLCANO_JOB
-from extender.api.workloads.shape import at, items_at
+from extender.api.workloads.shape import items_at, value_at
 
 _PREFIX = "volcano.sh/"
 INDEX, VERSION, RETRY = f"{_PREFIX}task-index", f"{_PREFIX}job-version", f"{_PREFIX}job-retry-count"
@@ -48,7 +48,7 @@ class JobPod(msgspec.Struct, frozen=True):
 
 
 def pod_of(pod: Json) -> JobPod | None:
-    """Return the record; None if its annotations do not say its task, index and version."""
+    """Return the record of a pod; None without valid annotations of task, index and version."""
     meta = _mapping(pod, "metadata")
     notes, labels = _mapping(meta, "annotations"), _mapping(meta, "labels")
     index, version = _number(notes.get(INDEX)), _number(notes.get(VERSION))
@@ -64,13 +64,13 @@ def pod_of(pod: Json) -> JobPod | None:
         task=task,
         index=index,
         version=version,
-        phase=at(pod, ("status", "phase")) or "Pending",
+        phase=value_at(pod, ("status", "phase")) or "Pending",
         namespace=meta.get("namespace", ""),
         retry=_number(notes.get(RETRY)) or 0,
         partition=labels.get(PARTITION, ""),
         deleting=bool(meta.get("deletionTimestamp")),
         exit_code=ends[0].get("exitCode") if ends else None,
-        ran=bool(at(pod, ("spec", "nodeName"))),
+        ran=bool(value_at(pod, ("spec", "nodeName"))),
         ready=all(status.get("ready") for status in statuses),
         restarts=sum(status.get("restartCount") or 0 for status in every),
         created=instant(meta.get("creationTimestamp")),
@@ -87,7 +87,7 @@ def pod_name(job: str, task: str, index: int) -> str:
 
 
 def group_name(job: VolcanoJob) -> str:
-    """Return the name of its PodGroup."""
+    """Return the name of a job's PodGroup."""
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
@@ -125,7 +125,7 @@ def build(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
 
 
 def _mapping(obj: Any, *path: str) -> Json:
-    found = at(obj, path)
+    found = value_at(obj, path)
     return found if isinstance(found, dict) else {}
 
 

@@ -1,8 +1,8 @@
-"""Policies of a Volcano Job and its tasks: of the task before the job, the first that fits.
+"""Policies of a Volcano Job and its tasks: the first matching one, those of the task before those of the job.
 
-Events are read from the pods as they are, not from earlier observations, so no restart of Muster loses one.
-An event counts until its action is done, which takes its pods away, or makes them those of an older version
-of the job. Only the end of a pod's object leaves no trace: see `request_of`.
+Events are derived from the current pods, not from earlier observations, so no restart of Muster loses one. An
+event counts until its action is done, which removes its pods, or makes them those of an older version of the
+job. Only the deletion of a pod leaves no trace: see `request_of`.
 """
 
 from collections import defaultdict
@@ -18,11 +18,11 @@ ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
 _UNLIMITED = -1  # maxRetry of a task
 _ASKING = frozenset(Action) - {Action.SYNC}
-_ON_ITS_WAY = 10.0  # seconds in which a pod that finds room has a node, and its PodGroup says so
+_ON_ITS_WAY = 10.0  # seconds in which a pod that finds capacity has a node, and its PodGroup says so
 
 
 class JobRequest(NamedTuple):
-    """An action from a Command or a policy. `at`: not before, in seconds since 1970."""
+    """Action from a Command or a policy. `at`: not before, in seconds since 1970."""
 
     action: Action
     task: str = ""
@@ -67,7 +67,7 @@ class _Happening(NamedTuple):
 
 
 def asked_for(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> list[JobRequest]:
-    """Return the requests of its policies, by its pods and its PodGroup as they are.
+    """Return the requests of a job's policies, by its current pods and PodGroup.
 
     The first due one first.
     """
@@ -117,17 +117,17 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
             by_task[pod.task].append(pod)
     for task in job.spec.tasks:
         wanted = [pod for pod in by_task[task.name] if pod.index < task.replicas]
-        yield from _of_task(task, wanted, job.status.version)
+        yield from _task_events(task, wanted, job.status.version)
     current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
-    # The group may still say so of pods that are gone, while what takes their place is on its way to a node.
+    # The group may still report this of deleted pods while their replacements are being bound.
     if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
         at = max(without_node) + _ON_ITS_WAY
         yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")
 
 
-def _of_task(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
-    """Pods of an older version of the job are what is left of it, and raise nothing."""
+def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
+    """Return the event of a task. Pods of an older version of the job raise none."""
     current = [pod for pod in pods if pod.version >= version]
     for pod in current:
         if pod.phase == "Failed":
@@ -174,7 +174,7 @@ def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:
     return rules
 
 
-def _fitting(rules: _Rules, what: _Happening) -> _Rule | None:
+def _matching_rule(rules: _Rules, what: _Happening) -> _Rule | None:
     if what.event == PENDING:
         return rules.get(PENDING)
     code = what.pod.exit_code if what.event == FAILED and what.pod is not None else None
@@ -182,8 +182,8 @@ def _fitting(rules: _Rules, what: _Happening) -> _Rule | None:
 
 
 def _request(rules: Iterable[_Rules], what: _Happening) -> JobRequest | None:
-    """Return the request of the first policy that fits, also if it asks for nothing."""
-    rule = next((rule for each in rules if (rule := _fitting(each, what)) is not None), None)
+    """Return the request of the first matching policy, even without an action."""
+    rule = next((rule for each in rules if (rule := _matching_rule(each, what)) is not None), None)
     if rule is None or rule.action not in _ASKING:
         return None
     pod = what.pod

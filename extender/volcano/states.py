@@ -1,6 +1,6 @@
 """Phases of a Volcano Job: actions in each, transitions by pods, and the status.
 
-The table is Volcano's, with one difference: what ends a job that restarts ends it, and is not lost.
+The table is Volcano's, with one difference: an action that ends a restarting job is executed, not lost.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -51,9 +51,9 @@ class Kill(Enum):
     """Pods that an action deletes."""
 
     NONE = 0
-    UNFINISHED = 1  # those that have succeeded or failed stay
+    UNFINISHED = 1  # finished pods stay
     ALL = 2
-    TARGET = 3  # those of the task, the pod or the partition that the action is about
+    TARGET = 3  # pods of the action's task or partition, or the pod
 
 
 class JobTransition(NamedTuple):
@@ -107,7 +107,7 @@ _AFTER_CLEAN_UP = {
 
 
 def phase_of(text: str) -> JobPhase:
-    """Pending for a phase that is empty or unknown, as Volcano has it."""
+    """Return the phase; Pending if it is empty or unknown, as in Volcano."""
     try:
         return JobPhase(text)
     except ValueError:
@@ -125,7 +125,7 @@ def led_to(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
-            needed = min(spec.min_available or 0, spec.members)  # what it cannot have, it does not wait for
+            needed = min(spec.min_available or 0, spec.members)  # it waits for no more than it can have
             return JobPhase.PENDING if spec.members - status.terminating >= needed else phase
     alive = status.terminating + status.pending + status.running
     return phase if alive else _AFTER_CLEAN_UP.get(phase, phase)
@@ -144,7 +144,7 @@ def _after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
 
 
 def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
-    """Too few pods of a task have succeeded; that counts unless the job needs fewer than its tasks."""
+    """Return whether too few pods of a task have succeeded, if the job needs all its tasks."""
     if (spec.min_available or 0) < sum(task.least for task in spec.tasks):
         return False
     counts = status.task_status_count or {}
@@ -155,12 +155,12 @@ def _lacks_a_task(status: JobStatus, spec: VolcanoJobSpec) -> bool:
     )
 
 
-# ---- its status: how it begins, moves to another phase, and counts pods
+# Status of a job: the initial one, transitions, and counts of pods.
 
 _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 
 
-def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
+def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
     """Return the status, in phase Pending without a known phase, with what follows from its spec.
 
     Pods from after it say that this copy is outdated: the status that follows is refused then, and
@@ -179,10 +179,12 @@ def begun(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
         retry_count=max(job.status.retry_count, *(pod.retry for pod in wanted), 0),
     )
     phase = phase_of(status.state.phase)
-    return status if phase == status.state.phase else moved(status, phase, now)
+    return status if phase == status.state.phase else in_phase(status, phase, now)
 
 
-def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = "") -> JobStatus:
+def in_phase(
+    status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = ""
+) -> JobStatus:
     """Return the status in another phase, or in the same with another reason.
 
     Its conditions are the last time that it entered each phase, the newest at the end.
@@ -203,10 +205,10 @@ def moved(status: JobStatus, phase: JobPhase, now: float, reason: str = "", mess
     )
 
 
-def counted(
+def with_counts(
     status: JobStatus, job: VolcanoJob, pods: Sequence[JobPod], doomed: Collection[JobPod]
 ) -> JobStatus:
-    """`doomed` are being deleted, as far as the status is concerned. Pods that are too many do not count.
+    """Return the status with pod counts; `doomed` pods count as terminating, surplus pods do not count.
 
     A job that has ended keeps its last counts, whatever becomes of its pods.
     """

@@ -28,12 +28,12 @@ class Endpoint(NamedTuple):
 
     @property
     def view(self) -> str:
-        """The name of the view that answers: podgroups, or podgroup for one of them."""
+        """Return the name of the view that answers: podgroups, or podgroup for one of them."""
         name, variables, _ = self.path.partition("/")
         return name.removesuffix("s") if variables else name or "index"
 
     @property
-    def supposing(self) -> bool:
+    def takes_what_if(self) -> bool:
         return "?what-if=" in self.help
 
     @property
@@ -97,7 +97,7 @@ def _answer(endpoint: Endpoint, view: View | None) -> Callable[..., Response]:
         if view is None:
             raise NotFound("This part of Muster does not run here")
         limits: dict[str, Any] = {}
-        if endpoint.supposing:
+        if endpoint.takes_what_if:
             limits["terms"] = request.args.getlist("what-if")
         if endpoint.limited:
             given = request.args.get("limit", "100")

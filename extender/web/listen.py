@@ -1,7 +1,7 @@
 """Listening sockets, opened before anything else, and the certificate that a port shows.
 
 A port in use ends the start with one clear line. Callers wait while the rest is loaded instead of being
-refused, after which a scheduler rests for seconds.
+refused, after which a scheduler would pause for seconds.
 """
 
 import errno
@@ -57,7 +57,7 @@ def listen(flag: str, address: Address) -> socket.socket:
 
 
 class Ports(NamedTuple):
-    """The listening sockets of one Muster."""
+    """Listening sockets of one Muster."""
 
     verbs: socket.socket
     health: socket.socket
@@ -88,14 +88,14 @@ def open_ports(configuration: Configuration) -> Ports:
 class Identity:
     """Certificate that a port serves. It may be replaced: each new connection gets the newest one.
 
-    `clock`: of its clients, in seconds since the epoch.
+    `clock`: the time of its clients, in seconds since the epoch.
     """
 
     def __init__(self, port: str, clock: Callable[[], float] = time.time) -> None:
         self._port = port
         self._clock = clock
         self._begins, self._ends = 0.0, 0.0  # when the certificate is valid
-        self._used: tuple[bytes | None, ...] = ()  # what the context was made of
+        self._used: tuple[bytes | None, ...] = ()  # files of the current context
         self.context: ssl.SSLContext | None = None
 
     def use_for(self, callers: Path, certificate: bytes, key: bytes) -> None:

@@ -3,14 +3,14 @@
 gunicorn forks, watches the worker and passes signals on; its own parser and a thread for each call took most
 of a call's processor time, so connections are handled by port.py.
 
-How it ends. A stock worker that is told to stop would cut the held calls. So every signal that ends the
-process first triggers `on_stop`, which has to answer them, in a thread that was started beforehand: a signal
-handler interrupts the main thread anywhere and must not take a lock. Then the process exits without waiting
-for threads that still hang on a slow client.
+Shutdown: a stock worker would cut the held calls. So every signal that ends the process first triggers
+`on_stop`, which has to answer them, in a thread that was started beforehand: a signal handler interrupts the
+main thread anywhere and must not take a lock. Then the process exits without waiting for threads that still
+hang on a slow client.
 
 The calls are four verbs, raw bytes in and out. kube-scheduler reads only answers with status 200. So a verb
 that fails internally still answers 200, with the protocol's own Error field, and always with the same
-message: one that changes makes the scheduler patch the pod, and try it again. Calls that no scheduler makes
+message: a changed message makes the scheduler patch the pod, and try it again. Calls that no scheduler makes
 get the HTTP status for their fault.
 """
 
@@ -38,12 +38,12 @@ from werkzeug.exceptions import BadRequest, MethodNotAllowed, NotFound
 
 from extender.api import protocol
 from extender.api.setting_kinds import Address
-from extender.ports.connection import FAILED, Caller, CallerConnection, written
+from extender.ports.connection import FAILED, Caller, CallerConnection, encode_answer
 from extender.ports.connections import PATIENCE, ConnectionLimits, Patience
 from extender.ports.newcomer import ShortRequest
 from extender.ports.port import Pulse, Secure, ServedPort
 from extender.telemetry import metrics
-from extender.telemetry.logs import about, logger
+from extender.telemetry.logs import bound_context, logger
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.listen import BACKLOG
 
@@ -61,7 +61,7 @@ Args = protocol.ExtenderArgs | protocol.BindingArgs | protocol.PreemptionArgs
 
 
 class Verb(NamedTuple):
-    """One route."""
+    """Route of a verb."""
 
     name: str
     reads: type[Args]
@@ -70,7 +70,7 @@ class Verb(NamedTuple):
 
 
 class App:
-    """The application of the verbs' port, under /v1/. A call is cancelled when its caller hangs up."""
+    """Application of the verbs' port, under /v1/. A call is cancelled when its caller hangs up."""
 
     def __init__(self, verbs: SchedulerVerbs) -> None:
         self._table = {f"/v1/{verb.name}": verb for verb in _table(verbs)}
@@ -89,7 +89,7 @@ class App:
         with metrics.counted(verb.name) as call:
             try:
                 args = protocol.decode(body, verb.reads)
-                with about(pod=_pod_of(args)):
+                with bound_context(pod=_pod_of(args)):
                     return await _answered(verb, args, caller, call)
             except MALFORMED as fault:
                 call.outcome, call.reason = "malformed", ""
@@ -170,7 +170,7 @@ def serve(
 
 
 class LoopWorker(Worker):
-    """gunicorn's process and signals around a ServedPort; `serves` makes that, and is set beforehand."""
+    """Worker of gunicorn around a ServedPort; `serves` makes that, and is set beforehand."""
 
     serves: Callable[..., ServedPort]
 
@@ -180,11 +180,11 @@ class LoopWorker(Worker):
         super().init_process()
 
     def run(self) -> None:
-        """Serve until told to stop, and then until the last answers are sent or the grace is over."""
+        """Serve until reported to stop, and then until the last answers are sent or the grace is over."""
         self._loop.run_until_complete(self._serve())
 
     def end(self) -> None:
-        """Tell it to stop. From any thread."""
+        """Stop the loop. Safe in any thread."""
         self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     async def _serve(self) -> None:
@@ -198,7 +198,7 @@ class LoopWorker(Worker):
 
         async def answer_short(request: ShortRequest, caller: Caller) -> bytes:
             body = await app(request.method, request.target, request.body, caller)
-            return written(200, "OK", _JSON.items(), body)
+            return encode_answer(200, "OK", _JSON.items(), body)
 
         [bound] = self.sockets
         listener: socket.socket = cast(Any, bound).sock  # inside a class of gunicorn's
@@ -219,7 +219,7 @@ class _Server(BaseApplication):
         for name, value in self._settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Any:  # what gunicorn takes for a WSGI application, and hands to the worker
+    def load(self) -> Any:  # gunicorn passes the result to the worker as a WSGI application
         return self._app()
 
 
@@ -247,7 +247,7 @@ def _settings(
 
 
 class _Log(Logger):
-    """Sends gunicorn's lines to the same handlers as all others."""
+    """Logger that sends gunicorn's lines to the handlers of all other lines."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -256,7 +256,7 @@ class _Log(Logger):
 
 
 class _Ending:
-    """Runs `on_stop` once, on the first signal to stop."""
+    """Shutdown: runs `on_stop` once, on the first signal to stop."""
 
     def __init__(self, on_stop: Hook) -> None:
         self._on_stop = on_stop

@@ -49,10 +49,10 @@ Known = Callable[[web.BaseRequest], web.Response | None]
 
 
 class SideServer:
-    """Side server: serves `app` on `listener` from its creation on, `threads` requests at the same time.
+    """Side server: serves `app` on `listener` from its creation on, with `threads` concurrent requests.
 
     Attributes:
-        open_to_pages: The app itself says which pages of browsers may send something.
+        open_to_pages: Whether the app itself checks requests of web pages.
         known: Returns at once an answer that needs no thread, or None.
     """
 
@@ -99,7 +99,7 @@ class SideServer:
         if (ready := self._known(request)) is not None:
             connection.serve()
             return ready
-        await self._turns.take(connection.origin)
+        await self._turns.add(connection.origin)
         connection.serve()
         answer = self._pool.submit(self._app, request, body)
         answer.add_done_callback(lambda _: self._call(self._turns.give_back))
@@ -202,7 +202,7 @@ ReadyLine = Callable[[], str]  # a line of verbose answers, which never makes th
 
 
 class HealthApp:
-    """The health port. /readyz runs the checks `ready` beside `live`, and shows the notes."""
+    """Health port. /readyz runs the checks `ready` and `live`, and shows the notes."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Keeps the certificate that Muster makes for itself: one Secret, and the bundles that the API server trusts.
+"""Rotation of the self-signed certificate: one Secret, and the bundles that the API server trusts.
 
 Every replica does this, whether it leads or not. They agree through the Secret: a step is written on the
 version that was read, so a second replica's step is refused as a conflict. The API server checks certificates
@@ -22,11 +22,11 @@ from extender.webhooks.certificates import (
     Pair,
     Unreadable,
     Validity,
+    has_signed,
     make_pair,
     names,
     split,
     validity,
-    vouches,
 )
 
 log = logger(__name__)
@@ -48,7 +48,7 @@ _LONGEST_SETTLE = 120.0  # seconds; the most that a change is given
 
 
 class RotationStep(Enum):
-    """The steps by which a certificate is renewed."""
+    """Step of the renewal of a certificate."""
 
     MAKE = "make"
     PREPARE = "prepare"
@@ -66,8 +66,8 @@ class StoredCertificate(msgspec.Struct, frozen=True):
     extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
 
 
-def settle(lifetime: float) -> float:
-    """Seconds after which every API server and every replica has learned of a change."""
+def settle_time(lifetime: float) -> float:
+    """Return the seconds after which every API server and every replica has learned of a change."""
     return min(_LONGEST_SETTLE, lifetime * _SETTLE)
 
 
@@ -90,10 +90,10 @@ def next_step(
 
 
 class Stored(Wire, frozen=True):
-    """Certificate as its Secret has it.
+    """Certificate in its Secret.
 
-    tls.crt and tls.key are served, ca.crt has the trusted CAs, and next.crt and next.key are served after
-    the next switch.
+    tls.crt and tls.key are served, ca.crt has the trusted CAs, and next.crt and next.key are served after the
+    next switch.
     """
 
     serving: Pair
@@ -135,12 +135,12 @@ def read_stored(data: Data) -> Stored | None:
 def _pair(data: Data, name: str, trusted: tuple[bytes, ...]) -> Pair:
     certificate, key = data[f"{name}.crt"], data[f"{name}.key"]
     for authority in trusted:
-        if vouches(authority, certificate, key):
+        if has_signed(authority, certificate, key):
             return Pair(certificate, key, authority)
     raise Unreadable(f"{name}.crt: its key or its CA is missing")
 
 
-def advanced(
+def next_certificates(
     step: RotationStep, stored: Stored | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> Stored:
     """Return the data to store after one step."""
@@ -158,10 +158,10 @@ def advanced(
 
 
 class CertificateRotation(Poller):
-    """Rotation of the certificate that Muster makes for itself.
+    """Rotation of the self-signed certificate.
 
-    `serve` gets the certificate and the key at each look: its clients may have changed. `clock` is the
-    API server's; `monotonic` measures how long a change has been in force.
+    `serve` gets the certificate and the key at each poll: its clients may have changed. `clock` is the API
+    server's; `monotonic` measures how long a change has been in force.
     """
 
     def __init__(
@@ -185,14 +185,14 @@ class CertificateRotation(Poller):
 
         def poll() -> float | None:
             try:
-                return _SOON if self.look() else None
+                return _SOON if self.advance() else None
             except ApiError as fault:
                 log.warning("the webhooks' certificate could not be checked", error=str(fault))
                 return None
 
-        super().__init__("certificate", min(_LONGEST_PERIOD, settle(lifetime) / _LOOKS), poll)
+        super().__init__("certificate", min(_LONGEST_PERIOD, settle_time(lifetime) / _LOOKS), poll)
 
-    def look(self) -> bool:
+    def advance(self) -> bool:
         """Take the step that is due. Return whether there is something new to look at.
 
         It raises ApiError, and the errors of `serve`, which never prevent a renewal.
@@ -211,13 +211,13 @@ class CertificateRotation(Poller):
         stored = read_stored(secret.data) if secret else None
         if stored is not None and stored != self._seen:
             self._seen, self._since = stored, self._monotonic()
-        trusted = stored is not None and self._have_trusted(stored.bundle)
+        trusted = stored is not None and self._publish_bundle(stored.bundle)
         now = self._clock()
-        settled = trusted and self._monotonic() - self._since >= settle(self._lifetime)
+        settled = trusted and self._monotonic() - self._since >= settle_time(self._lifetime)
         step = next_step(stored.retained if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False
-        due = advanced(step, stored, self._names, self._lifetime, now)
+        due = next_certificates(step, stored, self._names, self._lifetime, now)
         try:
             if secret is None:
                 self._api.create_secret(*self._secret, due.data)
@@ -228,8 +228,8 @@ class CertificateRotation(Poller):
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 
-    def _have_trusted(self, bundle: bytes) -> bool:
-        """Write the bundle into all webhook configurations; whether all have it, and had it before."""
+    def _publish_bundle(self, bundle: bytes) -> bool:
+        """Write the bundle into all webhook configurations; return whether all have it, and had it before."""
         all_have = True
         for resource, name in CONFIGURATIONS:
             try:

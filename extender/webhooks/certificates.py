@@ -1,4 +1,4 @@
-"""Certificates that Muster makes for itself.
+"""Self-signed certificates of Muster.
 
 Each has a CA of its own, whose key is discarded once it has signed: the stored files can serve, but cannot
 sign other certificates.
@@ -21,7 +21,7 @@ _SKEW = timedelta(minutes=5)  # certificates are valid from this long ago, since
 
 
 class Pair(Wire, frozen=True):
-    """A certificate with its key and the CA that signed it, all PEM."""
+    """Certificate with its key and the CA that signed it, all PEM."""
 
     certificate: bytes
     key: bytes
@@ -29,7 +29,7 @@ class Pair(Wire, frozen=True):
 
 
 class Validity(NamedTuple):
-    """The time in which a certificate is valid, in seconds since the epoch."""
+    """Validity period of a certificate, in seconds since the epoch."""
 
     begin: float
     end: float
@@ -39,7 +39,7 @@ class Validity(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """Not a certificate, or not a key."""
+    """Error: not a certificate, or not a key."""
 
 
 def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
@@ -52,7 +52,7 @@ def make_pair(names: Iterable[str], lifetime: float, now: float) -> Pair:
 
 
 def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair, Pair]:
-    """One for a server of these names, and one for its only client; both are signed by the same CA."""
+    """Return a certificate for a server of these names and one for its only client, signed by one CA."""
     authority = _Authority("kube-muster CA", lifetime, now)
     return (
         authority.pair("kube-muster", ExtendedKeyUsageOID.SERVER_AUTH, names),
@@ -61,7 +61,7 @@ def make_mutual(names: Iterable[str], lifetime: float, now: float) -> tuple[Pair
 
 
 class _Authority:
-    """A CA that exists only as long as this object: its key is not written anywhere."""
+    """CA that exists only as long as this object: its key is not written anywhere."""
 
     def __init__(self, name: str, lifetime: float, now: float) -> None:
         self._begin, self._end = _instant(now) - _SKEW, _instant(now + lifetime)
@@ -92,16 +92,16 @@ class _Authority:
         return Pair(certificate, key.private_bytes(*form), self._certificate)
 
 
-def vouches(authority: bytes, certificate: bytes, key: bytes) -> bool:
+def has_signed(authority: bytes, certificate: bytes, key: bytes) -> bool:
     """Return whether the key is the certificate's, and the CA signed it.
 
     Raises:
         Unreadable: One of them cannot be read.
     """
-    return _issued(_read(authority), _read(certificate)) and fits(certificate, key)
+    return _issued(_read(authority), _read(certificate)) and is_key_of(certificate, key)
 
 
-def fits(certificate: bytes, key: bytes) -> bool:
+def is_key_of(certificate: bytes, key: bytes) -> bool:
     """Return whether the key is the certificate's.
 
     Raises:

@@ -1,7 +1,7 @@
 """Latest queues, LocalQueues and namespaces of the API server, and rights to use a queue.
 
-The watch may lag behind. A user who applies a queue and its groups from one file writes both within
-milliseconds. So before an object is refused because of its queue, that queue is read. Objects that pass cost
+The watch may lag behind: a user who applies a queue and its groups from one file writes both within
+milliseconds. So before an object is refused because of its queue, that queue is read. Accepted objects cost
 no request.
 """
 
@@ -36,14 +36,14 @@ _MOST = 4096  # names whose last look-up is remembered, and answers about who ma
 _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 
 T = TypeVar("T")
-# Whether RBAC grants a subject the verb `use` on a queue; takes so many seconds at most, and raises NotKnown.
+# Returns whether RBAC grants a subject the verb `use` on a queue, within seconds; raises NotKnown.
 MayUse = Callable[[Subject, str, float], bool]
 
 
 class LookUps(Generic[T]):
     """Look-ups of objects of one kind by name, for any number of concurrent reviews.
 
-    A cached answer would refuse a group whose queue was created a moment ago, so each review gets a
+    A cached answer would refuse a group whose queue was created just now, so each review gets a
     look-up that began after its request. But a tenant may write thousands of groups for a queue that does
     not exist: reviews share a look-up that has not begun yet, one name is looked up at most ten times a
     second, and only a few names at the same time. All reviews that wait for one share a lane, so that
@@ -88,13 +88,13 @@ class LookUps(Generic[T]):
             shared = self._due.get(name)
             look = self._due[name] = shared or Future()
         if shared is None:
-            self._take(name, look, self._clock() + timeout)
+            self._take_result(name, look, self._clock() + timeout)
         try:
             return look.result(timeout)
         except TimeoutError as fault:
             raise NotKnown("it did not answer in time") from fault
 
-    def _take(self, name: str, look: Future[T | None], deadline: float) -> None:
+    def _take_result(self, name: str, look: Future[T | None], deadline: float) -> None:
         with self._lock:
             rest = max(0.0, self._begun.get(name, -PACE) + PACE - self._clock())
         self._pause(rest)
@@ -128,7 +128,7 @@ class Sources(NamedTuple):
 
 
 class Latest:
-    """The ledger's queues, read again for one review: each once, within its budget. Raises NotKnown."""
+    """Ledger's queues, read again for one review: each once, within its budget. Raises NotKnown."""
 
     def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger = ledger
@@ -140,7 +140,7 @@ class Latest:
         self.of_podgroup = ledger.queues.of_podgroup
         self.of_owner = ledger.queues.of_owner
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds left for this review."""
         left = self._ends - self._clock()
         if left <= 0:
@@ -160,7 +160,7 @@ class Latest:
         known = self._ledger.queues.local_queue_named_by(namespace, label)
         if label is None or (known is not None and known.exists):
             return known
-        found = self._sources.local_queue(f"{namespace}/{label.name}", self.left())
+        found = self._sources.local_queue(f"{namespace}/{label.name}", self.seconds_left())
         return local_queue_record(found) if found is not None else known
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
@@ -168,7 +168,7 @@ class Latest:
         selector = info.record.namespace_selector if info is not None else None
         if selector is None:
             return True
-        found = self._sources.namespace(namespace, self.left())
+        found = self._sources.namespace(namespace, self.seconds_left())
         return allows_namespace(selector, (found.metadata.labels if found is not None else None) or {})
 
     def with_ancestry(self, tree: QueueTree, parent: str) -> QueueTree:
@@ -181,7 +181,7 @@ class Latest:
 
     def _read(self, name: str) -> Queue | None:
         if name not in self._found:
-            self._found[name] = self._sources.queue(name, self.left())
+            self._found[name] = self._sources.queue(name, self.seconds_left())
         return self._found[name]
 
 

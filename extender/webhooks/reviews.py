@@ -5,8 +5,8 @@
 A body that is not a review is the caller's mistake and raises Malformed. A refusal is an answer like any
 other.
 
-Until the cluster has been read, queues cannot be judged: users of objects that need Muster anyway (queues,
-groups) are asked to try again; others (Jobs, pods, PodGroups of other APIs) pass.
+Until the cluster has been read, queues are unknown: reviews of objects that need Muster anyway (queues,
+groups) are refused with a request to try again; others (Jobs, pods, PodGroups of other APIs) pass.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from extender.api import admission
-from extender.domain.admission.faults import Code, Fault, joined
+from extender.domain.admission.faults import Code, Fault, join_faults
 from extender.kube.decoding import TOO_DEEP, UNREADABLE, decoded_in_part, identity, is_cut
 from extender.kube.errors import Ambiguous
 from extender.telemetry import metrics
@@ -31,15 +31,15 @@ _RETRY_AFTER = 1  # seconds
 
 
 class Malformed(ValueError):
-    """The body is not an AdmissionReview; the message has the path of the fault."""
+    """Error: the body is not an AdmissionReview; the message has the path of the fault."""
 
 
 class NotKnown(Exception):
-    """A rule needs something of the API server that could not be read; the message says why."""
+    """Error: the API server could not be read for a rule; the message says why."""
 
 
 class ReviewOutcome(NamedTuple):
-    """The result of the rules."""
+    """Result of the rules."""
 
     faults: list[Fault] = []  # any fault refuses the object
     patch: list[dict[str, object]] = []  # operations of a JSON patch
@@ -53,17 +53,17 @@ class Path(NamedTuple):
     """Rules for the reviews of one path."""
 
     rule: Rule
-    operations: tuple[str, ...]  # those that it accepts
+    operations: tuple[str, ...]  # accepted operations
     needs_sync: bool = True  # the rule needs the cluster to have been read
     optional: bool = False  # until then, objects pass with a warning and are not refused
 
 
 class BadObject(ValueError):
-    """An object under review that does not have the fields of its kind."""
+    """Error: an object under review does not have the fields of its kind."""
 
 
 class Reviewer:
-    """`answer(path, body)`, from any thread."""
+    """Reviewer: `answer(path, body)`, from any thread."""
 
     def __init__(self, paths: Mapping[str, Path], synced: Callable[[], bool]) -> None:
         self.paths = paths
@@ -125,13 +125,13 @@ class Reviewer:
 
 
 def _status(faults: list[Fault]) -> admission.Status:
-    """Causes for programs, one message for people."""
+    """Return a Status with causes for programs and one message for users."""
     causes = [admission.Cause(str(fault.code), fault.field, fault.message) for fault in faults]
     if any(fault.code.passing for fault in faults):
         details = admission.Details(causes, _RETRY_AFTER)
-        return admission.Status(503, "ServiceUnavailable", joined(faults), details)
+        return admission.Status(503, "ServiceUnavailable", join_faults(faults), details)
     code, reason = (422, "Invalid") if all(fault.code.about_value for fault in faults) else (403, "Forbidden")
-    return admission.Status(code, reason, joined(faults), admission.Details(causes))
+    return admission.Status(code, reason, join_faults(faults), admission.Details(causes))
 
 
 def _is_leaving(raw: msgspec.Raw) -> bool:

@@ -113,17 +113,17 @@ class EntryRules:
         return find(self.latest) if to is not None and to.leads_nowhere else to
 
     def review(self, to: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
-        """One of `subjects` that may use the queue is enough; without any, the right is not checked."""
+        """Return faults unless one of `subjects` may use the queue; without subjects it is not checked."""
         if entry(to, self._ledger.queues) and (faults := entry(to, self.latest)):
             return faults
         return self.review_use(to, *subjects)
 
     def review_use(self, to: Destination, *subjects: Subject) -> list[Fault]:
-        """Faults if the queue is restricted and none of `subjects` may use it, if there are any."""
+        """Return faults if the queue is restricted and none of the `subjects`, if any, may use it."""
         if not subjects or not self.is_restricted(to):
             return []
         try:
-            may = any(self._may_use(user, to.queue, self.latest.left()) for user in subjects)
+            may = any(self._may_use(user, to.queue, self.latest.seconds_left()) for user in subjects)
         except NotKnown as fault:
             return [not_known(to, str(fault))]
         return [] if may else [not_granted(to, subjects)]
@@ -135,7 +135,7 @@ class EntryRules:
         return info is not None and info.record.restricted
 
 
-def warned(review: Rule) -> Rule:
+def with_warnings(review: Rule) -> Rule:
     """Return the rule with warnings about unreadable annotations, and about ignored fields."""
 
     def reviewed(request: ReviewRequest) -> ReviewOutcome:
@@ -190,19 +190,19 @@ class AdmissionRules:
             "/resourceflavors/validate": Path(self.review_flavor, (CREATE, UPDATE, DELETE)),
             "/localqueues/validate": Path(self.review_local_queue, (CREATE, UPDATE)),
             "/podgroups/mutate": Path(self.fill_in_group, (CREATE,), needs_sync=False),
-            "/podgroups/validate": Path(warned(self.review_group), (CREATE, UPDATE)),
+            "/podgroups/validate": Path(with_warnings(self.review_group), (CREATE, UPDATE)),
             "/other-podgroups/validate": Path(
-                warned(self.review_other_group), (CREATE, UPDATE), optional=True
+                with_warnings(self.review_other_group), (CREATE, UPDATE), optional=True
             ),
             "/jobs/mutate": Path(self.fill_in_job, (CREATE,), needs_sync=False),
-            "/jobs/validate": Path(warned(self.review_job), (CREATE, UPDATE), optional=True),
+            "/jobs/validate": Path(with_warnings(self.review_job), (CREATE, UPDATE), optional=True),
             "/workloads/validate": Path(
-                warned(self.review_workload), (CREATE, UPDATE), needs_sync=False, optional=True
+                with_warnings(self.review_workload), (CREATE, UPDATE), needs_sync=False, optional=True
             ),
             "/use/mutate": Path(self.record_use, (CREATE, UPDATE), optional=True),
             "/authors/mutate": Path(self.record_author, (CREATE, UPDATE), needs_sync=False, optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
-            "/pods/validate": Path(warned(self.review_pod), (CREATE, UPDATE), optional=True),
+            "/pods/validate": Path(with_warnings(self.review_pod), (CREATE, UPDATE), optional=True),
         }
 
     def _entry(self) -> EntryRules:
@@ -269,7 +269,7 @@ class AdmissionRules:
         entry = self._entry()
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
-        is_ours = _is_ours(request)  # for pods and jobs of others: they are judged
+        is_ours = _is_ours(request)  # for pods and jobs of others: they are evaluated
         faults = entry.review(to, review_entry, *([] if is_ours else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += review_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
@@ -306,7 +306,7 @@ class AdmissionRules:
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
         job, job_entry = read(request.object, Job), self._job_entry()
-        pod, pods_follow = _placed(job.pod, request), not job.spec.suspend  # else it waits as a job
+        pod, pods_follow = _with_namespace(job.pod, request), not job.spec.suspend  # else it waits as a job
         to = self._destination(pod, "spec.template.", job.metadata if pods_follow else None)
         if to is None:
             return ReviewOutcome()
@@ -329,7 +329,7 @@ class AdmissionRules:
         return ReviewOutcome(warnings=[f"the job waits: {fault}" for fault in entry.review(own, job_entry)])
 
     def _review_volcano_job(self, request: ReviewRequest, entry: EntryRules) -> ReviewOutcome:
-        """Its queue and its gang when it is made; all else only where Muster runs it: else Volcano does."""
+        """Review queue and gang of a new job; all else only if Muster runs Volcano Jobs."""
         job, runs = read(request.object, VolcanoJob), self._runs_volcano_jobs()
         meta, spec, namespace = job.metadata, job.spec, request.namespace or job.metadata.namespace
         if spec.scheduler_name and spec.scheduler_name not in self._schedulers:
@@ -374,7 +374,7 @@ class AdmissionRules:
         meta = replace(job.metadata, namespace=request.namespace or job.metadata.namespace)
         users: tuple[Subject, ...] = (subject(request.user_info),)
         if kind.kind == "Pod":
-            pod = _placed(read(request.object, NewPod), request)
+            pod = _with_namespace(read(request.object, NewPod), request)
             to, users = self._destination(pod), asked_about_pod(pod, request.user_info)
         elif kind.group == POD_GROUPS.group:
             queue = read(request.object, NewPodGroup).spec.queue
@@ -387,7 +387,7 @@ class AdmissionRules:
             named, own = queue_named_by(of, made, self._ledger.intake.jobs.table), made.metadata
             to = entry.destination(lambda known: destination_of_group(own, meta.namespace, named, known))
             if kind.group == _BATCH:
-                pod = _placed(read(request.object, Job).pod, request)
+                pod = _with_namespace(read(request.object, Job).pod, request)
                 users = asked_about_template(pod, request.user_info)
         if to is None:
             return ReviewOutcome()
@@ -400,11 +400,11 @@ class AdmissionRules:
         return ReviewOutcome(patch=recorded(meta, {**use_record(to.queue, kind.kind), **author}))
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
-        """Note who makes an owner of pods whose queue is that of its pods."""
+        """Record who creates an owner of pods that enter its queue."""
         return ReviewOutcome(patch=recorded(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
-        pod, user = _placed(read(request.object, NewPod), request), request.user_info.username
+        pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username
         flagged = DEFAULT_SCHEDULER in self._schedulers  # it extends the cluster's own, and adopts nothing
         adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not flagged and is_adoptable(pod)
         if not (adopts or self._ledger.pods.owns(pod)):
@@ -414,10 +414,10 @@ class AdmissionRules:
         return ReviewOutcome(patch=pod_defaults(given, user, scheduler, self._gated, flagged))
 
     def review_pod(self, request: ReviewRequest) -> ReviewOutcome:
-        pod = _placed(read(request.object, NewPod), request)
+        pod = _with_namespace(read(request.object, NewPod), request)
         to = self._destination(pod)
         if request.sub_resource == RESIZE:
-            if not to or not pod.spec.node_name:  # a waiting pod is judged when it is to start
+            if not to or not pod.spec.node_name:  # a waiting pod is evaluated when it is to start
                 return ReviewOutcome()
             more = growth(read(request.old_object, NewPod), pod)
             if not more:
@@ -461,7 +461,7 @@ class AdmissionRules:
     def _was_there(
         self, before: NewPod, to: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
-        was = self._destination(_placed(before, request), "", job)
+        was = self._destination(_with_namespace(before, request), "", job)
         return was is not None and was.queue == to.queue
 
 
@@ -501,7 +501,7 @@ def _is_ours(request: ReviewRequest) -> bool:
     return request.user_info.username.startswith(_OURS)
 
 
-def _placed(pod: NewPod, request: ReviewRequest) -> NewPod:
+def _with_namespace(pod: NewPod, request: ReviewRequest) -> NewPod:
     """Return the pod with its future namespace, which a template does not name."""
     namespace = request.namespace or pod.metadata.namespace
     return replace(pod, metadata=replace(pod.metadata, namespace=namespace))

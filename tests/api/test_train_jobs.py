@@ -16,7 +16,14 @@ from extender.api.keys import GROUP_ANNOTATION
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.kubeflow import TRAIN_JOB
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
-from extender.api.workloads.shape import Json, RuntimeName, at, runtime_named_by, with_runtime, with_spec
+from extender.api.workloads.shape import (
+    Json,
+    RuntimeName,
+    runtime_named_by,
+    value_at,
+    with_runtime,
+    with_spec,
+)
 from tests.api.job_files import put, waiting
 from tests.rows import each_of
 
@@ -134,7 +141,7 @@ def test_changes_of_the_runtime_by_field(field: str, value: Json, record: str | 
     assert (spec["nodeSelector"], spec["tolerations"], spec["schedulerName"]) == (GPU, [FAST], "muster")
     assert [each["name"] for each in spec["containers"]] == ["node"]
     assert resources(nodes) == {"requests": {"cpu": "3", "memory": "1Gi"}}
-    assert at(nodes.template, ("metadata", "annotations", "note")) == record
+    assert value_at(nodes.template, ("metadata", "annotations", "note")) == record
 
 
 def test_later_changes_come_on_top_of_earlier_ones() -> None:
@@ -162,7 +169,7 @@ def test_all_pods_get_an_annotation_by_the_field_that_the_api_server_keeps(reser
     fields = TRAIN_JOB.annotate(with_runtime(job, runtime(name)), GROUP_ANNOTATION, "g")
     completed = with_runtime(with_spec(job, **{reserved: fields[reserved]}), runtime(name))
     assert {
-        at(each.template, ("metadata", "annotations", GROUP_ANNOTATION)) for each in pod_sets(completed)
+        value_at(each.template, ("metadata", "annotations", GROUP_ANNOTATION)) for each in pod_sets(completed)
     } == {"g"}
     assert TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "g") == {}
     assert completed["spec"][reserved][:1] == mine[reserved], "what others wrote stays"

@@ -12,7 +12,7 @@ from extender.api.summaries import Overview
 from extender.api.units import rounded
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.token_login import TokenLogin
-from extender.host.dashboard import supposing
+from extender.host.dashboard import what_if_source
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
 from tests.dashboard.authority import Authority
@@ -271,7 +271,7 @@ def test_no_action_is_offered_without_the_right_to_it(opened: Open) -> None:
 def test_what_if_is_asked_on_the_page_of_a_job(opened: Open) -> None:
     stage = two_that_wait()
     source = DecidedSource(lambda: stage.decisions, list)
-    with served(source, supposing=supposing(stage.ledger)) as address:
+    with served(source, supposing=what_if_source(stage.ledger)) as address:
         page = opened(f"{address}/groups/team/first", width=360, height=740)
         assert faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 360

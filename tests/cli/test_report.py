@@ -134,7 +134,7 @@ def test_a_running_muster_is_asked_for_the_same_period(debug_port: Callable[...,
 
     def answer(**query: str) -> Any:
         seen.append(query)
-        return report(records(), Period.of(**query, now=DAY + 24 * HOUR), note="something is missing")
+        return report(records(), Period.parse(**query, now=DAY + 24 * HOUR), note="something is missing")
 
     result = muster(
         "--debug-address", debug_port(history=answer), "--since", "2026-11-26", "--by", "user", "-o", "csv"
@@ -152,7 +152,9 @@ def test_control_characters_are_escaped(debug_port: Callable[..., str]) -> None:
     nasty = Wait(
         queue="q", user="a\nb\x1b[2J", group="g", start=DAY, end=DAY + 1, until=DAY, has_started=True
     )
-    asked = debug_port(history=lambda **_: report([nasty], Period.of("user", "2026-11-27", "", DAY + HOUR)))
+    asked = debug_port(
+        history=lambda **_: report([nasty], Period.parse("user", "2026-11-27", "", DAY + HOUR))
+    )
     assert shown("--debug-address", asked, "--by", "user").splitlines()[3].startswith("a\\nb\\x1b[2J  ")
 
 

@@ -99,8 +99,8 @@ class Api(ApiClient):
     ) -> None:
         self._record("unscheduled", name, condition, forget_node)
 
-    def nudge(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
-        self._record("nudge", name, token)
+    def trigger_retry(self, namespace: str, name: str, uid: str, token: str, timeout: float = 10) -> None:
+        self._record("trigger_retry", name, token)
 
     def patch_group(
         self, namespace: str, name: str, uid: str, patch: dict[str, Any], timeout: float = 10

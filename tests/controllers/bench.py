@@ -51,11 +51,15 @@ class Bench(World):
         *objects: Any,
         limits: Limits | None = None,
         auto_groups: bool = False,
-        marks_kept: bool = True,
-        viewed: bool = False,
+        records_trusted: bool = True,
+        through_proxy: bool = False,
     ) -> None:
         super().__init__(
-            *objects, limits=limits, auto_groups=auto_groups, marks_kept=marks_kept, viewed=viewed
+            *objects,
+            limits=limits,
+            auto_groups=auto_groups,
+            records_trusted=records_trusted,
+            through_proxy=through_proxy,
         )
         self.api = Api()
         self.leading = True

@@ -15,7 +15,7 @@ from extender.domain.model.records import GroupKey
 from extender.kube.errors import Conflict
 from tests.controllers.bench import Bench
 from tests.controllers.queue_desk import merged
-from tests.domain.builders import node, stranger
+from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang, key
 
 
@@ -56,7 +56,7 @@ class Desk(Bench):
     def look(self) -> list[dict[str, Any]]:
         """Return the patches that one look sent. The watch delivers the patched objects."""
         before, self.api.calls = dict(self.copies), []
-        self.reporter.look(self.decisions)
+        self.reporter.on_decisions(self.decisions)
         self.flush()
         for name, copy in self.copies.items():
             if copy is not before[name]:
@@ -91,7 +91,11 @@ def versioned(group: PodGroup, version: int) -> PodGroup:
 
 def crowd(groups: int) -> list[Any]:
     """Return so many gangs that lack capacity, whose messages have the free amount."""
-    return [node("a", cpu="4"), *(gang(f"g{n}", 4) for n in range(groups)), stranger("s", on="a", cpu="500m")]
+    return [
+        node("a", cpu="4"),
+        *(gang(f"g{n}", 4) for n in range(groups)),
+        foreign_pod("s", on="a", cpu="500m"),
+    ]
 
 
 def requeue_changed(bench: Desk, second: int) -> None:
@@ -99,4 +103,4 @@ def requeue_changed(bench: Desk, second: int) -> None:
     bench.advance(1.0)
     if second:
         bench.delete(f"other-{second - 1}")
-    bench.add(stranger(f"other-{second}", on="a", cpu=f"{100 + 10 * (second % 40)}m")).settle()
+    bench.add(foreign_pod(f"other-{second}", on="a", cpu=f"{100 + 10 * (second % 40)}m")).settle()

@@ -67,7 +67,7 @@ class Desk(Bench):
     def look(self) -> list[tuple[str, str]]:
         """Return the requests of one reconciliation: verbs and names."""
         self.api.calls = []
-        self.grouper.look(self.settle().decisions)
+        self.grouper.on_decisions(self.settle().decisions)
         self.flush()
         return [(call[0], call[1]) for call in self.api.calls]
 

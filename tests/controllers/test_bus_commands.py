@@ -38,7 +38,7 @@ class Desk(QueueDesk):
         self.now += seconds
         before = dict(self.store.commands)
         self.store.calls = []
-        self.commander.look(self.settle().decisions)
+        self.commander.on_decisions(self.settle().decisions)
         self.flush()
         self.show_all()
         for name in before.keys() - self.store.commands.keys():
@@ -124,7 +124,7 @@ def test_a_queue_that_the_watch_has_not_shown_yet_is_waited_for(desk: Desk) -> N
     desk.store.put(queue("new"))
     desk.order(command("c", "CloseQueue", "new"))
     desk.now += 1
-    desk.commander.look(desk.settle().decisions)
+    desk.commander.on_decisions(desk.settle().decisions)
     desk.flush()
     assert {*desk.store.commands} == {"c"}
     desk.show("new")

@@ -7,28 +7,28 @@ from tests.domain.world import World, gang, key, single
 
 def test_decisions_that_are_known_turn_nothing() -> None:
     turns, world = ChangedGroups(), World(node("a"), gang("g", 2)).settle()
-    assert list(turns.of(world.decisions)) == [key("g")]
-    assert not turns.of(world.decisions)
+    assert list(turns.since_last_call(world.decisions)) == [key("g")]
+    assert not turns.since_last_call(world.decisions)
 
 
 def test_only_what_changed_turns() -> None:
     turns, world = ChangedGroups(), World(node("a", cpu="64"), gang("g", 2), gang("h", 2)).settle()
-    turns.of(world.decisions)
+    turns.since_last_call(world.decisions)
     world.add(gang("late", 2))
     world.ledger.publish(world.decide())
-    assert list(turns.of(world.decisions)) == [key("late")]
+    assert list(turns.since_last_call(world.decisions)) == [key("late")]
 
 
 def test_a_group_that_is_gone_has_turned() -> None:
     turns, world = ChangedGroups(), World(pod("p")).settle()
-    turns.of(world.decisions)
+    turns.since_last_call(world.decisions)
     world.delete("p").ledger.publish(world.decide())
-    [(group, was, now)] = turns.compared(world.decisions)
+    [(group, was, now)] = turns.decision_changes(world.decisions)
     assert (group, was is not None, now) == (key(single("p")), True, None)
 
 
 def test_who_missed_decisions_looks_at_all_groups() -> None:
     turns, world = ChangedGroups(), World(node("a"), gang("g", 2), pod("p")).settle()
-    turns.of(world.decisions)
+    turns.since_last_call(world.decisions)
     world.delete("p").settle().add(gang("late", 9)).settle()
-    assert set(turns.of(world.decisions)) == {key("g"), key(single("p")), key("late")}
+    assert set(turns.since_last_call(world.decisions)) == {key("g"), key(single("p")), key("late")}

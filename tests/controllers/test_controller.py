@@ -42,7 +42,7 @@ class Keeper(Controller[str]):
         self.reconciled: list[str] = []
         self.written: list[str] = []
 
-    def due(self, decisions: Decisions) -> Iterable[str]:
+    def due_keys(self, decisions: Decisions) -> Iterable[str]:
         objects, self.objects = self.objects, []
         return objects
 
@@ -67,7 +67,7 @@ def looked(bench: Bench, keeper: Keeper, *objects: str, seconds: float = 0.0) ->
     """Return the keys that one look reconciled."""
     keeper.objects, keeper.reconciled = list(objects), []
     bench.now += seconds
-    keeper.look(bench.decisions)
+    keeper.on_decisions(bench.decisions)
     bench.flush()
     return keeper.reconciled
 
@@ -164,7 +164,7 @@ def test_what_waits_is_shown() -> None:
         looked(bench, keeper, "a", "b", "c")
     assert REGISTRY.get_sample_value("muster_work_queue_depth", {"part": "test"}) == 2
     bench.leading = False
-    keeper.look(bench.decisions)
+    keeper.on_decisions(bench.decisions)
     assert REGISTRY.get_sample_value("muster_work_queue_depth", {"part": "test"}) == 0
 
 
@@ -177,7 +177,7 @@ def all_controllers() -> list[type[Any]]:
 
 @each_of(*all_controllers())
 def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> None:
-    assert controller.look is Controller.look
+    assert controller.on_decisions is Controller.on_decisions
     assert "reconcile" in vars(controller) or controller.__subclasses__()
 
 
@@ -198,7 +198,7 @@ def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
 def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    truly = transitions.course
+    truly = transitions.event_course
 
     def poisoned(decision: GroupDecision) -> Any:
         if decision.key == key("bad"):
@@ -210,12 +210,12 @@ def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
     reserved = DecisionLog()
     with bench.writing(), capture_logs():
         for each in (events, reserved):
-            each.look(bench.decisions)
-        monkeypatch.setattr(transitions, "course", poisoned)
-        monkeypatch.setattr("extender.controllers.cycle.course", poisoned)
+            each.on_decisions(bench.decisions)
+        monkeypatch.setattr(transitions, "event_course", poisoned)
+        monkeypatch.setattr("extender.controllers.cycle.event_course", poisoned)
         bench.add(nodes("b", "c", "d", "e", "f", cpu="2")).settle()
         for each in (events, reserved):
-            each.look(bench.decisions)
+            each.on_decisions(bench.decisions)
     assert {entry.decision.key for entry in reserved.latest(1)} == {key("good")}
 
 

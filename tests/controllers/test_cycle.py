@@ -32,7 +32,7 @@ class Wheel:
             Ownership(frozenset({SCHEDULER})),
             clock=lambda: self.now,
             lock=RLock(),
-            on_change=lambda: self.cycle.poke(),
+            on_change=lambda: self.cycle.wake_up(),
         )
         self.changed = Condition()
         self.cycle = DecisionLoop(
@@ -45,7 +45,7 @@ class Wheel:
             self.changed.notify_all()
 
     def once(self) -> Decisions:
-        self.cycle.once()
+        self.cycle.run_once()
         return self.seen[-1]
 
     def wait_for(self, condition: Callable[[], bool]) -> None:

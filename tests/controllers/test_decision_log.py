@@ -11,14 +11,14 @@ from extender.controllers.cycle import DecisionLog
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.telemetry import metrics
-from tests.domain.builders import node, stranger
+from tests.domain.builders import foreign_pod, node
 from tests.domain.world import World, gang, key, names
 from tests.rows import each_of
 
 
 def written(chronicle: DecisionLog, world: World) -> list[Any]:
     with capture_logs() as logs:
-        chronicle.look(world.decisions)
+        chronicle.on_decisions(world.decisions)
     return logs
 
 
@@ -55,10 +55,10 @@ def test_a_start_tells_how_many_members_it_plans() -> None:
 
 def test_a_number_that_moved_is_no_turn_and_takes_no_place() -> None:
     chronicle = DecisionLog()
-    world = World(node("a"), gang("g", 4), stranger("s", on="a", cpu="1")).settle()
+    world = World(node("a"), gang("g", 4), foreign_pod("s", on="a", cpu="1")).settle()
     assert len(written(chronicle, world)) == 1
     before = world.detail("g")
-    assert written(chronicle, world.add(stranger("t", on="a", cpu="1")).settle()) == []
+    assert written(chronicle, world.add(foreign_pod("t", on="a", cpu="1")).settle()) == []
     assert [each.decision.detail for each in chronicle.latest(10)] == [before] != [world.detail("g")]
 
 
@@ -110,6 +110,6 @@ def test_a_decision_that_goes_back_and_forth_without_an_event_is_counted_and_log
     with capture_logs() as logs:
         for serial, reason in enumerate([Reason.NO_ROOM, Reason.NEVER_FITS] * 3):
             at = next(version)
-            chronicle.look(decided(serial, at, reason))
+            chronicle.on_decisions(decided(serial, at, reason))
     assert chronicle.flips(key("g")) == flips == metrics.decision_flips._value.get() - before
     assert [line["event"] for line in logs].count("decisions on a group do not settle") == bool(flips)

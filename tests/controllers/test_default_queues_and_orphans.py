@@ -23,7 +23,7 @@ class Desk(QueueDesk):
         self.store.calls = []
         decisions = self.settle().decisions
         for each in (self.founder, self.clearer):
-            each.look(decisions)
+            each.on_decisions(decisions)
         self.flush()
         if shows:
             self.show_all()
@@ -62,7 +62,7 @@ def test_what_is_there_stays_as_it_is(desk: Desk) -> None:
 
 
 def test_nothing_is_made_before_the_queues_are_known_or_by_who_does_not_lead(desk: Desk) -> None:
-    desk.founder.look(Decisions())
+    desk.founder.on_decisions(Decisions())
     desk.leading = False
     assert desk.look() == []
 

@@ -38,16 +38,16 @@ def bench() -> Iterator[Desk]:
     with made.writing():
         made.start("runs")
         made.run("runs-0").settle()
-        made.estimates.look(made.decisions)
+        made.estimates.on_decisions(made.decisions)
         yield made
 
 
 def reported(bench: Desk) -> Any:
     """Once the forecast is worked out."""
     bench.advance(module._EVERY)
-    bench.estimates.look(bench.decisions)
-    bench.estimates.work()
-    return bench.estimates.of(key("next"))
+    bench.estimates.on_decisions(bench.decisions)
+    bench.estimates.compute_slice()
+    return bench.estimates.get(key("next"))
 
 
 def counted(interval: str) -> float:
@@ -70,12 +70,12 @@ def test_it_is_written_into_the_status_once(bench: Desk) -> None:
 
 def test_a_group_that_has_just_come_may_start_meanwhile(bench: Desk) -> None:
     bench.advance(module._LASTING - 0.1)
-    bench.estimates.look(bench.decisions)
-    bench.estimates.work()
-    assert bench.estimates.of(key("next")) is None
+    bench.estimates.on_decisions(bench.decisions)
+    bench.estimates.compute_slice()
+    assert bench.estimates.get(key("next")) is None
     bench.advance(0.1)
-    bench.estimates.work()
-    assert bench.estimates.of(key("next")) is not None
+    bench.estimates.compute_slice()
+    assert bench.estimates.get(key("next")) is not None
 
 
 def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> None:
@@ -83,10 +83,10 @@ def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> 
     bench.ledger.limits = replace(bench.ledger.limits, window=4)
     bench.add(gang("a", 3, queue="q"), gang("b", 3, queue="q")).settle()
     assert bench.decisions.groups[key("b")].reason is Reason.WINDOW_FULL
-    bench.estimates.look(bench.decisions)
+    bench.estimates.on_decisions(bench.decisions)
     bench.advance(60)
-    bench.estimates.work()
-    assert bench.estimates.of(key("b")) is None
+    bench.estimates.compute_slice()
+    assert bench.estimates.get(key("b")) is None
 
 
 def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
@@ -129,9 +129,9 @@ def test_a_start_is_compared_with_what_was_told_first(bench: Desk, after: float,
     before = counted(interval)
     bench.advance(after)
     bench.finish("runs-0").settle()
-    bench.estimates.look(bench.decisions)
+    bench.estimates.on_decisions(bench.decisions)
     assert counted(interval) == before + 1
-    assert bench.estimates.of(key("next")) is None
+    assert bench.estimates.get(key("next")) is None
 
 
 def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -> None:
@@ -140,7 +140,7 @@ def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -
     bench.delete("next-0")
     bench.ledger.intake.drop_group(key("next"))
     bench.settle()
-    bench.estimates.look(bench.decisions)
+    bench.estimates.on_decisions(bench.decisions)
     assert bench.estimates._reported == {}
     assert sum(map(counted, ("before", "inside", "after"))) == before
 
@@ -148,10 +148,10 @@ def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -
 def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
     reported(bench)
     bench.leading = False
-    bench.estimates.work()
-    assert bench.estimates.of(key("next")) is None
-    bench.estimates.work()
-    assert bench.estimates.of(key("next")) is None
+    bench.estimates.compute_slice()
+    assert bench.estimates.get(key("next")) is None
+    bench.estimates.compute_slice()
+    assert bench.estimates.get(key("next")) is None
 
 
 def test_one_forecast_that_fails_is_given_up_and_the_next_is_made(
@@ -183,9 +183,9 @@ def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
 
     monkeypatch.setattr(module, "forecasts", endless)
     estimates = Estimates(bench.ledger, lambda: True, lambda: now, lambda: worked)
-    estimates.look(bench.decisions)
+    estimates.on_decisions(bench.decisions)
     while now < 3600:
-        before, rest = worked, estimates.work()
+        before, rest = worked, estimates.compute_slice()
         assert worked - before <= 0.2 * rest or worked == before
         now += worked - before + rest
     assert 0.015 * now < worked <= 0.02 * now + module._SAVED

@@ -6,7 +6,7 @@ from prometheus_client import REGISTRY
 
 from extender.api.objects.base import Reference
 from extender.controllers.events import NORMAL, WARNING, EventRecorder
-from extender.controllers.objects import of_queue
+from extender.controllers.objects import queue_reference
 from extender.kube.errors import Conflict, NotFound
 from tests.controllers.bench import Bench
 
@@ -90,7 +90,7 @@ def test_an_event_whose_answer_was_lost_is_there() -> None:
 def test_what_belongs_to_no_namespace_is_told_in_default() -> None:
     bench = Recording()
     with bench.writing():
-        bench.record(about=of_queue("research", "u"))
+        bench.record(about=queue_reference("research", "u"))
     (event,) = bench.created
     assert event["metadata"]["namespace"] == "default"
     assert "namespace" not in event["involvedObject"]

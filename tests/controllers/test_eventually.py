@@ -20,7 +20,7 @@ from extender.kube.errors import (
     Unreachable,
 )
 from tests.controllers.podgroup_desk import Desk
-from tests.domain.builders import node, stranger
+from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang, key
 from tests.property_examples import examples
 
@@ -61,7 +61,7 @@ class Course(Desk):
                 self.advance(what)
             case "stranger":
                 self.strangers += 1
-                self.add(stranger(f"s{self.strangers}", on="a", cpu=f"{what}m"))
+                self.add(foreign_pod(f"s{self.strangers}", on="a", cpu=f"{what}m"))
             case "start" if self.verdict(f"g{what}").name == "STARTING":
                 self.start(f"g{what}")
             case "hide":  # the watch brings an older copy again

@@ -35,7 +35,7 @@ class Undoing(Bench):
         return self
 
     def look(self) -> list[Call]:
-        self.undoer.look(self.decisions)
+        self.undoer.on_decisions(self.decisions)
         self.flush()
         calls, self.api.calls = self.api.calls, []
         return calls

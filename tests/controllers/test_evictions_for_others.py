@@ -12,7 +12,7 @@ from extender.controllers.evictions import EvictionsController
 from extender.domain.model.reasons import Reason
 from extender.kube.errors import ApiError, Forbidden, Invalid, ServerFault, TooManyRequests, Unreachable
 from tests.controllers.bench import Bench
-from tests.domain.builders import node, preemption, queue, stranger
+from tests.domain.builders import foreign_pod, node, preemption, queue
 from tests.domain.world import gang, timestamp
 from tests.rows import each_of
 
@@ -29,7 +29,7 @@ class Reclaiming(Bench):
         self.evictor = EvictionsController(self.means(), self.recorder)
 
     def look(self) -> list[tuple[object, ...]]:
-        self.evictor.look(self.decisions)
+        self.evictor.on_decisions(self.decisions)
         self.flush()
         calls, self.api.calls = self.api.calls, []
         return calls
@@ -101,7 +101,7 @@ def test_a_refused_victim_is_spared_for_another(fault: ApiError) -> None:
 
 def test_a_pod_of_others_is_told_as_well() -> None:
     bench = Reclaiming()
-    bench.add(node("m", cpu="1"), stranger("s", on="m"), gang("high", 1, queue="a", priority=5)).settle()
+    bench.add(node("m", cpu="1"), foreign_pod("s", on="m"), gang("high", 1, queue="a", priority=5)).settle()
     with bench.writing():
         evicted = {call[1] for call in bench.look() if call[0] == "evict"}
     assert "s" in evicted or bench.reason("high") is Reason.RECLAIMING
@@ -116,11 +116,11 @@ def test_the_rest_of_a_gang_that_is_going_is_asked_for_again_and_again() -> None
         bench.delete("low-0").settle()
         for _ in range(3):
             bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "a disruption budget says no"))
-            evictor.look(bench.decisions)
+            evictor.on_decisions(bench.decisions)
             bench.flush()
             assert bench.settle().reason("high") is Reason.RECLAIMING
             bench.now += 40.0
-        evictor.look(bench.decisions)
+        evictor.on_decisions(bench.decisions)
         bench.flush()
     assert [call[1] for call in bench.api.calls if call[0] == "evict"] == ["low-1"] * 4
 
@@ -155,7 +155,7 @@ def test_an_eviction_that_is_under_way_is_not_sent_again(monkeypatch: pytest.Mon
     evict = bench.api.evict
 
     def slow(*asked: Any) -> None:
-        bench.evictor.look(bench.decisions)
+        bench.evictor.on_decisions(bench.decisions)
         evict(*asked)
 
     monkeypatch.setattr(bench.api, "evict", slow)

@@ -29,10 +29,10 @@ class Announcing(Bench):
     def look(self, after: float = 0.0) -> list[SeenEvent]:
         """Decide, let time pass and decide again; returns the new Events."""
         self.settle()
-        self.announcer.look(self.decisions)
+        self.announcer.on_decisions(self.decisions)
         if after:
             self.pass_time(after)
-            self.announcer.look(self.decisions)
+            self.announcer.on_decisions(self.decisions)
         self.flush()
         events = [event for _, event in self.api.done("event")]
         self.api.calls = []

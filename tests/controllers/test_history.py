@@ -48,7 +48,7 @@ class Office:
     def look(self) -> "Office":
         """Look twice, as the cycle and the thread do: at first the file may not have been read yet."""
         for _ in range(2):
-            self.history.look(self.world.settle().decisions)
+            self.history.on_decisions(self.world.settle().decisions)
             self.history.write()
         return self
 
@@ -116,7 +116,7 @@ def test_after_a_restart_nothing_is_missing_and_nothing_counts_twice(path: Path,
     """Restore the last second, which is not committed, from the objects."""
     office = Office(path, gang("a", 2), gang("b", 1)).look().start("b").after(HOUR)
     office.world.start("a")
-    office.history.look(office.world.decisions)
+    office.history.on_decisions(office.world.decisions)
     if committed:
         office.history.write()
     office.killed().look().after(HOUR)
@@ -260,7 +260,7 @@ def test_a_file_that_is_moved_away_is_begun_anew(path: Path) -> None:
 
 def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
     office = Office(path, gang("a", 1)).look().start("a")
-    office.history._turn()
+    office.history._write_if_due()
     path.unlink()
     folder(path)
     office.look()
@@ -268,7 +268,7 @@ def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
     path.rmdir()
     office.world.wall_steps -= HOUR
     for _ in range(3):
-        office.after(module._SAMPLES).history._turn()
+        office.after(module._SAMPLES).history._write_if_due()
     assert office.history.text() == f"written to {path}"
     assert any(isinstance(it, QueueHour) for it in records(path))
 
@@ -284,7 +284,7 @@ def test_a_disk_that_hangs_keeps_nobody_from_stopping(path: Path, monkeypatch: p
     monkeypatch.setattr(module, "_PATIENCE", 0.01)
     monkeypatch.setattr(HistoryFile, "write", lambda *_: hangs.wait())
     office.world.start("a")
-    office.history.look(office.world.decisions)
+    office.history.on_decisions(office.world.decisions)
     office.history.stop()
     assert not hangs.is_set()
     hangs.set()

@@ -50,7 +50,7 @@ class Desk(Bench):
             seen = replace(each, metadata=replace(each.metadata, resource_version=version))
             self.ledger.intake.set_ancestor(kind.kind, seen.metadata)
             self.ledger.intake.set_job(kind, seen)
-            self.starter.see(kind, seen)
+            self.starter.on_job(kind, seen)
             self.api.jobs[each.metadata.name] = {
                 "metadata": {"uid": each.metadata.uid, "resourceVersion": version, "annotations": {}},
                 "spec": each.spec,
@@ -67,7 +67,7 @@ class Desk(Bench):
     def look(self) -> list[tuple[str, str]]:
         """Return the requests of one look, without events: verbs and names."""
         self.api.calls = []
-        self.starter.look(self.settle().decisions)
+        self.starter.on_decisions(self.settle().decisions)
         self.flush()
         return [(call[0], call[1]) for call in self.api.calls if not call[0].startswith("event")]
 
@@ -330,7 +330,7 @@ def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
 
         def evicted(after: float) -> int:
             bench.advance(after).settle()
-            evictor.look(bench.decisions)
+            evictor.on_decisions(bench.decisions)
             bench.flush()
             return len(bench.api.done("evict"))
 

@@ -35,7 +35,7 @@ class Office:
 
     def look(self) -> bool:
         with capture_logs():
-            self.leadership.look()
+            self.leadership.read_lease()
         return self.leadership.leads()
 
     def after(self, seconds: float) -> "Office":
@@ -127,7 +127,7 @@ def test_time_counts_from_before_the_question() -> None:
     slow.spec = office.api.spec
     leadership = LeaderElection(slow, "kube-system", "l", "node-1", clock=lambda: office.now)
     with capture_logs():
-        leadership.look()
+        leadership.read_lease()
     assert leadership.leads()
     office.after(2)
     assert not leadership.leads()
@@ -144,10 +144,10 @@ def test_turns_are_told_and_shown_once() -> None:
     office = Office()
     with capture_logs() as logs:
         for _ in range(3):
-            office.renew().leadership.look()
+            office.renew().leadership.read_lease()
         assert REGISTRY.get_sample_value("muster_leader") == 1
         for _ in range(3):
-            office.renew("other_1").leadership.look()
+            office.renew("other_1").leadership.read_lease()
         assert REGISTRY.get_sample_value("muster_leader") == 0
     assert [line["event"] for line in logs] == ["leading", "not leading"]
 

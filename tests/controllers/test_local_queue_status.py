@@ -81,7 +81,7 @@ class Desk(Bench):
         """Return the LocalQueues that one look writes, after that much time."""
         self.now += seconds
         self.store.calls = []
-        self.reporter.look(self.settle().decisions)
+        self.reporter.on_decisions(self.settle().decisions)
         self.flush()
         for name in self.store.stored:
             self.show(name)
@@ -211,7 +211,7 @@ def test_whether_kueue_is_there_is_looked_up() -> None:
     bench, api = Bench(labelled(label="kueue.x-k8s.io/queue-name")), LocalQueueApi()
     presence = KueuePresence(bench.ledger, api)
     api.fail("serves", Unreachable("away"))
-    presence.look()
+    presence.poll()
     assert presence.holds is None
     assert bench.settle().decision("g").queue == f"{NAMESPACE}/lq"
     api.served = {KUEUE_LOCAL_QUEUES[1]}

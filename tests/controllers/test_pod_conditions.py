@@ -20,7 +20,7 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.errors import Conflict, Forbidden, NotFound, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench
-from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, node, pod, queue
 from tests.domain.world import LIMITS, gang, key, names
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -35,10 +35,10 @@ class Conditions(Bench):
     """Bench whose API server shows the written conditions on the pods, as the watch does."""
 
     def __init__(
-        self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True, viewed: bool = False
+        self, *objects: Any, policy: ConditionPolicy = VIEW, echoes: bool = True, through_proxy: bool = False
     ) -> None:
         # Without usage, time alone leads to one decision: a look misses none.
-        super().__init__(*objects, viewed=viewed, limits=replace(LIMITS, usage_half_life=0.0))
+        super().__init__(*objects, through_proxy=through_proxy, limits=replace(LIMITS, usage_half_life=0.0))
         self.policy = policy
         self.echoes = echoes
         self.queues: ObjectStore[str, QueueCopy] = ObjectStore()
@@ -51,7 +51,7 @@ class Conditions(Bench):
     def look(self) -> list[Call]:
         """Return the writes of one look: the pod's name and its condition."""
         before = len(self.api.calls)
-        self.controller.look(self.decisions)
+        self.controller.on_decisions(self.decisions)
         self.flush()
         calls = [call[1:] for call in self.api.calls[before:] if call[0] == "unscheduled"]
         for name, condition, _ in calls if self.echoes else ():
@@ -83,7 +83,7 @@ def conditions(*objects: Any, **options: Any) -> Iterator[Conditions]:
 
 def full(*objects: Any) -> list[Any]:
     """One node, which a pod of others fills."""
-    return [node("a", cpu="4"), stranger("s", on="a", cpu="4"), *objects]
+    return [node("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), *objects]
 
 
 # ---- when
@@ -112,7 +112,7 @@ def test_a_change_of_numbers_is_not_written() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
         assert len(bench.reasons()) == 2
         before = bench.detail("g")
-        bench.delete("s").add(stranger("t", on="a", cpu="3"))
+        bench.delete("s").add(foreign_pod("t", on="a", cpu="3"))
         assert bench.reasons() == {}
         assert bench.detail("g") != before
 
@@ -192,7 +192,7 @@ def test_a_condition_that_somebody_overwrites_stays_theirs_until_the_next_turn()
         assert bench.reasons(60.0) == {}
         bench.delete("s")
         bench.after(0.0)
-        bench.add(stranger("s", on="a", cpu="4"))
+        bench.add(foreign_pod("s", on="a", cpu="4"))
         assert bench.reasons() == {"g-0": "Unschedulable"}
 
 
@@ -213,16 +213,16 @@ def test_nobody_is_told_for_whom_the_window_is_full() -> None:
 def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
     bench = Conditions(full(gang("g", 1, gated=False)))
     with capture_logs():
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         bench.advance(LASTING)
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         assert bench.writers.depth == 1
         bench.delete("s").settle()
         assert bench.claim("g-0")
         with bench.writing():
             bench.flush()
             assert bench.api.calls == []
-            bench.add(stranger("s", on="a", cpu="4"))
+            bench.add(foreign_pod("s", on="a", cpu="4"))
             assert bench.reasons() == {"g-0": "Unschedulable"}
 
 
@@ -251,9 +251,9 @@ def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
     bench = Conditions(elastic())
     with capture_logs():
         bench.start("g").add(node("a", cpu="1")).settle()
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         bench.advance(LASTING)
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         assert bench.writers.depth == 3
         bench.add(node("a", cpu="2")).settle()
         hold(bench, "g-1")
@@ -263,7 +263,7 @@ def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
 
 
 def test_pods_that_the_scheduler_is_shown_are_not_told() -> None:
-    with conditions(full(gang("g", 2, gated=False)), viewed=True) as bench:
+    with conditions(full(gang("g", 2, gated=False)), through_proxy=True) as bench:
         assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
         bench.delete("s").settle()
         assert bench.shown().keys() == {"g-0", "g-1"}

@@ -44,7 +44,7 @@ from extender.kube.resources import PLUGINS_POD_GROUPS
 from tests.controllers.bench import PAUSE
 from tests.controllers.podgroup_desk import Desk, crowd, requeue_changed, versioned
 from tests.domain import builders
-from tests.domain.builders import NAMESPACE, node, queue, stranger
+from tests.domain.builders import NAMESPACE, foreign_pod, node, queue
 from tests.domain.job_world import BATCH, job, podgroup_name
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.rows import each_of
@@ -346,7 +346,7 @@ def test_what_somebody_else_overwrote_is_written_again() -> None:
 
 def waiting_for_room() -> list[Any]:
     """Return a gang that lacks room; its numbers change with the usage of foreign pods."""
-    return [node("a"), gang("g", 4), stranger("s", on="a", cpu="500m")]
+    return [node("a"), gang("g", 4), foreign_pod("s", on="a", cpu="500m")]
 
 
 def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom() -> None:
@@ -366,10 +366,10 @@ def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom()
 def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
     """The PodGroup of a waiting Volcano Job, which creates no pods for it while it is Pending."""
     with desk(node("a"), builders.group("g", 2)) as bench:
-        bench.ledger.pods.leave(frozenset({"volcano"}))
+        bench.ledger.pods.set_left(frozenset({"volcano"}))
         bench.settle()
         assert bench.look() == []
-        bench.ledger.pods.leave(frozenset())
+        bench.ledger.pods.set_left(frozenset())
         bench.settle()
         (patch,) = bench.look()
         assert status_of(patch)[0] == "Inqueue"
@@ -378,7 +378,7 @@ def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
 def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
     with desk(*waiting_for_room()) as bench:
         for _ in range(2):
-            bench.reporter.look(bench.decisions)
+            bench.reporter.on_decisions(bench.decisions)
             bench.flush()
             bench.add(node("b")).settle()
         reasons = [patch["status"]["conditions"][0]["reason"] for _, patch in bench.api.done("patch")]
@@ -396,7 +396,7 @@ def test_what_the_watch_has_shown_meanwhile_stays_the_newest_copy() -> None:
             return answer
 
         bench.api.patched = overtaken
-        bench.reporter.look(bench.decisions)
+        bench.reporter.on_decisions(bench.decisions)
         bench.flush()
         bench.api.patched = taking_in
         (patch,) = bench.look()
@@ -409,7 +409,7 @@ def test_a_detail_waits_its_turn() -> None:
         texts = [first["status"]["conditions"][0]["message"]]
         bench.advance(SETTLING)
         for n in range(3):
-            bench.add(stranger(f"t{n}", on="a", cpu="500m")).settle()
+            bench.add(foreign_pod(f"t{n}", on="a", cpu="500m")).settle()
             texts += [patch["status"]["conditions"][0]["message"] for patch in bench.look()]
         assert len(texts) == len(set(texts)) == 2
         bench.advance(DETAIL_PACE)
@@ -473,7 +473,7 @@ def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
 def test_what_changes_the_course_is_written_at_once() -> None:
     with desk(*waiting_for_room()) as bench:
         bench.look()
-        bench.add(stranger("t", on="a", cpu="500m")).settle()
+        bench.add(foreign_pod("t", on="a", cpu="500m")).settle()
         bench.look()
         bench.delete("s", "t").settle()
         (patch,) = bench.look()
@@ -606,7 +606,7 @@ def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
 
 def test_the_newest_decision_is_written_however_old_the_request() -> None:
     bench = Desk(node("a"), gang("g", 2))
-    bench.reporter.look(bench.decisions)
+    bench.reporter.on_decisions(bench.decisions)
     bench.start("g")
     with bench.writing():
         bench.flush()
@@ -616,7 +616,7 @@ def test_the_newest_decision_is_written_however_old_the_request() -> None:
 
 def test_what_the_api_has_by_then_is_not_written_again() -> None:
     bench = Desk(node("a"), gang("g", 5))
-    bench.reporter.look(bench.decisions)
+    bench.reporter.on_decisions(bench.decisions)
     condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
     waiting = WaitingStatus(position=bench.decision("g").position)
     status = PodGroupStatus("Pending", [condition], waiting=waiting)
@@ -629,7 +629,7 @@ def test_what_the_api_has_by_then_is_not_written_again() -> None:
 
 def test_a_group_gone_before_its_write_is_not_written() -> None:
     bench = Desk(node("a"), gang("g", 5))
-    bench.reporter.look(bench.decisions)
+    bench.reporter.on_decisions(bench.decisions)
     bench.store.drop(key("g"))
     with bench.writing():
         bench.flush()

@@ -17,7 +17,7 @@ class Trusting(Bench):
 
     def __init__(self) -> None:
         members = [pod("g-0", "g", on="a"), pod("g-1", "g")]
-        super().__init__(nodes("a"), group("g", 2, stood_whole=True), members, marks_kept=False)
+        super().__init__(nodes("a"), group("g", 2, stood_whole=True), members, records_trusted=False)
         self.trust = MarkTrust(self.ledger, self.api)
 
     def believes(self, reserved: bool | None) -> bool:
@@ -27,7 +27,7 @@ class Trusting(Bench):
         else:
             self.api.enforced = {MARKERS_POLICY} if reserved else {USES_POLICY}
         with capture_logs():
-            self.trust.look()
+            self.trust.poll()
         return self.stood_whole("g")
 
 
@@ -61,22 +61,22 @@ def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
     bench.ledger.intake.review_users()
     trust = UseTrust(bench.ledger, bench.api)
     bench.api.enforced = {MARKERS_POLICY}
-    trust.look()
+    trust.poll()
     assert bench.settle().reason("g") is Reason.QUEUE_NOT_ALLOWED
     bench.api.enforced = {USES_POLICY}
-    trust.look()
+    trust.poll()
     bench.api.fail("policy", Unreachable("away"))
-    trust.look()
+    trust.poll()
     assert bench.settle().verdict("g") is Verdict.STARTING
 
 
 def test_authors_are_believed_while_all_policies_for_them_are_there() -> None:
-    bench = Bench(group("g", 1, annotations={SUBMITTER: "ann"}), marks_kept=False)
+    bench = Bench(group("g", 1, annotations={SUBMITTER: "ann"}), records_trusted=False)
     trust = AuthorTrust(bench.ledger, bench.api)
     first, second = AUTHORS_POLICIES
     for enforced, user in (([first], ""), ([second], ""), ([first, second], "ann")):
         bench.api.enforced = {MARKERS_POLICY, *enforced}
-        trust.look()
+        trust.poll()
         view = bench.settle().ledger.registry.groups[key("g")].info
         assert view is not None
         assert view.spec.submitter == user

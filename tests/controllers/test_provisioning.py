@@ -22,7 +22,7 @@ from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.reflector import Removed
 from tests.controllers.bench import PAUSE, Bench
 from tests.domain import builders
-from tests.domain.builders import NAMESPACE, group, node, pod, stranger
+from tests.domain.builders import NAMESPACE, foreign_pod, group, node, pod
 from tests.domain.world import gang, key
 from tests.rows import each_of
 
@@ -62,7 +62,7 @@ class Desk(Bench):
         """Return the requests of one look: verbs and names."""
         self.api.calls = []
         self.advance(after).settle()
-        self.controller.look(self.decisions)
+        self.controller.on_decisions(self.decisions)
         self.flush()
         calls = [call[:2] for call in self.api.calls if call[0] != "whole pod"]
         for verb, name, *more in list(self.api.calls):
@@ -92,7 +92,7 @@ class Desk(Bench):
 
 @contextmanager
 def desk(*objects: Any, **options: Any) -> Iterator[Desk]:
-    bench = Desk(node("a", cpu="4"), stranger("s", on="a", cpu="4"), **options)
+    bench = Desk(node("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), **options)
     with bench.writing(), capture_logs():
         bench.put_queue("q").add(*objects)
         yield bench
@@ -190,7 +190,7 @@ def test_what_is_there_stays_until_it_is_known_whether_requests_may_be_made() ->
     """Keep the requests, which the watch shows one by one after a restart."""
     with desk(waiting()) as bench:
         bench.lasting()
-        made = bench.requests.of(key("g"))
+        made = bench.requests.requests_of(key("g"))
         bench.served = False
         bench.restart()
         for each in made:
@@ -312,5 +312,5 @@ def test_a_member_that_is_gone_meanwhile_ends_the_attempt_alone() -> None:
 def test_requests_of_others_are_nobodys() -> None:
     with desk(waiting()) as bench:
         bench.requests.upsert(ProvisioningRequest(Meta("theirs", NAMESPACE, "uid-theirs")))
-        assert bench.requests.of(key("g")) == []
+        assert bench.requests.requests_of(key("g")) == []
         bench.requests.remove(Removed(NAMESPACE, "theirs", "uid-theirs"))

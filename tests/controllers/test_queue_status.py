@@ -31,7 +31,7 @@ class Desk(QueueDesk):
         """Return the calls of one look, after that much time; the watch shows their changes."""
         self.now += seconds
         self.store.calls = []
-        self.reporter.look(self.settle().decisions)
+        self.reporter.on_decisions(self.settle().decisions)
         self.flush()
         self.show_all()
         self.settle()
@@ -199,7 +199,7 @@ def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecesso
     desk.follow(desk.copy("q"))
     desk.store.calls = []
     desk.now += 2
-    desk.reporter.look(old)
+    desk.reporter.on_decisions(old)
     desk.flush()
     assert desk.store.calls == []
 
@@ -212,7 +212,7 @@ def test_who_says_so_in_the_status_is_not_overruled_by_what_was_decided_before(d
     desk.show("q")
     desk.store.calls = []
     desk.now += 2
-    desk.reporter.look(old)
+    desk.reporter.on_decisions(old)
     desk.flush()
     assert desk.store.calls == []
     desk.rest()
@@ -283,11 +283,11 @@ def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
 
 
 def test_while_pods_are_left_to_volcano_numbers_are_its_to_write(desk: Desk) -> None:
-    desk.ledger.pods.leave(frozenset({"volcano"}))
+    desk.ledger.pods.set_left(frozenset({"volcano"}))
     desk.rest()
     status = desk.status()
     assert (status.state, status.inqueue, status.share, status.allocated) == ("Open", None, None, None)
-    desk.ledger.pods.leave(frozenset())
+    desk.ledger.pods.set_left(frozenset())
     desk.rest()
     assert (desk.status().inqueue, desk.status().share) == (1, 1.0)
 

@@ -22,11 +22,11 @@ def waited(queue: str) -> tuple[float, float]:
 def start_after_30_seconds(name: str) -> None:
     bench = Bench(queue(name), gang("a", 2, queue=name))
     waits = QueueWaits(lambda: bench.now)
-    waits.look(bench.ledger.decisions)
+    waits.on_decisions(bench.ledger.decisions)
     bench.advance(30)
     bench.add(node("n"))
     bench.settle()
-    waits.look(bench.ledger.decisions)
+    waits.on_decisions(bench.ledger.decisions)
 
 
 def test_a_wait_ends_when_the_group_starts() -> None:
@@ -37,11 +37,11 @@ def test_a_wait_ends_when_the_group_starts() -> None:
 def test_a_group_that_is_deleted_while_it_waits_is_forgotten() -> None:
     bench = Bench(queue("desk"), gang("a", 1, queue="desk"))
     waits = QueueWaits(lambda: bench.now)
-    waits.look(bench.ledger.decisions)
+    waits.on_decisions(bench.ledger.decisions)
     bench.delete("a-0")
     bench.ledger.intake.drop_group(GroupKey("team/a"))
     bench.settle()
-    waits.look(bench.ledger.decisions)
+    waits.on_decisions(bench.ledger.decisions)
     assert waits._since == {}
     assert waited("desk") == (0, 0)
 

@@ -52,7 +52,7 @@ class Desk(QueueDesk):
         self.now += seconds
         self.store.calls = []
         self.quotas.refresh()
-        self.controller.look(self.settle().decisions)
+        self.controller.on_decisions(self.settle().decisions)
         self.flush()
         calls = [(call[0], call[1]) for call in self.store.calls]
         for name in {name for verb, name in calls if verb == "delete"} - self.store.queues.keys():
@@ -222,7 +222,7 @@ def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:
 
 def test_nothing_is_written_by_who_does_not_lead_or_before_the_queues_are_known(desk: Desk) -> None:
     desk.plant()
-    desk.controller.look(Decisions())
+    desk.controller.on_decisions(Decisions())
     desk.flush()
     desk.leading = False
     assert desk.look() == []

@@ -13,27 +13,27 @@ from extender.controllers.scheduling_gates import SchedulingGatesController
 from extender.kube.errors import Conflict, Forbidden, ServerFault, Unreachable
 from tests.controllers.api import Call
 from tests.controllers.bench import PAUSE, Bench
-from tests.domain.builders import node, pod, stranger
+from tests.domain.builders import foreign_pod, node, pod
 from tests.domain.world import gang, nodes
 from tests.rows import each_of
 
 
 class Gates(Bench):
-    def __init__(self, *objects: Any, viewed: bool = False) -> None:
-        super().__init__(*objects, viewed=viewed)
+    def __init__(self, *objects: Any, through_proxy: bool = False) -> None:
+        super().__init__(*objects, through_proxy=through_proxy)
         self.releaser = SchedulingGatesController(self.means())
 
     def look(self) -> list[Call]:
         """Return the writes of one look."""
         before = len(self.api.calls)
-        self.releaser.look(self.decisions)
+        self.releaser.on_decisions(self.decisions)
         self.flush()
         return self.api.calls[before:]
 
 
 @contextmanager
-def gates(*objects: Any, viewed: bool = False) -> Iterator[Gates]:
-    bench = Gates(*objects, viewed=viewed)
+def gates(*objects: Any, through_proxy: bool = False) -> Iterator[Gates]:
+    bench = Gates(*objects, through_proxy=through_proxy)
     with bench.writing(), capture_logs():
         yield bench
 
@@ -97,7 +97,7 @@ def test_a_parked_pod_is_nudged_once_for_its_plan() -> None:
     with gates(node("a"), gang("g", 2, gated=False)) as bench:
         bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
         ((verb, name, _token),) = bench.look()
-        assert (verb, name) == ("nudge", "g-0")
+        assert (verb, name) == ("trigger_retry", "g-0")
         assert bench.look() == []
 
 
@@ -107,12 +107,12 @@ def test_each_plan_is_nudged_for_with_another_token() -> None:
         claim = bench.claim("p")
         assert claim is not None
         ((*first, token),) = bench.look()
-        bench.add(stranger("s", on=claim.node)).settle()
+        bench.add(foreign_pod("s", on=claim.node)).settle()
         moved = bench.claim("p")
         assert moved is not None
         assert moved.node != claim.node
         ((*second, other),) = bench.look()
-        assert first == second == ["nudge", "p"]
+        assert first == second == ["trigger_retry", "p"]
         assert token != other
 
 
@@ -120,11 +120,11 @@ def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
     with gates(node("a", cpu="1"), pod("p", gated=False)) as bench:
         bench.refuse("p", "0/1 nodes are available: 1 muster: NoRoom: no.")
         ((*_, token),) = bench.look()
-        bench.add(stranger("s", on="a")).settle()
+        bench.add(foreign_pod("s", on="a")).settle()
         assert bench.look() == []
         bench.advance(1).delete("s").settle()
         ((verb, name, other),) = bench.look()
-        assert (verb, name) == ("nudge", "p")
+        assert (verb, name) == ("trigger_retry", "p")
         assert token != other
 
 
@@ -132,12 +132,12 @@ def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
 
 
 def test_a_gate_is_opened_without_a_nomination() -> None:
-    with gates(node("a"), gang("g", 2), viewed=True) as bench:
+    with gates(node("a"), gang("g", 2), through_proxy=True) as bench:
         assert bench.look() == [("open", "g-0"), ("open", "g-1")]
 
 
 def test_nothing_is_written_for_pods_without_a_gate() -> None:
-    with gates(node("a"), gang("g", 2, gated=False), viewed=True) as bench:
+    with gates(node("a"), gang("g", 2, gated=False), through_proxy=True) as bench:
         bench.refuse("g-0", "0/1 nodes are available: 1 muster: NoRoom: no.")
         assert bench.look() == []
 
@@ -146,7 +146,7 @@ def test_a_pod_whose_volumes_bind_late_is_nominated_in_the_api_before_it_is_show
     late = pod("p", gated=False)
     claimed = Volume(persistent_volume_claim=Raw(b'{"claimName": "data"}'))
     late = replace(late, spec=replace(late.spec, volumes=[claimed]))
-    with gates(node("a"), late, viewed=True) as bench:
+    with gates(node("a"), late, through_proxy=True) as bench:
         assert bench.shown() == {}
         assert bench.look() == [("nominate", "p", "a")]
         bench.add(replace(late, status=replace(late.status, nominated_node_name="a"))).settle()

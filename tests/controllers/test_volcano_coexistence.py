@@ -45,11 +45,11 @@ class Yielding(Bench):
         """After a look at the Lease."""
         with capture_logs():
             self.yielder.scheduler.look_at_lease()
-        return self.ledger.pods.leaves(VOLCANO)
+        return self.ledger.pods.is_left(VOLCANO)
 
     def gates(self) -> list[Call]:
         self.api.calls = []
-        self.yielder.look(self.decisions)
+        self.yielder.on_decisions(self.decisions)
         self.flush()
         return self.api.done("open")
 
@@ -109,7 +109,7 @@ def test_what_may_not_be_read_is_told_and_taken_for_none() -> None:
     with yielding() as bench, capture_logs() as logs:
         bench.api.fail("lease", Forbidden(403))
         bench.yielder.scheduler.look_at_lease()
-        assert not bench.ledger.pods.leaves(VOLCANO)
+        assert not bench.ledger.pods.is_left(VOLCANO)
     assert any(line["log_level"] == "warning" for line in logs)
 
 
@@ -151,11 +151,11 @@ def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: st
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.scheduler.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
-        assert bench.ledger.pods.leaves(VOLCANO)
+        assert bench.ledger.pods.is_left(VOLCANO)
         assert bench.yielder.text().endswith("(volcano-scheduler-1)")
         assert bench.after(5 * DURATION).yields()
         bench.yielder.scheduler.forget_pod(Uid("uid-volcano-scheduler-1"), NAMESPACE)
-        assert not bench.ledger.pods.leaves(VOLCANO)
+        assert not bench.ledger.pods.is_left(VOLCANO)
 
 
 @each_of(
@@ -167,7 +167,7 @@ def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.scheduler.see_pod(not_at_work)
-        assert not bench.ledger.pods.leaves(VOLCANO)
+        assert not bench.ledger.pods.is_left(VOLCANO)
 
 
 def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
@@ -177,7 +177,7 @@ def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
         found = pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase="Running")
         elsewhere = replace(found, metadata=replace(found.metadata, namespace="elsewhere"))
         bench.yielder.scheduler.see_pod(elsewhere)
-        assert not bench.ledger.pods.leaves(VOLCANO)
+        assert not bench.ledger.pods.is_left(VOLCANO)
 
 
 def test_a_pod_that_ends_gives_them_back() -> None:
@@ -185,7 +185,7 @@ def test_a_pod_that_ends_gives_them_back() -> None:
         assert not bench.yields()
         for phase, left in (("Running", True), ("Failed", False)):
             bench.yielder.scheduler.see_pod(pod("volcano-scheduler-1", labels=SCHEDULER, on="a", phase=phase))
-            assert bench.ledger.pods.leaves(VOLCANO) is left
+            assert bench.ledger.pods.is_left(VOLCANO) is left
 
 
 def test_before_the_first_look_they_are_left_alone() -> None:
@@ -193,7 +193,7 @@ def test_before_the_first_look_they_are_left_alone() -> None:
     bench.api.fail("lease", *[Unreachable("down")] * 10)
     bench.yielder.start()
     try:
-        assert bench.ledger.pods.leaves(VOLCANO)
+        assert bench.ledger.pods.is_left(VOLCANO)
         assert "not known yet" in bench.yielder.text()
     finally:
         bench.yielder.stop()

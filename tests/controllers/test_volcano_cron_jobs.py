@@ -94,14 +94,14 @@ class Desk(Bench):
             owner_references=owners,
         )
         state = VolcanoJobState(phase=phase, last_transition_time=at)
-        self.controller.see(VolcanoJob(meta, status=JobStatus(state=state)))
+        self.controller.on_job(VolcanoJob(meta, status=JobStatus(state=state)))
 
     def look(self, seconds: float = 0.0) -> list[tuple[str, str]]:
         """Return the writes of a look, and those that follow from them at once."""
         self.now += seconds
         self.cron_api.calls = []
         for _ in range(2):
-            self.controller.look(self.settle().decisions)
+            self.controller.on_decisions(self.settle().decisions)
             self.flush()
         return [(call[0], call[1]) for call in self.cron_api.calls]
 

@@ -163,14 +163,14 @@ class VolcanoBench(Bench):
                 self._seen[name] = seen
                 meta = msgspec.convert(obj["metadata"], Meta)
                 self.controller.copies.upsert(AnyJob(meta, obj["spec"], obj["status"]))
-        self.controller.see(self.api.copy())
+        self.controller.on_job(self.api.copy())
 
     def work(self, cycles: int = ROUNDS, shows: bool = True) -> None:
         for _ in range(cycles):
             if shows:
                 self.watch()
-            self.controller.look(self.decisions)
-            self.commander.look(self.decisions)
+            self.controller.on_decisions(self.decisions)
+            self.commander.on_decisions(self.decisions)
             self.flush()
             self.advance(1.0)
 
@@ -222,9 +222,9 @@ def test_a_watch_that_lags_has_nothing_created_twice(bench: VolcanoBench) -> Non
     bench.api.submit(task("a", 3))
     bench.watch()
     for _ in range(5):
-        bench.controller.look(bench.decisions)
+        bench.controller.on_decisions(bench.decisions)
         bench.flush()
-        bench.controller.see(bench.api.copy())
+        bench.controller.on_job(bench.api.copy())
         bench.advance(1.0)
     assert len(bench.api.done("create pods")) == 3
 

@@ -21,7 +21,7 @@ def time() -> Time:
 
 def drained(queue: WorkQueue[str]) -> list[str]:
     found = []
-    while (key := queue.take()) is not None:
+    while (key := queue.get()) is not None:
         found.append(key)
     return found
 
@@ -58,8 +58,8 @@ def test_the_urgent_lane_comes_first_and_a_key_rises_to_it(time: Time) -> None:
     queue.add("course", lane=1)
     queue.add("turned", lane=2)
     queue.add("turned", lane=0)
-    assert queue.take(least_urgent=0) == "turned"
-    assert queue.take(least_urgent=0) is None
+    assert queue.get(least_urgent=0) == "turned"
+    assert queue.get(least_urgent=0) is None
     assert drained(queue) == ["course", "number"]
 
 
@@ -78,11 +78,11 @@ def test_what_fails_is_due_ever_later_until_it_goes_well(time: Time) -> None:
     for _ in range(9):
         began = time.now
         queue.retry("a")
-        while queue.take() is None:
+        while queue.get() is None:
             time.now += 0.5
         pauses.append(time.now - began)
     assert pauses == [0.5, 1, 2, 4, 8, 16, LONGEST, LONGEST, LONGEST]
-    queue.settle("a")
+    queue.reset_backoff("a")
     queue.retry("a")
     time.now += 0.5
     assert drained(queue) == ["a"]
@@ -126,7 +126,7 @@ def test_it_never_holds_more_than_one_place_for_a_key(steps: list[tuple[str, str
     queue, wanted = WorkQueue[str](time, lanes=2), set[str | None]()
     for key, step, number in steps:
         if step == "take":
-            wanted -= {queue.take()}
+            wanted -= {queue.get()}
         elif step == "forget":
             queue.forget(key)
             wanted -= {key}

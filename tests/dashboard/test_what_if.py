@@ -10,9 +10,9 @@ from flask.testing import FlaskClient
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.decided import DecidedSource
-from extender.host.dashboard import supposing
+from extender.host.dashboard import what_if_source
 from tests.dashboard.standins import SomeViewer
-from tests.domain.builders import node, stranger
+from tests.domain.builders import foreign_pod, node
 from tests.domain.world import gang
 from tests.verbs.stage import Stage
 
@@ -27,14 +27,14 @@ def viewer() -> SomeViewer:
 def two_that_wait() -> Stage:
     """For a node on which there is room for one member."""
     groups = (gang("first", 2, created="2026-01-01"), gang("second", 2, created="2026-01-02"))
-    return Stage(node("a", cpu="4"), stranger("s", on="a", cpu="3"), *groups)
+    return Stage(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), *groups)
 
 
 @pytest.fixture
 def client(viewer: SomeViewer) -> FlaskClient:
     stage = two_that_wait()
     source = DecidedSource(lambda: stage.decisions, list)
-    app = create_dashboard_app(source, lambda _: viewer, supposing=supposing(stage.ledger))
+    app = create_dashboard_app(source, lambda _: viewer, supposing=what_if_source(stage.ledger))
     return app.test_client()
 
 

@@ -133,7 +133,7 @@ def pod(
     )
 
 
-def stranger(name: str, on: str = "", cpu: str = "1", **more: Any) -> Pod:
+def foreign_pod(name: str, on: str = "", cpu: str = "1", **more: Any) -> Pod:
     """Return a pod that is not ours. `more`: as `pod` takes it."""
     return pod(name, cpu=cpu, on=on, gated=False, scheduler=keys.DEFAULT_SCHEDULER, **more)
 
@@ -203,7 +203,7 @@ def owner(
     return Workload(meta, WorkloadSpec(replicas, suspended, pod_management_policy=policy))
 
 
-# Where a test says nothing else, room is taken back at once, whatever that costs, also inside a queue.
+# Where a test says nothing else, capacity is reclaimed at once at any price, also inside a queue.
 AT_ONCE = QueuePreemption(within_queue="LowerPriority", after="0s", at_most="0s")
 
 
@@ -297,12 +297,12 @@ def _term(topology: str, labels: Mapping[str, str]) -> PodAffinityTerm:
     return PodAffinityTerm(topology, LabelSelector(dict(labels)))
 
 
-def apart(topology: str = HOSTNAME, **labels: str) -> Affinity:
+def anti_affinity(topology: str = HOSTNAME, **labels: str) -> Affinity:
     """Return an affinity that is never in one domain with a pod of these labels."""
     return Affinity(pod_anti_affinity=PodAffinity([_term(topology, labels)]))
 
 
-def together(topology: str = ZONE, **labels: str) -> Affinity:
+def co_location(topology: str = ZONE, **labels: str) -> Affinity:
     """Return an affinity that is only in a domain with a pod of these labels."""
     return Affinity(pod_affinity=PodAffinity([_term(topology, labels)]))
 

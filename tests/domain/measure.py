@@ -7,7 +7,7 @@ from typing import Any
 
 from extender.api.objects.pods import Pod
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import apart, node, pod
+from tests.domain.builders import anti_affinity, node, pod
 from tests.domain.world import World, gang
 
 NODES, BOUND, GROUPS, MEMBERS = 5_000, 50_000, 1_000, 20
@@ -66,7 +66,7 @@ def main() -> None:
     waiting_groups("same shape, room in pieces", lambda n: "3", "4")
     waiting_groups("distinct shapes, room for a fifth", lambda n: f"{3000 + n}m", "4")
     waiting_groups("distinct shapes, room for all", lambda n: f"{100 + n}m", "16")
-    picky: dict[str, Any] = {"labels": {"app": "x"}, "affinity": apart(app="x")}
+    picky: dict[str, Any] = {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")}
     waiting_groups("members apart", lambda n: "1", "4", groups=20, **picky)
     events()
 

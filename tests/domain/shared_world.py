@@ -30,7 +30,7 @@ class SharedWorld(World):
         decisions = decide(snapshot, before)
         assert comparable(decisions) == comparable(decide(snapshot, before)), "the same again"
         assert comparable(decisions) == comparable(decide(snapshot, None)), "the same anew"
-        check(Picture(snapshot, before, decisions))
+        check(DecidedStep(snapshot, before, decisions))
         return decisions
 
     def take_over(self, decisions: Decisions) -> None:
@@ -67,13 +67,13 @@ class SharedWorld(World):
             self.taken[key, victim] = self.now
 
 
-class Picture:
+class DecidedStep:
     """State of the cluster, and the decision on it. Amounts are in thousandths of a cpu."""
 
     def __init__(self, snapshot: Snapshot, before: Decisions, now: Decisions) -> None:
         self.snapshot, self.before, self.now = snapshot, before, now
 
-    def on_the_way(self, group: GroupInfo) -> Iterator[tuple[PodRecord, str]]:
+    def assumed_pods(self, group: GroupInfo) -> Iterator[tuple[PodRecord, str]]:
         """Yield members that start now, or go on starting, with their nodes."""
         yield from group.pinned
         pinned = {pod.uid for pod, _ in group.pinned}
@@ -88,9 +88,9 @@ class Picture:
         `leaving`: those that are being deleted, too.
         """
         there = [*group.placed, *(group.departing if leaving else ())]
-        return [*((pod, pod.node) for pod in there if pod.holds_capacity), *self.on_the_way(group)]
+        return [*((pod, pod.node) for pod in there if pod.holds_capacity), *self.assumed_pods(group)]
 
-    def new(self, group: GroupInfo) -> list[PodRecord]:
+    def new_members(self, group: GroupInfo) -> list[PodRecord]:
         """Return members that are placed in this decision."""
         return [
             pod
@@ -105,7 +105,7 @@ class Picture:
         A pod that is given another node adds nothing to its queue, whose ceiling may be a new one by
         now.
         """
-        return [pod for pod in self.new(group) if pod.uid not in group.planned]
+        return [pod for pod in self.new_members(group) if pod.uid not in group.planned]
 
     def path(self, queue: str) -> list[str]:
         found = []
@@ -142,7 +142,7 @@ def cpu(pods: Iterable[PodRecord]) -> int:
     return total(pod.shape.requests for pod in pods).get(CPU, 0)
 
 
-def check(picture: Picture) -> None:
+def check(picture: DecidedStep) -> None:
     check_nodes(picture)
     check_ceilings(picture)
     check_division(picture)
@@ -152,7 +152,7 @@ def check(picture: Picture) -> None:
     check_moves(picture)
 
 
-def check_nodes(picture: Picture) -> None:
+def check_nodes(picture: DecidedStep) -> None:
     """Check that nodes on which anything starts now are not above their capacity."""
     snapshot, used = picture.snapshot, Counter[str]()
     starting: set[str] = set()
@@ -160,13 +160,13 @@ def check_nodes(picture: Picture) -> None:
         used.update({node: 0 for _, node in picture.holders(group)})
         for pod, node in picture.holders(group):
             used[node] += cpu([pod])
-        starting |= {picture.now.groups[group.key].plan[pod.uid] for pod in picture.new(group)}
+        starting |= {picture.now.groups[group.key].plan[pod.uid] for pod in picture.new_members(group)}
     for node in starting:
         row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
-        assert used[node] <= snapshot.allocatable[row, column], f"{node} is over its room"
+        assert used[node] <= snapshot.allocatable[row, column], f"{node} is over its capacity"
 
 
-def check_ceilings(picture: Picture) -> None:
+def check_ceilings(picture: DecidedStep) -> None:
     """Check that the groups that start now leave all queues above them within their capability."""
     queues = {
         queue
@@ -179,7 +179,7 @@ def check_ceilings(picture: Picture) -> None:
         assert picture.held(queue) <= capability.get(CPU, 10**9), f"queue {queue} is over its capability"
 
 
-def check_division(picture: Picture) -> None:
+def check_division(picture: DecidedStep) -> None:
     """Check that siblings deserve their parent's share.
 
     No more, and all of it that they may have and ask for.
@@ -201,7 +201,7 @@ def check_division(picture: Picture) -> None:
             assert sum_ >= min(due, asked) - 2 * len(names), (parent, sum_, due, asked)
 
 
-def _reserved(picture: Picture, children: Mapping[str, list[str]], queue: str) -> int:
+def _reserved(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) -> int:
     record = picture.snapshot.queues[queue].record
     own = record.guarantee.get(CPU, 0)
     if record.lending_limit is not None:
@@ -209,13 +209,13 @@ def _reserved(picture: Picture, children: Mapping[str, list[str]], queue: str) -
     return max(own, sum(_reserved(picture, children, each) for each in children.get(queue, ())))
 
 
-def _is_plain(picture: Picture, queue: str) -> bool:
+def _is_plain(picture: DecidedStep, queue: str) -> bool:
     """Return whether only capability, weight and deserved decide a queue's share."""
     record = picture.snapshot.queues[queue].record
     return not record.guarantee and record.borrowing_limit is None and record.lending_limit is None
 
 
-def _asked(picture: Picture, children: Mapping[str, list[str]], queue: str) -> float:
+def _asked(picture: DecidedStep, children: Mapping[str, list[str]], queue: str) -> float:
     below = children.get(queue, ())
     own = picture.now.queues[queue].requested.get(CPU, 0) - sum(
         picture.now.queues[each].requested.get(CPU, 0) for each in below
@@ -235,7 +235,7 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
         assert decision.reason is not None
 
 
-def check_victims(picture: Picture) -> None:
+def check_victims(picture: DecidedStep) -> None:
     """Check that a queue that loses capacity to others is above its deserved share until its last victim.
 
     The same holds for those above it that lose by it.
@@ -256,7 +256,7 @@ def check_victims(picture: Picture) -> None:
                 assert left + last > due - SLACK, f"{key} takes from {queue} within its share: {left} < {due}"
 
 
-def check_moves(picture: Picture) -> None:
+def check_moves(picture: DecidedStep) -> None:
     """Check that moved pods have a place next to the gang and all others, and that none moves twice."""
     snapshot = picture.snapshot
     for key, reclaim in picture.new_reclaims().items():
@@ -273,7 +273,7 @@ def check_moves(picture: Picture) -> None:
             used[reclaim.plan.get(pod.uid, "")] += cpu([pod])
         for node in {*reclaim.homes.values(), *reclaim.plan.values()}:
             row, column = snapshot.nodes.row[node], snapshot.dimensions.index(CPU)
-            assert used[node] <= snapshot.allocatable[row, column], f"{node} would be over its room"
+            assert used[node] <= snapshot.allocatable[row, column], f"{node} would be over its capacity"
         for moved in {victim.group for victim in going.values()}:
             last = snapshot.moves.get(moved)
             assert last is None or snapshot.now >= last.at + LIMITS.reclaim_memory, f"{moved} moves again"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from extender.api.objects.queues import Queue
-from extender.domain.admission.faults import Code, joined
+from extender.domain.admission.faults import Code, join_faults
 from extender.domain.admission.queues import review_deletion, review_queue
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
@@ -182,7 +182,7 @@ def test_a_closed_queue_may_be_deleted(ledger: Ledger) -> None:
 
 def test_refusals_name_field_value_and_remedy(tree: QueueTree) -> None:
     spec = {"parent": "a", "capability": {"cpu": "12"}}
-    assert joined(review_queue(queue("new", spec), None, tree, 5)) == (
+    assert join_faults(review_queue(queue("new", spec), None, tree, 5)) == (
         "spec.capability[cpu]: invalid value 12: must be at most 10, the capability of queue 'a' above it"
     )
 

@@ -10,7 +10,7 @@ from extender.api.objects.pods import Container, Pod, ResourceRequirements
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.resources import MOST, pod_requests
-from tests.domain.builders import SCHEDULER, group, node, on_nodes, pod, queue, stranger
+from tests.domain.builders import SCHEDULER, foreign_pod, group, node, on_nodes, pod, queue
 from tests.domain.world import World, gang, key, single
 
 STRANGE = {f"x.io/r{n}": "1" for n in range(4000)}
@@ -47,7 +47,9 @@ def test_bound_pods_beyond_64_bits_leave_no_free_capacity_and_release_it_when_th
     world = World(node("n0"), gang("a", 2))
     before = idle(world)
     names = [f"huge-{n}" for n in range(3)]
-    world.add([of_containers(stranger(name, on="n0"), {"memory": "8E"}, {"memory": "9E"}) for name in names])
+    world.add(
+        [of_containers(foreign_pod(name, on="n0"), {"memory": "8E"}, {"memory": "9E"}) for name in names]
+    )
     assert idle(world)["memory"] < 0
     assert (world.ledger.snapshot().capacity[:, 1] <= 0).all()
     world.delete(*names)
@@ -57,7 +59,7 @@ def test_bound_pods_beyond_64_bits_leave_no_free_capacity_and_release_it_when_th
 
 def test_sums_of_more_than_64_bits_on_one_node_are_exact_again_later() -> None:
     world = World(node("n0"))
-    each = of_containers(stranger("huge", on="n0"), {"memory": "9E"})
+    each = of_containers(foreign_pod("huge", on="n0"), {"memory": "9E"})
     record = world.add(each).claim("huge")
     assert record is not None
     capacity = world.ledger.claims.capacity
@@ -71,14 +73,14 @@ def test_sums_of_more_than_64_bits_on_one_node_are_exact_again_later() -> None:
 
 def test_pods_make_no_columns() -> None:
     world = World(node("n0"))
-    world.add([of_containers(stranger(f"s{n}", on="n0"), STRANGE) for n in range(3)])
+    world.add([of_containers(foreign_pod(f"s{n}", on="n0"), STRANGE) for n in range(3)])
     assert world.ledger.snapshot().dimensions == ("cpu", "memory", "pods")
     assert idle(world)["pods"] == 107
 
 
 def test_a_column_comes_with_the_first_node_that_offers_it_and_goes_with_the_last() -> None:
     world = World(node("n0"), node("n1"))
-    world.add(of_containers(stranger("s", on="n0"), {"x.io/gpu": "3"}))
+    world.add(of_containers(foreign_pod("s", on="n0"), {"x.io/gpu": "3"}))
     world.add(node("n1", more={"x.io/gpu": "4"}))
     snapshot = world.ledger.snapshot()
     assert snapshot.dimensions == ("cpu", "memory", "pods", "x.io/gpu")
@@ -165,7 +167,7 @@ def test_pods_of_others_share_all_that_they_have_in_common() -> None:
     """Pods like those of a DaemonSet, each of which requires its own node."""
     world = World(node("n0"), node("n1"))
     for name in ("n0", "n1"):
-        daemon = stranger(f"daemon-{name}", on=name, labels={"app": "daemon"})
+        daemon = foreign_pod(f"daemon-{name}", on=name, labels={"app": "daemon"})
         affinity = on_nodes("metadata.name", "In", name)
         world.add(replace(daemon, spec=replace(daemon.spec, affinity=affinity)))
     first, second = (world.ledger.pods.get(Uid(f"uid-daemon-{name}")) for name in ("n0", "n1"))
@@ -180,7 +182,7 @@ def test_pods_of_others_share_all_that_they_have_in_common() -> None:
 
 def test_a_pod_that_changes_to_muster_gets_a_full_record() -> None:
     world = World(node("n0"))
-    each = stranger("p")
+    each = foreign_pod("p")
     selected = replace(each, spec=replace(each.spec, node_selector={"no": "such"}))
     ours = replace(selected, spec=replace(selected.spec, scheduler_name=SCHEDULER))
     world.add(selected).settle()

@@ -75,7 +75,7 @@ def test_an_author_that_is_known_late_counts() -> None:
     there.ledger.intake.set_ancestor(*deployment("Deployment/ann"))
     assert user(there) == "ann"
     there.ledger.intake.drop_ancestor(NAMESPACE, "uid-d")
-    there.ledger.registry.touch(key(WEB))
+    there.ledger.registry.mark_dirty(key(WEB))
     assert user(there) == ""
 
 

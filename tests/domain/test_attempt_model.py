@@ -135,7 +135,7 @@ class Model:
         if self.admitted != starts:
             self.admitted = starts
             self.write_group()
-        for due in self.ledger.shown.due():
+        for due in self.ledger.shown.due_groups():
             self.ledger.shown.release(due)
         shown = self.ledger.shown._releases.shown
         self.released_at = None if not starts else self.released_at or (self.now if shown else None)

@@ -24,7 +24,7 @@ from extender.domain.model.wire_records import group_record, whole_record
 from extender.domain.snapshot.auto_podgroups import AutoGroup, PlainPods, PodGroupStep, build, next_step
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.phases import Phase
-from tests.domain.builders import NAMESPACE, group, node, owner, pod, queue, stranger
+from tests.domain.builders import NAMESPACE, foreign_pod, group, node, owner, pod, queue
 from tests.domain.world import World, key
 from tests.rows import each_of
 
@@ -240,7 +240,7 @@ PLAIN = "podgroup-uid-a"
 def early_and_late(*objects: Any) -> World:
     """Two plain pods and room for none."""
     pods = (pod("a", queue="q", created="2026-01-01"), pod("b", queue="q", created="2026-01-02"))
-    return world(node("n", cpu="1"), stranger("s", on="n"), queue("q"), *pods, *objects)
+    return world(node("n", cpu="1"), foreign_pod("s", on="n"), queue("q"), *pods, *objects)
 
 
 def test_a_podgroup_that_comes_late_costs_no_place_in_line() -> None:
@@ -250,7 +250,7 @@ def test_a_podgroup_that_comes_late_costs_no_place_in_line() -> None:
 
 def test_people_know_it_by_its_pod_with_or_without_a_podgroup() -> None:
     there = early_and_late()
-    assert there.ledger.snapshot().groups[key(PLAIN)].called == f"{NAMESPACE}/pod/a"
+    assert there.ledger.snapshot().groups[key(PLAIN)].display_name == f"{NAMESPACE}/pod/a"
 
 
 def closing_with(**plain: Any) -> World:

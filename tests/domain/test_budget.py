@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import ZONE, group, node, pod, queue, stranger
+from tests.domain.builders import ZONE, foreign_pod, group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key, nodes
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -126,7 +126,7 @@ def test_places_are_not_reserved_for_a_gang_that_lacks_something_else() -> None:
     """Its room has gone meanwhile: it does not ask for places any more."""
     world = large_behind_small()
     world.pass_time(LIMITS.start_deadline)
-    world.add(stranger("stranger", on="n", cpu="95")).settle()
+    world.add(foreign_pod("stranger", on="n", cpu="95")).settle()
     assert world.reason("large") is Reason.NO_ROOM
     world.add(gang("later", 1, created="2026-01-04", queue="a")).settle()
     assert world.verdict("later") is STARTS
@@ -257,7 +257,7 @@ def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
 
     It has no reservation; q would borrow two.
     """
-    world = World(node("n", cpu=cpu), queue("q"), queue("r", reserve_after="99h"), stranger("s", on="n"))
+    world = World(node("n", cpu=cpu), queue("q"), queue("r", reserve_after="99h"), foreign_pod("s", on="n"))
     world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     world.add(gang("claimant", 3, queue="r", created="2026-01-03", **claimant))  # type: ignore[arg-type]
     return world.add(gang("b", 1, queue="q", created="2026-01-02")).settle()
@@ -286,7 +286,7 @@ def test_nothing_is_reserved_where_the_whole_group_would_not_fit() -> None:
     world.add(gang("big", 2, queue="r", cpu="2", gated=False)).settle()
     world.refuse(next(name for name, where in world.plan("big").items() if where == "m"))
     world.pass_time(3.0)
-    world.add(stranger("t", on="m", cpu="2"))
+    world.add(foreign_pod("t", on="m", cpu="2"))
     world.pass_time(6.0)
     assert world.reason("big") is Reason.NO_ROOM
     assert world.add(gang("small", 3, queue="q")).settle().verdict("small") is STARTS
@@ -314,8 +314,8 @@ def test_a_node_that_lacks_an_unrequested_device_is_used(planned_before: bool) -
 def test_fragmented_counts_members_that_fit_at_once() -> None:
     """Members of two shapes that fit alone, but not together."""
     world = World(nodes("a", "b", cpu="3"), group("g", 4))
-    world.add(pod("x", "g", cpu="2"), pod("y", "g", cpu="2"), stranger("s", on="a", cpu="0"))
+    world.add(pod("x", "g", cpu="2"), pod("y", "g", cpu="2"), foreign_pod("s", on="a", cpu="0"))
     world.add(pod("v", "g", cpu="1500m"), pod("w", "g", cpu="500m"))
-    world.add(node("c", cpu="1"), node("d", cpu="9"), stranger("t", on="d", cpu="9")).settle()
+    world.add(node("c", cpu="1"), node("d", cpu="9"), foreign_pod("t", on="d", cpu="9")).settle()
     assert world.reason("g") is Reason.FRAGMENTED
     assert world.figures("g") == ["3", "4"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.domain.ledger.claims import ClaimEvent, ClaimStage, after, allows
+from extender.domain.ledger.claims import ClaimEvent, ClaimStage, allows, next_stage
 from extender.domain.model.reasons import Reason
 from tests.domain.builders import pod
 from tests.domain.world import LIMITS, World, gang, nodes
@@ -43,7 +43,7 @@ def test_a_pod_that_the_watch_shows_on_a_node_is_bound(stage: ClaimStage) -> Non
     world.bind("g-new", "b")
     claim = world.claim("g-new")
     assert claim is not None
-    assert (claim.stage, claim.node) == (after(ClaimEvent.BIND, stage), "b")
+    assert (claim.stage, claim.node) == (next_stage(ClaimEvent.BIND, stage), "b")
 
 
 @each_of(*ClaimStage)
@@ -52,7 +52,7 @@ def test_filter_answers_with_the_node_of_a_claim_where_its_stage_binds_it(stage:
     world = at(stage)
     answer = world.answer("g-new", ["b"])
     if allows(ClaimEvent.ANSWER, stage):
-        assert (answer, world.stage("g-new")) == (["b"], after(ClaimEvent.ANSWER, stage))
+        assert (answer, world.stage("g-new")) == (["b"], next_stage(ClaimEvent.ANSWER, stage))
     else:
         assert (answer, world.stage("g-new")) == (Reason.NO_ROOM, stage)
 
@@ -65,7 +65,7 @@ def test_a_bind_call_holds_a_claim_where_its_stage_allows_that(stage: ClaimStage
     claim = world.claim("g-new")
     assert claim is not None
     assert before is not None
-    assert (refused is None, claim.stage) == (may, after(ClaimEvent.HOLD, stage) if may else stage)
+    assert (refused is None, claim.stage) == (may, next_stage(ClaimEvent.HOLD, stage) if may else stage)
     assert (claim.token != before.token) == may
 
 
@@ -89,7 +89,7 @@ def test_the_end_of_an_older_call_changes_no_claim(stage: ClaimStage) -> None:
 def test_a_refusal_changes_a_claim_where_its_stage_allows_that(stage: ClaimStage) -> None:
     world = at(stage)
     world.refuse("g-new")
-    expected = after(ClaimEvent.REFUSE, stage) if allows(ClaimEvent.REFUSE, stage) else stage
+    expected = next_stage(ClaimEvent.REFUSE, stage) if allows(ClaimEvent.REFUSE, stage) else stage
     assert world.stage("g-new") is expected
 
 
@@ -117,4 +117,4 @@ def test_a_decision_without_a_node_drops_a_claim_where_its_stage_allows_that(sta
 def test_a_forbidden_transition_is_an_error() -> None:
     assert not allows(ClaimEvent.POST, ANSWERED)
     with pytest.raises(KeyError):
-        after(ClaimEvent.POST, ANSWERED)
+        next_stage(ClaimEvent.POST, ANSWERED)

@@ -16,16 +16,16 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.scheduling import consolidation
 from tests.domain.builders import (
-    apart,
+    anti_affinity,
     budget,
     flavor,
+    foreign_pod,
     group,
     node,
     on_flavor,
     pod,
     preemption,
     queue,
-    stranger,
 )
 from tests.domain.job_world import JobWorld, job
 from tests.domain.shared_world import SharedWorld
@@ -214,7 +214,7 @@ def test_a_job_is_moved_by_suspension_and_admission() -> None:
     world = JobWorld(nodes("n0", "n1", cpu="4"), queue("q", preemption=MOVES))
     for name in ("a", "b"):
         world.submit(job(name, 1, "3", queue="q")).run_whole(name)
-    world.add(node("n2", cpu="4"), stranger("s", on="n2"))
+    world.add(node("n2", cpu="4"), foreign_pod("s", on="n2"))
     world.add(gang("g", 1, queue="q", cpu="4", created=timestamp(world.now))).settle()
     (moved,) = {name.partition("-")[0] for name in evicted(world)}
     world.run_whole(moved).start("g")
@@ -227,7 +227,7 @@ def test_pods_of_a_flavor_move_to_nodes_of_that_flavor() -> None:
     kinds = [flavor("spot"), flavor("ondemand")]
     spot: Any = {"labels": on_flavor("spot")}
     world = World([node(f"n{number}", cpu="6", **spot) for number in range(2)], node("free", cpu="60"))
-    world.add(node("o", cpu="60", labels=on_flavor("ondemand")), stranger("s", on="o", cpu="56"))
+    world.add(node("o", cpu="60", labels=on_flavor("ondemand")), foreign_pod("s", on="o", cpu="56"))
     world.add(queue("q", flavors=kinds, preemption=MOVES))
     for number in range(2):
         world.add(gang(f"r{number}", 1, queue="q", cpu="2", owner="rs")).settle()
@@ -305,7 +305,7 @@ def test_a_gang_does_not_pay_for_constraints_of_others(
     monkeypatch.setattr(consolidation, "_MOST_LOOKS", looks)
     world = World(hgx(2), queue("q", preemption=MOVES))
     for number in range(2):
-        placed(world, f"r{number}", f"n{number}", 1, affinity=apart(app="none"))
+        placed(world, f"r{number}", f"n{number}", 1, affinity=anti_affinity(app="none"))
     wants_node(world)
     assert world.reason("g") is (Reason.RECLAIMING if moves else Reason.FRAGMENTED)
 
@@ -497,7 +497,9 @@ class Moving(RuleBasedStateMachine):
     @rule(which=dice)
     def eviction_is_refused(self, which: int) -> None:
         if going := evicted(self.world):
-            self.world.ledger.spare(Uid(self.world.pods[going[which % len(going)]].metadata.uid))
+            self.world.ledger.record_refused_eviction(
+                Uid(self.world.pods[going[which % len(going)]].metadata.uid)
+            )
             self.world.settle()
 
     @rule(which=dice)

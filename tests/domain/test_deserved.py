@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.resources import asked, offered
 from extender.domain.queues.deserved import Share
-from extender.domain.queues.share_tree import EPSILON, QueueDemand, exceeded, share
+from extender.domain.queues.share_tree import EPSILON, QueueDemand, exceeded_dimensions, share
 from tests.rows import each_of
 from tests.sharing import divide
 
@@ -62,8 +62,8 @@ def test_cases_of_the_field(case: dict[str, Any]) -> None:
 def test_only_requested_resources_are_compared(
     request_: dict[str, int], held: dict[str, int], limit: dict[str, float], over: list[str]
 ) -> None:
-    assert exceeded(request_, held, limit) == over
-    assert exceeded(request_, held, limit, frozenset(request_)) == []
+    assert exceeded_dimensions(request_, held, limit) == over
+    assert exceeded_dimensions(request_, held, limit, frozenset(request_)) == []
 
 
 # ---- properties

@@ -26,15 +26,15 @@ from extender.domain.explain.dump import (
     dump,
     keyed_hash,
     read_dump,
-    renamed,
-    replayed,
+    rename_dump,
+    replay,
 )
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
-from tests.domain.builders import apart, flavor, node, on_flavor, queue, stranger
-from tests.domain.sleeping import FLAVORS, crowd, divided_cluster, full_cluster
+from tests.domain.builders import anti_affinity, flavor, foreign_pod, node, on_flavor, queue
+from tests.domain.inadmissible_world import FLAVORS, crowd, divided_cluster, full_cluster
+from tests.domain.test_stateful_inadmissible import Waiting
 from tests.domain.test_stateful_sharing import Sharing
-from tests.domain.test_stateful_sleepers import Waiting
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -59,7 +59,7 @@ def dumped(decisions: Decisions) -> bytes:
 def is_replayed(decisions: Decisions) -> bool:
     found = read_dump(dumped(decisions), "1.2.3")
     assert as_bytes(found.decisions) == as_bytes(decisions)
-    return replayed(found.snapshot, found.decisions).same
+    return replay(found.snapshot, found.decisions).same
 
 
 def in_the_same_order(part: str) -> str:
@@ -67,7 +67,7 @@ def in_the_same_order(part: str) -> str:
 
 
 def other_names(decisions: Decisions, hashed: Callable[[str], str]) -> Dump:
-    return read_dump(renamed(read_dump(dumped(decisions), "1.2.3"), hashed), "1.2.3")
+    return read_dump(rename_dump(read_dump(dumped(decisions), "1.2.3"), hashed), "1.2.3")
 
 
 class Dumped:
@@ -103,7 +103,7 @@ def test_decisions_do_not_depend_on_hash_seeds(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from extender.domain.explain.dump import *\n"
         "for name in sys.argv[1:]:\n"
         "    found = read_dump(Path(name).read_bytes(), '1.2.3')\n"
-        "    assert replayed(found.snapshot, found.decisions).same, name"
+        "    assert replay(found.snapshot, found.decisions).same, name"
     )
     for seed in ("1", "2"):
         files = [str(tmp_path / name) for name in WORLDS]
@@ -120,9 +120,9 @@ def test_a_dump_says_when_and_how_it_was_decided() -> None:
 
 
 def test_flavors_terms_and_refusals_are_kept() -> None:
-    world = World(queue("q", flavors=FLAVORS), stranger("s", labels={"app": "x"}, on="spot"))
+    world = World(queue("q", flavors=FLAVORS), foreign_pod("s", labels={"app": "x"}, on="spot"))
     world.add(*(node(kind, labels=on_flavor(kind)) for kind in ("spot", "ondemand")))
-    world.add(gang("g", 2, queue="q", labels={"app": "x"}, affinity=apart(app="x"))).settle()
+    world.add(gang("g", 2, queue="q", labels={"app": "x"}, affinity=anti_affinity(app="x"))).settle()
     world.answer("g-0")
     world.refuse("g-0")
     for _ in range(4):
@@ -139,7 +139,7 @@ def test_a_replay_on_another_state_names_groups_with_another_decision() -> None:
     before = full_cluster().ledger.decisions
     found = read_dump(dumped(before), "1.2.3")
     now = full_cluster().add(node("n9", cpu="8")).settle().ledger.decisions
-    result = replayed(found.snapshot, now)
+    result = replay(found.snapshot, now)
     assert not result.same
     changed = [each.group for each in differences(before, now)]
     assert [each.group for each in result.differences] == changed
@@ -161,8 +161,8 @@ def named_world() -> World:
     tolerated = Toleration("acme.com/t", "Equal", "acme-v", "NoSchedule")
     pods: dict[str, Any] = {"labels": labels, "tolerations": [tolerated], "selector": {"app": "acme-app"}}
     notes = {keys.SUBMITTER: " ".join(NAMES)}
-    world.add(gang("acme-g", 2, queue="acme-q", notes=notes, affinity=apart(app="acme-app"), **pods))
-    world.add(gang("acme-h", 1, queue="acme-q", **pods), stranger("acme-s", on="acme-n", labels=labels))
+    world.add(gang("acme-g", 2, queue="acme-q", notes=notes, affinity=anti_affinity(app="acme-app"), **pods))
+    world.add(gang("acme-h", 1, queue="acme-q", **pods), foreign_pod("acme-s", on="acme-n", labels=labels))
     world.settle()
     world.refuse("acme-h-0", "0/1 nodes are available: 1 node(s) had no acme-disk.")
     return world.settle()
@@ -172,14 +172,14 @@ def test_no_name_is_left() -> None:
     decisions = named_world().ledger.decisions
     for part in ("acme", "team", "Zo", "🔥", "script", "ключ", "uid-"):
         assert part.encode() in dumped(decisions)
-    raw = renamed(read_dump(dumped(decisions), "1.2.3"), keyed_hash(b"secret"))
+    raw = rename_dump(read_dump(dumped(decisions), "1.2.3"), keyed_hash(b"secret"))
     for part in ("acme", "team", "Zo", "🔥", "script", "ключ", "uid-", "window"):
         assert part.encode() not in raw
 
 
 def test_pseudonyms_differ_from_dump_to_dump() -> None:
     found = read_dump(dumped(named_world().ledger.decisions), "1.2.3")
-    assert renamed(found, keyed_hash(b"one")) == renamed(found, keyed_hash(b"one"))
+    assert rename_dump(found, keyed_hash(b"one")) == rename_dump(found, keyed_hash(b"one"))
     assert set(Pseudonyms(keyed_hash(b"one"), ())("acme-g")) - {""}
     assert Pseudonyms(keyed_hash(b"one"), ())("acme-g") != Pseudonyms(keyed_hash(b"two"), ())("acme-g")
 
@@ -189,7 +189,7 @@ def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> No
     """Compare groups that differ in age: no name decides the order."""
     found = other_names(world().ledger.decisions, keyed_hash(b"secret"))
     assert (found.file.renamed, found.file.otherwise) == (True, 0)
-    assert replayed(found.snapshot, found.decisions).same
+    assert replay(found.snapshot, found.decisions).same
 
 
 def test_a_difference_is_counted_where_names_decide_the_order() -> None:

@@ -22,7 +22,7 @@ from extender.domain.placement.affinity import Effort, OverBudget
 from extender.domain.scheduling import cycle as cycles
 from extender.domain.scheduling import plans
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import HOSTNAME, apart, pod, queue, stranger
+from tests.domain.builders import HOSTNAME, anti_affinity, foreign_pod, pod, queue
 from tests.domain.world import World, comparable, gang, key, nodes
 from tests.rows import each_of
 
@@ -39,7 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def dear(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
     """Each member has to stand apart from all others, and no two ask for the same."""
-    similar: dict[str, Any] = {"labels": {"app": name}, "affinity": apart(app=name)}
+    similar: dict[str, Any] = {"labels": {"app": name}, "affinity": anti_affinity(app=name)}
     pods = [pod(f"{name}-{n}", name, cpu=f"{250 + n}m", **similar) for n in range(members)]
     return [*gang(name, 0, members, queue, created=created), *pods]
 
@@ -100,7 +100,7 @@ def test_a_group_over_budget_waits_and_blocks_no_other_group(of: str) -> None:
 def test_a_group_over_budget_costs_nothing_until_its_next_try() -> None:
     here = world(dear("g")).settle()
     assert looks(here.advance(50.0).settle) == 0
-    assert looks(here.add(stranger("event", on="n0", cpu="10m")).settle) == 0
+    assert looks(here.add(foreign_pod("event", on="n0", cpu="10m")).settle) == 0
     assert here.reason("g") is Reason.TOO_COMPLEX
     here.pass_time(60.0)
     assert here.verdict("g") is Verdict.STARTING
@@ -140,8 +140,8 @@ def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch
 def test_a_large_gang_of_one_kind_is_no_work(has_capacity: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     names = tuple(f"m{n}" for n in range(1000))
-    here = World(nodes(*names), gang("g", 1000, labels={"app": "x"}, affinity=apart(app="x")))
-    here.add(*(stranger(f"s{n}", on=f"m{n}", cpu="4") for n in range(0 if has_capacity else 900)))
+    here = World(nodes(*names), gang("g", 1000, labels={"app": "x"}, affinity=anti_affinity(app="x")))
+    here.add(*(foreign_pod(f"s{n}", on=f"m{n}", cpu="4") for n in range(0 if has_capacity else 900)))
     assert looks(here.settle) < 100  # not as many as it has members
     assert here.reason("g") is (None if has_capacity else Reason.NO_ROOM)
 
@@ -220,7 +220,7 @@ def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
     here = world(gang("g", 3, labels={"z": "u"}, affinity=terms_against("g", 64)))
     spent = [decide(here.ledger.snapshot()).memory.evaluated.cycle.effort_spent]  # type: ignore[attr-defined]
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
-        later = here.add(stranger("event", on="n0", cpu="10m")).ledger.snapshot()
+        later = here.add(foreign_pod("event", on="n0", cpu="10m")).ledger.snapshot()
         spent.append(decide(later).memory.evaluated.cycle.effort_spent)  # type: ignore[attr-defined]
     assert matches.call_count == 0
     assert spent[0] == spent[1] > 64 * placed._MATCHING

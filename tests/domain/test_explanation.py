@@ -19,13 +19,13 @@ from tests.domain.builders import (
     NAMESPACE,
     budget,
     flavor,
+    foreign_pod,
     group,
     node,
     on_flavor,
     pod,
     preemption,
     queue,
-    stranger,
 )
 from tests.domain.test_local_queues import AI, SELECTS_AI, labelled, local
 from tests.domain.test_local_queues import namespace as of_labels
@@ -116,7 +116,7 @@ def test_a_group_that_muster_made_is_called_by_its_owner() -> None:
 
 
 def test_a_holding_pod_of_another_scheduler_is_named() -> None:
-    world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
+    world = small(foreign_pod("s", on="n", cpu="3")).add(one("b", "2")).settle()
     assert [(holder.name, holder.queue) for holder in why(world, "b").holders] == [("team/s", "")]
     assert change(world, "b") == StartChange("once pod team/s ends", ends=("team/s",))
     assert end(world, "team/s").verdict("b") is STARTS
@@ -124,10 +124,10 @@ def test_a_holding_pod_of_another_scheduler_is_named() -> None:
 
 def test_pods_that_are_there_to_stay_are_not_waited_for() -> None:
     """Wait for pods of others only where no group gives enough, and never for (smaller) pods of nodes."""
-    daemon = stranger("daemon", on="n", priority=keys.SYSTEM_PRIORITY)
+    daemon = foreign_pod("daemon", on="n", priority=keys.SYSTEM_PRIORITY)
 
     def ends(size: str) -> tuple[str, ...]:
-        world = small(daemon, stranger("s", on="n")).add(one("a", "2")).start("a")
+        world = small(daemon, foreign_pod("s", on="n")).add(one("a", "2")).start("a")
         return change(world.add(one("b", size)).settle(), "b").ends
 
     assert (ends("1"), ends("3"), ends("4")) == (("team/a",), ("team/a", "team/s"), ())
@@ -171,7 +171,7 @@ def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs()
     world.add(one("b", "3", members=4)).settle()
     alone = change(world, "b")
     assert (alone.then, "2 more nodes" in alone.text) == ("", True)
-    world.add(stranger("s", on="n", cpu="3"), stranger("t", on="m", cpu="3")).settle()
+    world.add(foreign_pod("s", on="n", cpu="3"), foreign_pod("t", on="m", cpu="3")).settle()
     assert world.reason("b") is Reason.NEVER_FITS
     assert change(world, "b") == StartChange(alone.text, then="NoRoom")
     world.add(node("n2", cpu="4"), node("n3", cpu="4")).settle()
@@ -181,7 +181,7 @@ def test_the_number_of_nodes_for_one_that_never_fits_is_the_same_whatever_runs()
 def test_more_nodes_do_not_help_below_a_ceiling_that_is_too_low() -> None:
     """Name more capability as useless, too, while others run."""
     world = World(*nodes("n", "m", cpu="4"), queue("q", capability={"cpu": "4"}))
-    world.add(stranger("s", on="n", cpu="3")).add(one("b", "3", members=2)).settle()
+    world.add(foreign_pod("s", on="n", cpu="3")).add(one("b", "3", members=2)).settle()
     assert world.reason("b") is Reason.NEVER_FITS
     assert why(world, "b").change is None
 
@@ -259,7 +259,7 @@ def test_a_limit() -> None:
 
 def test_the_group_that_has_to_start_first_is_suggested() -> None:
     world = World(node("n", cpu="4"), queue("q", strategy="fifo", preemption=NEVER)).add(
-        stranger("s", on="n")
+        foreign_pod("s", on="n")
     )
     world.add(one("a", "4", "2026-01-01"), one("b", "1", "2026-01-02")).settle()
     assert world.reason("b") is Reason.BEHIND_OTHERS
@@ -293,7 +293,7 @@ def test_spare_members_and_pods_of_others_that_are_evicted_for_it() -> None:
     world = World(node("n"), queue("q"), queue("r"))
     world.add(gang("wide", 3, min_member=1, queue="r")).start("wide")
     world.settle().scheduler_takes(*world.plan("wide")).run("wide-0", "wide-1", "wide-2")
-    world.add(stranger("s", on="n"), one("b", members=2, priority=5)).settle()
+    world.add(foreign_pod("s", on="n"), one("b", members=2, priority=5)).settle()
     found = change(world, "b")
     assert (found.then, found.text.partition(": ")[2]) == ("", "team/wide (1 pod), pod team/s")
     for each in ("wide-2", "s"):
@@ -335,7 +335,7 @@ def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
         3,
         "queue q would hold cpu 3 > 2 that it deserves",
     ),
-    (lambda: small(stranger("s", on="n", cpu="3")), 2, ""),  # nobody borrows
+    (lambda: small(foreign_pod("s", on="n", cpu="3")), 2, ""),  # nobody borrows
 )
 def test_the_explanation_says_why_borrowed_capacity_is_protected(
     world: Callable[[], World], members: int, reserved: str
@@ -369,7 +369,7 @@ def test_members_to_come() -> None:
 
 
 def test_members_that_would_not_be_enough() -> None:
-    world = small().add(stranger("s", on="n", cpu="3"), gang("b", 1, 3, queue="q")).settle()
+    world = small().add(foreign_pod("s", on="n", cpu="3"), gang("b", 1, 3, queue="q")).settle()
     assert change(world, "b") == StartChange("with 2 more members", then="NoRoom")
 
 
@@ -453,7 +453,7 @@ def test_a_group_that_runs_lacks_nothing() -> None:
 def test_the_largest_of_many_holders_are_named() -> None:
     world = World(node("n", cpu="64"), queue("q", preemption=NEVER))
     world.add(
-        *(stranger(f"s{n:02}", on="n", cpu=str(1 + n // 20)) for n in range(30)), one("b", "60")
+        *(foreign_pod(f"s{n:02}", on="n", cpu=str(1 + n // 20)) for n in range(30)), one("b", "60")
     ).settle()
     shown = why(world, "b")
     assert (len(shown.holders), shown.more_holders) == (20, 10)
@@ -462,7 +462,7 @@ def test_the_largest_of_many_holders_are_named() -> None:
 
 
 def test_a_change_whose_trial_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = small(stranger("s", on="n", cpu="3")).add(one("b", "2")).settle()
+    world = small(foreign_pod("s", on="n", cpu="3")).add(one("b", "2")).settle()
     monkeypatch.setattr("extender.domain.explain.hypotheses.decide", lambda _: 1 / 0)
     shown = why(world, "b")
     assert (shown.change, [holder.name for holder in shown.holders]) == (None, ["team/s"])
@@ -490,7 +490,7 @@ def test_a_group_whose_end_is_suggested_starts_the_group(
         on = max(free, key=lambda name: free[name])
         if free[on] >= size:
             free[on] -= size
-            world.add(stranger(f"s{number}", on=on, cpu=str(size)))
+            world.add(foreign_pod(f"s{number}", on=on, cpu=str(size)))
     for number, size in enumerate(running):
         world.add(one(f"r{number}", str(size), f"2026-01-0{number + 1}")).settle()
         if world.verdict(f"r{number}") is STARTS:

@@ -6,7 +6,7 @@ from extender.api.objects.cluster import Node
 from extender.api.objects.queues import QueueFlavor
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.flavors import MOST_POOLS
-from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, pod, queue
 from tests.domain.world import World, gang
 from tests.rows import each_of
 
@@ -44,7 +44,7 @@ def victims(world: World) -> set[str]:
 
 def test_a_queue_without_flavors_reclaims_on_nodes_of_any_flavor() -> None:
     """All of the flavor is due to x, whose gang does not fit there. Each decision says the same."""
-    world = World(node("n", cpu="1", labels=on_flavor("a")), node("m", cpu="3"), stranger("s", on="n"))
+    world = World(node("n", cpu="1", labels=on_flavor("a")), node("m", cpu="3"), foreign_pod("s", on="n"))
     world.add(queue("x", flavors=(flavor("a", deserved={"cpu": "1"}),)), gang("x", 1, queue="x", cpu="2"))
     on_a = gang("g", 1, queue="q", priority=5, selector=on_flavor("a"))
     world.add(queue("q", deserved={"cpu": "1"}), on_a).settle()

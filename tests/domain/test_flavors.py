@@ -11,7 +11,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import Resources
 from extender.domain.queues.flavors import MOST_FLAVORS
 from extender.domain.queues.records import queue_record
-from tests.domain.builders import NO_QUANTITY, flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.builders import NO_QUANTITY, flavor, foreign_pod, group, node, on_flavor, pod, queue
 from tests.domain.world import World, gang
 from tests.rows import each_of
 
@@ -166,7 +166,7 @@ def test_the_reason_nearest_to_a_start_counts_among_flavors() -> None:
 def test_a_group_waits_for_the_only_choice_of_flavors_with_which_it_ever_fits() -> None:
     """The driver's flavor is busy. With it on the other one, the workers never fit."""
     world = World(node("n0", cpu="1", labels=on_flavor("a")), node("n1", cpu="2", labels=on_flavor("b")))
-    world.add(stranger("s", on="n0"), queue("q", flavors=(flavor("a"), flavor("b"))))
+    world.add(foreign_pod("s", on="n0"), queue("q", flavors=(flavor("a"), flavor("b"))))
     world.add(*with_roles(driver=1, worker=2)).settle()
     assert tried(world) == [("a", "NoRoom"), ("b", "NeverFits")]
     assert world.detail("g").startswith("role driver: ")
@@ -201,7 +201,7 @@ def test_amounts_bind_per_queue() -> None:
 
 def test_usage_above_the_deserved_amount_of_a_flavor_is_borrowed() -> None:
     """R has a claim on the last two cpus of spot; what q may hold there of its own is used up."""
-    world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="5").add(stranger("s", on="spot"))
+    world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="5").add(foreign_pod("s", on="spot"))
     world.add(queue("r", flavors=(flavor("spot", deserved={"cpu": "3"}),)))
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a")
     world.add(gang("claimant", 3, queue="r"), gang("b", 1, queue="q")).settle()
@@ -310,7 +310,7 @@ def test_elastic_members_take_the_flavor_of_the_others_within_its_amount() -> No
 
 
 def test_capacity_reserved_on_other_nodes_is_no_reason_for_elastic_members() -> None:
-    world = cluster(flavor("spot"), spot="2", ondemand="4").add(queue("r"), stranger("s", on="ondemand"))
+    world = cluster(flavor("spot"), spot="2", ondemand="4").add(queue("r"), foreign_pod("s", on="ondemand"))
     world.add(gang("g", 4, min_member=2, queue="q")).start("g")
     claimant = gang("claimant", 4, queue="r", selector=on_flavor("ondemand"))
     world.add(claimant).settle()

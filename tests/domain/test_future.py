@@ -14,7 +14,7 @@ from extender.domain.model.resources import total
 from extender.domain.placement.departures import RunTimes
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
-from tests.domain.builders import apart, node, preemption, queue, stranger
+from tests.domain.builders import anti_affinity, foreign_pod, node, preemption, queue
 from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.world import World, comparable, gang, key, nodes
 from tests.property_examples import examples
@@ -26,7 +26,7 @@ NEVER = preemption(within_queue="Never", unmanaged="Never")
 
 def future_of(world: World) -> Future:
     snapshot = world.ledger.snapshot()
-    return Future(snapshot, RunTimes(snapshot).after)
+    return Future(snapshot, RunTimes(snapshot).expected_end)
 
 
 def played(world: World) -> dict[GroupKey, float]:
@@ -45,7 +45,7 @@ def crowd(seed: int) -> World:
     for number in range(dice.randrange(4, 14)):
         more: dict[str, Any] = {"cpu": dice.choice(["1", "2", "3"])}
         if dice.random() < 0.3:
-            more |= {"labels": {"app": "x"}, "affinity": apart(app="x")}
+            more |= {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")}
         if dice.random() < 0.2:
             more["host_port"] = 80
         seconds, owner = dice.choice(["60s", "10m", "1h"]), f"rs-{number}"
@@ -90,7 +90,7 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
     assert not any((*ports.values(), *terms.selected.values(), *terms.carried.values()))
 
 
-@each_of({"labels": {"app": "x"}, "affinity": apart(app="x")}, {"host_port": 80})
+@each_of({"labels": {"app": "x"}, "affinity": anti_affinity(app="x")}, {"host_port": 80})
 def test_anti_affinity_of_an_ended_pod_ends_with_it(more: dict[str, Any]) -> None:
     world = World(node("n"), queue("q"))
     world.add(gang("runs", 1, queue="q", run_time="10m", created="2026-01-01", **more)).start("runs")
@@ -106,11 +106,11 @@ def test_a_group_without_a_known_end_never_ends() -> None:
     while future.step():
         pass
     assert future.starts.keys() == {key("fits")}
-    assert future.endless == {key("runs"), key("fits")}
+    assert future.endless_groups == {key("runs"), key("fits")}
 
 
 def test_pods_that_are_being_deleted_go_when_their_grace_is_over() -> None:
-    world = World(node("n"), queue("q", preemption=NEVER), stranger("old", on="n", cpu="3"))
+    world = World(node("n"), queue("q", preemption=NEVER), foreign_pod("old", on="n", cpu="3"))
     world.mark_deleted("old")
     world.add(gang("waits", 1, queue="q", cpu="2")).settle()
     assert played(world) == {key("waits"): pytest.approx(1.0)}

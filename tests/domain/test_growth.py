@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.wire_records import whole_condition
-from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, queue
 from tests.domain.world import World, gang, names
 from tests.rows import each_of
 
@@ -31,7 +31,7 @@ def raised(world: World, needed: int) -> World:
 
 def test_growth_waits_for_capacity_that_another_queue_has_a_claim_on() -> None:
     """Both queues deserve 4 of 8 cpus: q holds its 4, and r's gang of 4 lacks the one of another pod."""
-    world = standing(4, 4, queue("r"), stranger("s", on="n"))
+    world = standing(4, 4, queue("r"), foreign_pod("s", on="n"))
     world.add(gang("claimant", 4, queue="r"))
     assert raised(world, 8).plan("g") == {}
     assert world.decision("claimant").claims_capacity

@@ -23,7 +23,7 @@ from extender.domain.explain.history import (
 )
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.group_info import GroupInfo
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import EPOCH, World, gang, key, names, timestamp
@@ -69,7 +69,7 @@ class Scribe:
         return record is None or record.deleting
 
     def look(self) -> "Scribe":
-        notes = carried_of(self.world.settle().decisions)
+        notes = carried_facts_of(self.world.settle().decisions)
         assert notes is not None
         self.written = dict(self.records), self.now
         self.keep(self.recorder.observe(self.world.decisions, notes.snapshot))
@@ -163,7 +163,7 @@ def test_a_group_that_goes_while_it_waits_has_not_started() -> None:
 
 def test_a_group_that_cannot_be_read_stops_no_other() -> None:
     scribe = Scribe(World(node("a"), gang("bad", 1), gang("good", 1)))
-    notes = carried_of(scribe.world.settle().decisions)
+    notes = carried_facts_of(scribe.world.settle().decisions)
     assert notes is not None
     bad = replace(notes.snapshot.groups[key("bad")], spec=None)
     snapshot = replace(notes.snapshot, groups={**notes.snapshot.groups, key("bad"): bad})
@@ -176,7 +176,7 @@ def test_quick_changes_are_one_run_and_slow_ones_several() -> None:
     scribe = Scribe(World(node("a", cpu="9"))).add(gang("g", 3)).start("g")
     scribe.after(10).delete("g-2").after(HOUR).delete("g-1").after(HOUR)
     runs = scribe.all_of(GroupRun)
-    assert [run.at(scribe.now).spent["cpu"] for run in runs] == [3000 * 10 + 2000 * HOUR, 1000 * HOUR]
+    assert [run.up_to(scribe.now).spent["cpu"] for run in runs] == [3000 * 10 + 2000 * HOUR, 1000 * HOUR]
     assert runs[0].end == runs[1].start
 
 
@@ -217,7 +217,7 @@ def test_an_evicted_group_waits_again() -> None:
     scribe.add(pod("again", victim.victim.group.partition("/")[2])).after(40)
     waits = [wait for wait in scribe.all_of(Wait) if wait.group == victim.victim.group]
     assert [wait.has_started for wait in waits] == [True, False]
-    assert waits[1].at(scribe.now).seconds == 40  # before that it lacked a pod
+    assert waits[1].up_to(scribe.now).seconds == 40  # before that it lacked a pod
 
 
 def test_members_of_a_failed_start_are_evicted_for_no_group() -> None:
@@ -392,7 +392,7 @@ def test_records_lost_in_a_crash_are_restored_from_objects_once(course: list[tup
 
 
 def groups(world: World) -> Mapping[GroupKey, GroupInfo]:
-    notes = carried_of(world.settle().decisions)
+    notes = carried_facts_of(world.settle().decisions)
     assert notes is not None
     return notes.snapshot.groups
 

@@ -20,10 +20,10 @@ from extender.domain.scheduling import inadmissible
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
-from extender.domain.scheduling.memory import Evaluation, carried_of
+from extender.domain.scheduling.memory import Evaluation, carried_facts_of
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue, stranger
-from tests.domain.sleeping import crowd, divided_cluster, full_cluster
+from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, pod, preemption, queue
+from tests.domain.inadmissible_world import crowd, divided_cluster, full_cluster
 from tests.domain.world import LIMITS, World, comparable, gang, key, timestamp
 from tests.rows import each_of
 
@@ -32,7 +32,7 @@ Event = Callable[[World], object]
 
 def evaluated(world: World) -> set[GroupKey]:
     """Return the groups that this cycle evaluates."""
-    notes = carried_of(world.decide())
+    notes = carried_facts_of(world.decide())
     assert notes is not None
     return set(notes.evaluated.cycle.decided)
 
@@ -69,10 +69,10 @@ def test_most_groups_stay_inadmissible_after_a_change_of_one(ages: float, event:
 
 
 @each_of(
-    (lambda world: world.add(stranger("s", on="n0", cpu="100m")), 3),  # a little less room
-    (lambda world: world.add(stranger("s", on="n0", cpu="900m")), 3),  # less room for some
-    (lambda world: world.add(stranger("s", on="n0", cpu="3")), 3),  # no room at all
-    (lambda world: world.delete("old-n1").add(stranger("s", on="n1", cpu="2500m")), 3),  # more room
+    (lambda world: world.add(foreign_pod("s", on="n0", cpu="100m")), 3),  # a little less room
+    (lambda world: world.add(foreign_pod("s", on="n0", cpu="900m")), 3),  # less room for some
+    (lambda world: world.add(foreign_pod("s", on="n0", cpu="3")), 3),  # no room at all
+    (lambda world: world.delete("old-n1").add(foreign_pod("s", on="n1", cpu="2500m")), 3),  # more room
     (lambda world: world.mark_deleted("done-0"), 1),  # a member at rest is going
 )
 def test_an_event_requeues_only_groups_that_it_concerns(event: Event, most: int) -> None:
@@ -83,11 +83,11 @@ def test_an_event_requeues_only_groups_that_it_concerns(event: Event, most: int)
 
 
 def test_one_group_of_an_equivalence_class_is_evaluated() -> None:
-    world = World(node("n", cpu="4"), stranger("s", on="n", cpu="3"))
+    world = World(node("n", cpu="4"), foreign_pod("s", on="n", cpu="3"))
     then = timestamp(1000)
     world.add(*(gang(f"g{n}", 2, cpu="2", created=then) for n in range(20))).settle().settle()
     reported = world.detail("g7")
-    world.add(stranger("s2", on="n", cpu="900m"))
+    world.add(foreign_pod("s2", on="n", cpu="900m"))
     assert len(evaluated(world)) == 1
     assert is_as_from_nothing(world)
     assert world.settle().detail("g7") != reported
@@ -96,7 +96,7 @@ def test_one_group_of_an_equivalence_class_is_evaluated() -> None:
 def test_a_gang_of_one_flavor_minds_no_node_of_none() -> None:
     world = divided_cluster()
     assert world.reason("g") is Reason.NO_ROOM
-    world.add(stranger("s", on="old", cpu="1"))
+    world.add(foreign_pod("s", on="old", cpu="1"))
     assert not evaluated(world)
     assert is_as_from_nothing(world)
 
@@ -150,7 +150,7 @@ def test_numbers_follow_a_chain_of_events() -> None:
     """The totals that one hands on are those that the next starts from."""
     world = full_cluster()
     for number in range(5):
-        world.add(stranger(f"s{number}", on=f"n{number % 3}", cpu="200m"))
+        world.add(foreign_pod(f"s{number}", on=f"n{number % 3}", cpu="200m"))
         assert is_as_from_nothing(world)
         world.settle()
     world.delete(*(f"s{number}" for number in range(5))).delete("old-n0", "old-n1")
@@ -176,7 +176,7 @@ def test_totals_of_shapes_that_are_gone_are_forgotten() -> None:
     for number in range(300):
         world.add(gang("new", 1, cpu=f"{5000 + number}m")).settle().settle()
         world.delete("new-0").ledger.intake.drop_group(key("new"))
-    notes = carried_of(world.settle().decisions)
+    notes = carried_facts_of(world.settle().decisions)
     assert notes is not None
     assert notes.memory.totals is not None
     assert len(notes.memory.totals.pods) < 100
@@ -193,7 +193,7 @@ class Case(NamedTuple):
 def short(*more: Any, members: int = 2, capacity: str = "1", **kind: Any) -> World:
     """One node with so much room left, and two gangs that wait."""
     used = f"{4000 - int(float(capacity) * 1000)}m"
-    world = World(node("n", cpu="4"), queue("q"), stranger("s", on="n", cpu=used), *more)
+    world = World(node("n", cpu="4"), queue("q"), foreign_pod("s", on="n", cpu=used), *more)
     then = {"queue": "q", "cpu": "2", "created": timestamp(1000), **kind}
     return world.add(gang("a", members, **then), gang("b", members, **then)).settle().settle()
 
@@ -201,8 +201,8 @@ def short(*more: Any, members: int = 2, capacity: str = "1", **kind: Any) -> Wor
 def in_pieces() -> World:
     """Two shapes that find room each, and not at once: each wants the same half of a node."""
     world = World(*(node(f"n{n}", cpu="4", memory="4Gi") for n in range(2)), queue("q"))
-    world.add(stranger("s0", on="n0", cpu="2", more={"memory": "2Gi"}))
-    world.add(stranger("s1", on="n1", cpu="3", more={"memory": "3Gi"}))
+    world.add(foreign_pod("s0", on="n0", cpu="2", more={"memory": "2Gi"}))
+    world.add(foreign_pod("s1", on="n1", cpu="3", more={"memory": "3Gi"}))
     world.add(group("g", 2, queue="q"))
     world.add(pod("wide", "g", cpu="2", more={"memory": "1Gi"}), pod("high", "g", more={"memory": "2Gi"}))
     return world.settle().settle()
@@ -230,7 +230,7 @@ def outranking() -> World:
     """Return a world where groups of priority 5 lack capacity, and no running group has a lower one."""
     rules = preemption(unmanaged="LowerPriority")
     world = World(
-        node("n", cpu="4"), queue("q", preemption=rules), stranger("s", on="n", cpu="3", priority=9)
+        node("n", cpu="4"), queue("q", preemption=rules), foreign_pod("s", on="n", cpu="3", priority=9)
     )
     return world.add(gang("a", 1, queue="q", cpu="2", priority=5)).settle().settle()
 
@@ -242,7 +242,8 @@ def halves(members: int, first: str = "1") -> World:
     """
     world = World(queue("q"), *(node(f"n{n}", cpu="2") for n in range(2 * members)))
     world.add(
-        stranger("s0", on="n0", cpu=first), *(stranger(f"s{n}", on=f"n{n}") for n in range(1, 2 * members))
+        foreign_pod("s0", on="n0", cpu=first),
+        *(foreign_pod(f"s{n}", on=f"n{n}") for n in range(1, 2 * members)),
     )
     for name in ("a", "b"):
         world.add(gang(name, members, queue="q", cpu="2", created=timestamp(1000)))
@@ -255,7 +256,7 @@ def one_after_the_other() -> World:
     While a foreign pod stays, it can get no reservation.
     """
     world = World(node("n", cpu="4"), queue("q"), queue("r", reclaimable=False))
-    world.add(stranger("s", on="n", cpu="3"))
+    world.add(foreign_pod("s", on="n", cpu="3"))
     for name, born in (("a", 100), ("b", 200)):
         world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(born)))
     return world.settle().settle()
@@ -278,7 +279,7 @@ def reserved() -> World:
     for number in range(4):
         small = gang(f"small{number}", 1, cpu="2", created=timestamp(world.now))
         world.add(small).settle().start(f"small{number}")
-    world.add(stranger("x", on="n2", cpu="4"), gang("big", 2, cpu="4", created=timestamp(world.now)))
+    world.add(foreign_pod("x", on="n2", cpu="4"), gang("big", 2, cpu="4", created=timestamp(world.now)))
     world.pass_time(RESERVE_AFTER + 1.0)
     world.finish("small0-0").settle()
     world.add(gang("late", 1, queue="r", cpu="2", created=timestamp(world.now))).settle().settle()
@@ -288,7 +289,7 @@ def reserved() -> World:
 
 def in_line() -> World:
     """Return a world where the head of a queue lacks capacity, and the gang behind it would fit."""
-    world = World(node("n", cpu="4"), queue("q", strategy="fifo"), stranger("s", on="n", cpu="3"))
+    world = World(node("n", cpu="4"), queue("q", strategy="fifo"), foreign_pod("s", on="n", cpu="3"))
     for name, cpu in (("a", "2"), ("b", "1")):
         world.add(gang(name, 1, queue="q", cpu=cpu, created=timestamp(1000)))
     return world.settle().settle()
@@ -296,7 +297,7 @@ def in_line() -> World:
 
 def without_head() -> World:
     """Return a world where groups of low priority wait in a mixed queue and would pass each other."""
-    world = World(node("n", cpu="4"), queue("q", strategy="mixed"), stranger("s", on="n", cpu="4"))
+    world = World(node("n", cpu="4"), queue("q", strategy="mixed"), foreign_pod("s", on="n", cpu="4"))
     for name in ("a", "b"):
         world.add(gang(name, 1, queue="q", cpu="2", created=timestamp(1000)))
     return world.settle().settle()
@@ -327,36 +328,40 @@ def by_usage() -> World:
 
 CAPACITY = ("room_for_pods", "amounts_left", "places")
 CASES: dict[str, Case] = {
-    "cluster": Case(short, lambda world: set_limits(world, window=1)),
-    "objects": Case(crowd, lambda world: world.delete("w7-1")),
-    "instants": Case(backing_off, lambda world: world.advance(3600.0)),
-    "usage": Case(by_usage, lambda world: world.advance(300.0)),
+    "cluster_changes": Case(short, lambda world: set_limits(world, window=1)),
+    "object_changes": Case(crowd, lambda world: world.delete("w7-1")),
+    "due_instants": Case(backing_off, lambda world: world.advance(3600.0)),
+    "usage_changes": Case(by_usage, lambda world: world.advance(300.0)),
     "room_for_pods": Case(
-        lambda: halves(1), lambda world: world.delete("s0").add(stranger("s9", on="n1", cpu="1"))
+        lambda: halves(1), lambda world: world.delete("s0").add(foreign_pod("s9", on="n1", cpu="1"))
     ),
-    "amounts_left": Case(short, lambda world: world.add(stranger("s2", on="n", cpu="100m"))),
+    "amounts_left": Case(short, lambda world: world.add(foreign_pod("s2", on="n", cpu="100m"))),
     "places": Case(
         in_pieces,
         lambda world: world.delete("s0", "s1").add(
-            stranger("s2", on="n0", cpu="2", more={"memory": "3Gi"}),
-            stranger("s3", on="n1", cpu="3", more={"memory": "2Gi"}),
+            foreign_pod("s2", on="n0", cpu="2", more={"memory": "3Gi"}),
+            foreign_pod("s3", on="n1", cpu="3", more={"memory": "2Gi"}),
         ),
     ),
-    "reservations": Case(
+    "reservation_changes": Case(
         reserved, lambda world: world.add(gang("others", 1, queue="s", cpu="8", created=timestamp(world.now)))
     ),
-    "shares": Case(lambda: shared(capability={"cpu": "2"}), lambda world: world.finish("runs-0")),
-    "running": Case(lambda: shared(limits=QueueLimits(groups=1)), lambda world: world.finish("runs-0")),
+    "share_changes": Case(lambda: shared(capability={"cpu": "2"}), lambda world: world.finish("runs-0")),
+    "running_changes": Case(
+        lambda: shared(limits=QueueLimits(groups=1)), lambda world: world.finish("runs-0")
+    ),
     "flavors": Case(
         lambda: shared(flavors=[flavor("spot", {"cpu": "2"})]), lambda world: world.finish("runs-0")
     ),
-    "lines": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
-    "decisions": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
-    "users": Case(of_users, bob_runs),
-    "heads": Case(without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))),
-    "turns": Case(one_after_the_other, first_goes),
-    "victims": Case(
-        outranking, lambda world: world.delete("s").add(stranger("s2", on="n", cpu="3", priority=-1))
+    "changed_heads": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
+    "decision_changes": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
+    "user_changes": Case(of_users, bob_runs),
+    "newly_blocked": Case(
+        without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))
+    ),
+    "next_in_turn": Case(one_after_the_other, first_goes),
+    "new_victims": Case(
+        outranking, lambda world: world.delete("s").add(foreign_pod("s2", on="n", cpu="3", priority=-1))
     ),
 }
 
@@ -372,7 +377,7 @@ CAUSES = [
     (when, cause.__name__, case)
     for when in ("BEFORE", "WITHIN", "AFTER")
     for cause in getattr(inadmissible, when)
-    for case in ((cause.__name__,) if cause is not inadmissible.capacity else CAPACITY)
+    for case in ((cause.__name__,) if cause is not inadmissible.capacity_changes else CAPACITY)
 ]
 
 
@@ -399,7 +404,7 @@ def test_a_start_evaluates_one_group_of_each_equivalence_class() -> None:
     world = short().add([gang(f"more{n}", 2, queue="q", cpu="2", created=timestamp(1000)) for n in range(50)])
     small: dict[str, Any] = {"queue": "q", "cpu": "0.2", "priority": 9}
     world.settle().add(gang("first", 1, **small)).settle().add(gang("second", 1, **small))
-    notes = carried_of(world.decide())
+    notes = carried_facts_of(world.decide())
     assert notes is not None
     assert set(notes.evaluated.cycle.decided) == {key("first"), key("second"), key("a")}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.wholeness import missing_of
-from tests.domain.builders import apart, group, node, pod, queue, stranger
+from tests.domain.builders import anti_affinity, foreign_pod, group, node, pod, queue
 from tests.domain.world import World, comparable, gang, timestamp
 from tests.property_examples import examples
 
@@ -34,7 +34,7 @@ def clusters(draw: st.DrawFn, running: bool = True) -> World:
     for n in range(draw(st.integers(1, 6))):
         _add_gang(draw, world, f"g{n}", running)
     if draw(st.booleans()):
-        world.add(stranger("stranger", on="n0"))
+        world.add(foreign_pod("stranger", on="n0"))
     return world
 
 
@@ -42,7 +42,7 @@ def _add_gang(draw: st.DrawFn, world: World, name: str, running: bool) -> None:
     members = draw(st.integers(1, 4))
     needed = draw(st.integers(0, members + 1))
     kind: dict[str, Any] = (
-        {"labels": {"app": name}, "affinity": apart(app=name)} if draw(st.booleans()) else {}
+        {"labels": {"app": name}, "affinity": anti_affinity(app=name)} if draw(st.booleans()) else {}
     )
     world.add(group(name, needed, queue=f"q{draw(st.integers(0, 3))}", stood_whole=draw(st.booleans())))
     for n in range(members):
@@ -179,7 +179,7 @@ def test_more_nodes_never_start_fewer_gangs_in_strict_order(
 
 
 kinds: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [{}, {"host_port": 80}, {"labels": {"app": "x"}, "affinity": apart(app="x")}]
+    [{}, {"host_port": 80}, {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")}]
 )
 
 

@@ -15,11 +15,11 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
-from extender.domain.snapshot.decisions import of_state
+from extender.domain.snapshot.decisions import state_transition
 from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, group, node, pod, queue, stranger
+from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, foreign_pod, group, node, pod, queue
 from tests.domain.job_world import REFUSAL, JobWorld, job, pod_of, podgroup_name
 from tests.domain.world import EPOCH, key
 from tests.rows import each_of
@@ -107,7 +107,7 @@ def test_a_job_that_cannot_be_unsuspended_frees_its_capacity_until_it_can() -> N
     assert managed.due_at == world.now + 60.0
     world.advance(61).work()
     assert [world.suspended(name) for name in ("stuck", "next")] == [True, False]
-    assert world.detail(podgroup_name("stuck")) == "it could not be let go within 60 s"
+    assert world.detail(podgroup_name("stuck")) == "it could not be unsuspended within 60 s"
     world.remove("next")
     world.delete(*world.pods_of("next"))
     world.locked.clear()
@@ -120,7 +120,7 @@ def test_a_job_without_pods_names_the_controller_that_it_waits_for() -> None:
     world.stopped = True
     world.submit(job("stuck", 2)).work().advance(2).work()
     starting = world.decision(podgroup_name("stuck"))
-    said = of_state(starting)
+    said = state_transition(starting)
     assert said is not None
     assert (starting.verdict, world.figures(podgroup_name("stuck"))) == (Verdict.STARTING, ["0", "2"])
     assert said.message.endswith(starting.detail)
@@ -413,7 +413,7 @@ def test_a_template_changed_while_the_job_waits_is_followed() -> None:
 
 def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     world = JobWorld(node("n0", cpu="4"), node("n1", cpu="4"))
-    world.add(stranger("apart", on="n0", labels={"app": "x"}))
+    world.add(foreign_pod("apart", on="n0", labels={"app": "x"}))
     made = job("train", 1)
     term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "x"}}}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}

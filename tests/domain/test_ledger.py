@@ -8,7 +8,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import group_record, pod_record
-from tests.domain.builders import apart, group, node, pod, stranger
+from tests.domain.builders import anti_affinity, foreign_pod, group, node, pod
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
 from tests.rows import each_of
 
@@ -59,7 +59,7 @@ def test_a_node_that_another_claim_fills_is_not_answered() -> None:
 
 
 def test_a_node_without_free_capacity_is_not_answered() -> None:
-    world = ready().add(stranger("s", on="a", cpu="2"))
+    world = ready().add(foreign_pod("s", on="a", cpu="2"))
     assert world.answer("g-0") == ["b"]
 
 
@@ -118,7 +118,7 @@ def test_a_bind_call_for_another_node_needs_free_capacity_there() -> None:
     world = ready()
     world.answer("g-0")
     assert world.hold("g-0", "unheard") is Reason.NO_ROOM
-    world.add(stranger("s", on="b", cpu="4"))
+    world.add(foreign_pod("s", on="b", cpu="4"))
     assert world.hold("g-0", "b") is Reason.NO_ROOM
     assert world.stage("g-0") is ClaimStage.ANSWERED
 
@@ -135,7 +135,7 @@ def held() -> World:
 def test_confirming_fails_only_the_members_whose_node_was_taken() -> None:
     world = held()
     lost_node = world.plan("g")["g-1"]
-    world.add(stranger("s", on=lost_node, cpu="2"))
+    world.add(foreign_pod("s", on=lost_node, cpu="2"))
     confirmation = world.confirm("g")
     assert [claim.pod.name for claim in confirmation.lost] == ["g-1"]
     assert confirmation.posting == (), "without it the group is not whole"
@@ -144,7 +144,7 @@ def test_confirming_fails_only_the_members_whose_node_was_taken() -> None:
 
 def test_the_lost_member_is_planned_again_while_the_rest_stays_held() -> None:
     world = held()
-    world.add(stranger("s", on=world.plan("g")["g-1"], cpu="2"))
+    world.add(foreign_pod("s", on=world.plan("g")["g-1"], cpu="2"))
     world.confirm("g")
     assert world.settle().plan("g") == {"g-1": "d"}
     world.scheduler_takes("g-1").settle()
@@ -190,7 +190,7 @@ def test_losing_members_above_the_minimum_stops_no_member() -> None:
         world.ungate(name).answer(name)
         world.hold(name, node_)
     lost = world.plan("g")["g-0"]
-    world.add(group("g", 2)).settle().add(stranger("s", on=lost, cpu="2"))
+    world.add(group("g", 2)).settle().add(foreign_pod("s", on=lost, cpu="2"))
     confirmation = world.confirm("g")
     assert [claim.pod.name for claim in confirmation.lost] == ["g-0"]
     assert sorted(claim.pod.name for claim in confirmation.posting) == ["g-1", "g-2"]
@@ -356,7 +356,9 @@ def test_a_stale_plan_moves_no_pinned_claim() -> None:
 
 
 def test_a_stale_no_frees_no_newer_pin() -> None:
-    world = World(nodes("a", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1").add(stranger("s", on="a"))
+    world = (
+        World(nodes("a", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1").add(foreign_pod("s", on="a"))
+    )
     stale = world.decide()
     assert stale.groups[world.decision("g").key].verdict is Verdict.WAITING
     world.delete("s")
@@ -387,7 +389,7 @@ def test_decisions_that_say_the_same_are_the_same_objects() -> None:
 def test_only_relevant_changes_raise_the_version() -> None:
     world = World(node("a"), gang("g", 1)).settle()
     before = world.ledger.version
-    world.add(node("a"), world.pods["g-0"], stranger("pending"), group("g", 1))
+    world.add(node("a"), world.pods["g-0"], foreign_pod("pending"), group("g", 1))
     assert world.ledger.version == before
 
 
@@ -419,10 +421,10 @@ def test_a_queue_requests_what_its_groups_request_now() -> None:
 
 def test_planned_members_are_released() -> None:
     world = World(node("a"), gang("g", 2, min_member=1)).settle()
-    first = [claim.pod.name for claim in world.ledger.to_release()]
+    first = [claim.pod.name for claim in world.ledger.claims_to_release()]
     assert first == list(world.plan("g"))
     world.scheduler_takes(*first).settle()
-    assert [claim.pod.name for claim in world.ledger.to_release()] == list(world.plan("g"))
+    assert [claim.pod.name for claim in world.ledger.claims_to_release()] == list(world.plan("g"))
 
 
 def test_a_pod_that_comes_again_under_its_name_queues_again() -> None:
@@ -443,7 +445,7 @@ def test_a_group_does_not_stand_whole_by_pods_that_came_before_its_podgroup() ->
 
 def test_changed_labels_change_the_pods_that_terms_select() -> None:
     world = World(
-        nodes("a"), pod("old", on="a", labels={"app": "x"}), pod("new", affinity=apart(app="x"))
+        nodes("a"), pod("old", on="a", labels={"app": "x"}), pod("new", affinity=anti_affinity(app="x"))
     ).settle()
     assert world.verdict(single("new")) is Verdict.WAITING
     assert (

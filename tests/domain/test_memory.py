@@ -10,7 +10,7 @@ import msgspec
 
 from extender.api import keys
 from extender.domain.model.shapes import Term
-from tests.domain.builders import HOSTNAME, apart, group, node, pod, queue
+from tests.domain.builders import HOSTNAME, anti_affinity, group, node, pod, queue
 from tests.domain.world import World
 from tests.rows import each_of
 
@@ -46,7 +46,7 @@ def left(*roots: object) -> set[str]:
     lambda text: {"labels": {text: "a", "b": text}},  # labels
     lambda text: {"more": {f"example.com/{text}": "1"}},  # resources
     lambda text: {"selector": {"a": text}},  # selector
-    lambda text: {"affinity": apart(a=text)},  # terms
+    lambda text: {"affinity": anti_affinity(a=text)},  # terms
     lambda text: {"annotations": {keys.MIN_MEMBER: text, keys.RUN_TIME: text, keys.CHECKPOINT: text}},  # run
     lambda text: {"annotations": {keys.QUEUE_UID: f"{text}/uid-p", keys.MAY_USE: f"{text}/Pod"}},  # notes
 )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api.objects.base import Quantities
 from extender.domain.ledger.nodes import NodeCapacity
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import apart, group, node, pod, queue
+from tests.domain.builders import anti_affinity, group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key
 from tests.rows import each_of
 
@@ -118,7 +118,7 @@ def driver(*objects: object, together: str = "4") -> World:
     ([], pod("e", "app", foreign_gate="example.com/theirs")),  # gate
     ([node("b", labels={"b": "b"}), pod("full", on="b", cpu="4")], pod("e", "app", selector={"b": "b"})),
     ([pod("busy", on="a", host_port=80)], pod("e", "app", host_port=80)),  # port
-    ([pod("busy", on="a", labels={"b": "b"})], pod("e", "app", affinity=apart(b="b"))),  # affinity
+    ([pod("busy", on="a", labels={"b": "b"})], pod("e", "app", affinity=anti_affinity(b="b"))),  # affinity
 )
 def test_a_later_pod_that_cannot_use_it_leaves_it_as_it_is(around: list[object], executor: object) -> None:
     world = driver(*around)

@@ -87,9 +87,9 @@ def test_a_restarted_muster_counts_a_moved_group_in_its_first_queue(move: Callab
 
 
 @each_of((True, "a"), (False, "b"))
-def test_a_record_counts_only_where_the_policy_protects_it(marks_kept: bool, counts_in: str) -> None:
+def test_a_record_counts_only_where_the_policy_protects_it(records_trusted: bool, counts_in: str) -> None:
     recorded = pod("g-0", "g", on="n", annotations={keys.QUEUE_UID: "uid-a/uid-g-0"})
-    world = World(BASE, group("g", 1, "b"), recorded, marks_kept=marks_kept).settle()
+    world = World(BASE, group("g", 1, "b"), recorded, records_trusted=records_trusted).settle()
     assert world.decision("g").queue == counts_in
 
 

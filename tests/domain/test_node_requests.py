@@ -5,8 +5,8 @@ from typing import Any
 from extender.api.objects.queues import QueueLimits, RunningLimit
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import ConditionPolicy
-from tests.domain.builders import group, node, pod, queue, stranger
-from tests.domain.sleeping import crowd
+from tests.domain.builders import foreign_pod, group, node, pod, queue
+from tests.domain.inadmissible_world import crowd
 from tests.domain.world import World, comparable, gang, timestamp
 from tests.rows import each_of
 
@@ -25,7 +25,7 @@ def asking(world: World) -> list[str]:
 
 def full(*objects: Any) -> World:
     """One node, which a pod of others fills."""
-    return World(node("a", cpu="2"), stranger("s", on="a", cpu="2"), *objects)
+    return World(node("a", cpu="2"), foreign_pod("s", on="a", cpu="2"), *objects)
 
 
 def singles(count: int, of: str = "q", **options: Any) -> list[Any]:
@@ -59,7 +59,7 @@ def test_a_gang_asks_for_all_that_it_needs_or_for_none() -> None:
     )
     first = gang("first", 2, queue="q", cpu="1", gated=False)
     world = full(
-        node("b", cpu="3"), stranger("t", on="b", cpu="3"), queue("q", capability={"cpu": "3"}), first
+        node("b", cpu="3"), foreign_pod("t", on="b", cpu="3"), queue("q", capability={"cpu": "3"}), first
     )
     assert asking(world.add(*waits)) == ["first-0", "first-1", "small-0"]
 

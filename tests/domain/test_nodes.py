@@ -26,7 +26,7 @@ from extender.domain.model.records import Uid
 from extender.domain.model.selectors import parts_of
 from extender.domain.model.shapes import NodeTest, Shape, Shapes
 from extender.domain.snapshot.nodes import NodeIndex, NodeRecord, NodeTable
-from tests.domain.builders import node, on_nodes, pod, stranger
+from tests.domain.builders import foreign_pod, node, on_nodes, pod
 from tests.domain.world import World, gang, key, single
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -94,8 +94,8 @@ def _is_code(code: int) -> bool:
 
 
 def _shape(spec: PodSpec, part: Any) -> Shape:
-    shape = Shapes().of(spec, "team")
-    return shape if part is None else shape.within(part)
+    shape = Shapes().shape_of(spec, "team")
+    return shape if part is None else shape.on_part(part)
 
 
 def _record(row: int, given_: Any) -> NodeRecord | None:
@@ -141,7 +141,7 @@ def test_a_selector_of_many_names_is_looked_up_not_compared() -> None:
 
 def test_labels_that_no_node_has_are_not_kept() -> None:
     """Pods may name any key."""
-    test = Shapes().of(pod("p", affinity=on_nodes("made-up", "Gt", "3")).spec, "team").suits
+    test = Shapes().shape_of(pod("p", affinity=on_nodes("made-up", "Gt", "3")).spec, "team").suits
     index = NodeIndex([])
     assert not index.mask(test).any()
     assert index._numbers == {}
@@ -173,9 +173,9 @@ def names_in(root: object, prefix: str) -> set[str]:
 
 
 @each_of(False, True)
-def test_names_of_deleted_nodes_are_forgotten(viewed: bool) -> None:
+def test_names_of_deleted_nodes_are_forgotten(through_proxy: bool) -> None:
     """Forget the names in pods that have waited since, and were planned there once, too."""
-    world = World(node("stays"), gang("waits", 3, cpu="4"), viewed=viewed)
+    world = World(node("stays"), gang("waits", 3, cpu="4"), through_proxy=through_proxy)
     for number in range(12):
         name, own = f"gone-{number}", {"own": f"{number}"}
         world.add(node(name, labels=own), gang(f"g{number}", 2, selector=own)).settle()
@@ -207,7 +207,7 @@ def test_a_large_affinity_is_kept_once_and_given_back() -> None:
         for number in range(150):
             world.ledger.pods.drop(Uid(f"uid-p{number}"))
         for number in range(2):  # the last rounds are remembered, and a few shapes
-            world.settle().add(stranger(f"s{number}", on="n0", cpu="10m"))
+            world.settle().add(foreign_pod(f"s{number}", on="n0", cpu="10m"))
         left = traced(world.settle)
     finally:
         tracemalloc.stop()

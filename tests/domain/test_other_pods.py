@@ -11,7 +11,7 @@ from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import foreign_record
 from extender.domain.snapshot.snapshot import OtherPods
-from tests.domain.builders import node, stranger
+from tests.domain.builders import foreign_pod, node
 from tests.domain.world import World
 
 UIDS = tuple(Uid(f"u{n}") for n in range(6))
@@ -19,7 +19,7 @@ states = st.dictionaries(st.sampled_from(UIDS), st.none() | st.booleans(), max_s
 
 
 def record(uid: Uid, deleting: bool | None) -> PodRecord | None:
-    made = replace(foreign_record(stranger("p", on="n"), Shapes()), uid=uid)
+    made = replace(foreign_record(foreign_pod("p", on="n"), Shapes()), uid=uid)
     return None if deleting is None else replace(made, deleting=deleting)
 
 
@@ -43,10 +43,10 @@ def test_the_map_of_other_pods_equals_the_applied_changes(changes: list[dict[Uid
 
 def test_a_change_of_one_pod_among_thousands_costs_a_snapshot_little() -> None:
     """Share all parts of the list of pods between the snapshots except the one with the pod that moved."""
-    world = World(node("n0"), [stranger(f"s{n}", on="n0") for n in range(5000)])
+    world = World(node("n0"), [foreign_pod(f"s{n}", on="n0") for n in range(5000)])
     first = world.ledger.snapshot().others
     assert world.ledger.snapshot().others is first
-    second = world.add(stranger("more", on="n0")).ledger.snapshot().others
+    second = world.add(foreign_pod("more", on="n0")).ledger.snapshot().others
     assert _shared(first, second) >= len(first._parts) - 1
     third = world.delete("s0", "more").ledger.snapshot().others
     assert (len(first), len(second), len(third)) == (5000, 5001, 4999)

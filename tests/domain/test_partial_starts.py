@@ -12,7 +12,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.job_suspension import JobStep
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import NAMESPACE, flavor, node, on_flavor, queue, stranger
+from tests.domain.builders import NAMESPACE, flavor, foreign_pod, node, on_flavor, queue
 from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.world import timestamp
 from tests.rows import each_of
@@ -169,7 +169,7 @@ def test_a_start_that_is_lost_before_it_was_written_asks_for_all_again() -> None
     world.stopped = True
     world.submit(shrinking("train", 8, 2)).settle()
     assert world.claim_count() == 5
-    others = [stranger(f"s{number}", on="n0" if number < 3 else "n1") for number in range(5)]
+    others = [foreign_pod(f"s{number}", on="n0" if number < 3 else "n1") for number in range(5)]
     world.add(*others).settle()
     assert world.reason(podgroup_name("train")) is Reason.NO_ROOM
     assert world.plan(podgroup_name("train")) == {}

@@ -71,10 +71,10 @@ A_GROUP = GroupKey("team/g")
 
 def test_seconds_between_two_moments_count() -> None:
     meter = UsageMeter(PastUsage(0.0), HOUR)
-    meter.take(0.0, {"cpu": 4})
+    meter.sample(0.0, {"cpu": 4})
     meter.follow({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 100.0)
     meter.follow({A_GROUP: None}, 160.0)
-    meter.take(600.0, {"cpu": 4})
+    meter.sample(600.0, {"cpu": 4})
     assert meter.past.parts[Q] == pytest.approx(60.0 / HOUR * log(2.0), rel=0.1)
 
 
@@ -82,22 +82,22 @@ def test_a_group_that_ran_before_this_process_counts_since_the_status_was_writte
     meter, half = UsageMeter(PastUsage(10 * HOUR), HOUR), QueueUsage(timestamp_at(9 * HOUR), 0.5)
     for name, share in (("q", 0.5), ("new", None)):
         meter.restore(name, half if share else None)
-    meter.take(10 * HOUR, {"cpu": 4})
+    meter.sample(10 * HOUR, {"cpu": 4})
     for name in ("q", "new"):
         running = HeldAmounts(name, "", "team", {"cpu": 4}, since=timestamp_at(0.0))
         meter.follow({GroupKey(f"team/{name}"): running}, 10 * HOUR)
-    meter.take(10 * HOUR + 60.0, {"cpu": 4})
+    meter.sample(10 * HOUR + 60.0, {"cpu": 4})
     assert meter.past.queues["q"] == pytest.approx(0.75, abs=0.01)
     assert meter.past.queues["new"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_clock_that_is_set_back_stops_nothing() -> None:
     meter = UsageMeter(PastUsage(10 * HOUR), HOUR)
-    meter.take(10 * HOUR, {"cpu": 4})
+    meter.sample(10 * HOUR, {"cpu": 4})
     meter.follow({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 10 * HOUR)
     assert meter.is_due(HOUR)
-    meter.take(HOUR, {"cpu": 4})
-    meter.take(2 * HOUR, {"cpu": 4})
+    meter.sample(HOUR, {"cpu": 4})
+    meter.sample(2 * HOUR, {"cpu": 4})
     assert meter.past.queues["q"] == pytest.approx(0.5)
 
 

@@ -73,13 +73,13 @@ def test_a_cache_of_records_changes_no_record(
     for number, uid, ours in made:
         template = templates[number % len(templates)]
         each = replace(template, metadata=replace(template.metadata, name=f"p-{uid}", uid=uid))
-        reserved.append(read.of(each, ours))
+        reserved.append(read.record_of(each, ours))
         assert reserved[-1] == pod_record(each, shapes, ours, auto_groups)
 
 
 def members(count: int, **options: Any) -> list[PodRecord]:
     read = PodRecords(Shapes())
-    return [read.of(pod(f"p-{number}", "g", **options), ours=True) for number in range(count)]
+    return [read.record_of(pod(f"p-{number}", "g", **options), ours=True) for number in range(count)]
 
 
 def test_records_of_pods_of_one_template_share_equal_parts() -> None:
@@ -92,7 +92,7 @@ def test_records_of_pods_of_one_template_share_equal_parts() -> None:
 
 def test_only_the_pod_itself_can_name_the_group_that_would_be_its_own() -> None:
     read, name = PodRecords(Shapes(), auto_groups=True), group_name_of("uid-a")
-    other, own = (read.of(pod(f"p-{uid}", name, uid=f"uid-{uid}"), ours=True) for uid in ("b", "a"))
+    other, own = (read.record_of(pod(f"p-{uid}", name, uid=f"uid-{uid}"), ours=True) for uid in ("b", "a"))
     assert other.own_group == own.own_group == f"team/{name}"
     assert (other.auto, own.auto) == (False, True)
 
@@ -102,34 +102,34 @@ def test_only_the_pod_itself_can_name_the_group_that_would_be_its_own() -> None:
 )
 def test_each_plain_pod_is_a_group(auto_groups: bool, groups: list[str]) -> None:
     read = PodRecords(Shapes(), auto_groups)
-    records = [read.of(pod(f"p-{number}"), ours=True) for number in range(2)]
+    records = [read.record_of(pod(f"p-{number}"), ours=True) for number in range(2)]
     assert [record.group for record in records] == [record.own_group for record in records] == groups
 
 
 def test_a_shape_goes_with_the_last_pod_that_has_it() -> None:
     shapes = Shapes()
     read = PodRecords(shapes)
-    first = read.of(pod("p", "g", cpu="3"), ours=True)
+    first = read.record_of(pod("p", "g", cpu="3"), ours=True)
     assert len(shapes) == 1
     del first
     assert len(shapes) == 0
-    assert read.of(pod("p", "g", cpu="3"), ours=True).shape.requests["cpu"] == 3000
+    assert read.record_of(pod("p", "g", cpu="3"), ours=True).shape.requests["cpu"] == 3000
 
 
 def test_shapes_of_a_namespace_are_shared_with_its_later_pods() -> None:
     shapes = Shapes()
     read = PodRecords(shapes)
-    first = read.of(pod("p-0", "g"), ours=True)
-    own = shapes.own(first.namespace, first.shape)
-    assert read.of(pod("p-1", "g"), ours=True).shape is own
+    first = read.record_of(pod("p-0", "g"), ours=True)
+    own = shapes.separate(first.namespace, first.shape)
+    assert read.record_of(pod("p-1", "g"), ours=True).shape is own
 
 
 def test_few_templates_are_kept_and_no_long_ones() -> None:
     read = PodRecords(Shapes())
     most = wire_records._MOST_RESERVED
-    reserved = [read.of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
+    reserved = [read.record_of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
     assert {record.own_group for record in reserved} == {f"team/g-{number}" for number in range(most + 9)}
     assert len(read._templates) == most
     selector = {f"label-{number}": "x" * 60 for number in range(100)}
-    read.of(pod("p", "long", selector=selector), ours=True)
+    read.record_of(pod("p", "long", selector=selector), ours=True)
     assert all(len(key) < 5000 for key in read._templates)

@@ -12,7 +12,7 @@ from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.results import coarse
 from extender.domain.snapshot.decisions import message_of
-from tests.domain.builders import node, pod, preemption, queue, stranger
+from tests.domain.builders import foreign_pod, node, pod, preemption, queue
 from tests.domain.world import World, gang
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -36,7 +36,7 @@ def places(world: World, *names: str) -> list[int]:
 
 
 def test_priority_then_age() -> None:
-    world = world_of().add(stranger("s", on="n"), one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02"))
+    world = world_of().add(foreign_pod("s", on="n"), one("a", 0, "2026-01-01"), one("b", 0, "2026-01-02"))
     world.add(one("c", 3, "2026-01-03")).settle()
     assert places(world, "a", "b", "c") == [2, 3, 1]
     assert world.queue("q").waiting == 3
@@ -45,7 +45,9 @@ def test_priority_then_age() -> None:
 
 def test_each_queue_has_a_line_of_its_own() -> None:
     world = (
-        world_of().add(stranger("s", on="n"), queue("other"), one("a"), gang("b", 1, queue="other")).settle()
+        world_of()
+        .add(foreign_pod("s", on="n"), queue("other"), one("a"), gang("b", 1, queue="other"))
+        .settle()
     )
     assert places(world, "a", "b") == [1, 1]
 
@@ -62,7 +64,7 @@ def test_a_starting_or_running_group_has_no_position() -> None:
     (Reason.NOT_ENOUGH_MEMBERS, gang("x", 1, 2, queue="q")),
 )
 def test_a_group_that_cannot_start_has_no_position(reason: Reason, group: list[object]) -> None:
-    world = world_of().add(stranger("s", on="n"), group, one("z", 0, "2027-01-01")).settle()
+    world = world_of().add(foreign_pod("s", on="n"), group, one("z", 0, "2027-01-01")).settle()
     assert world.reason("x") is reason
     assert places(world, "x", "z") == [0, 1]
     assert world.queue("q").waiting == 1
@@ -80,16 +82,16 @@ def test_a_group_in_backoff_keeps_its_position(strategy: str) -> None:
 def test_in_a_rotating_queue_passed_groups_come_last() -> None:
     world = world_of("rotation", cpu="2")
     world.add(one("big", 0, "2026-01-01", size="2"), one("a", 0, "2026-01-02"), one("b", 0, "2026-01-03"))
-    world.add(stranger("s", on="n"), one("c", 0, "2026-01-04")).settle()
+    world.add(foreign_pod("s", on="n"), one("c", 0, "2026-01-04")).settle()
     assert world.verdict("a") is Verdict.STARTING  # it passed the first one, which waits for its next turn
     assert places(world, "b", "c", "big") == [1, 2, 3]
 
 
 def test_positions_stay_where_only_capacity_changes() -> None:
     """Carry the positions over when a foreign pod comes and nothing is decided anew."""
-    world = world_of(cpu="4").add(stranger("s", on="n", cpu="3"))
+    world = world_of(cpu="4").add(foreign_pod("s", on="n", cpu="3"))
     world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02", size="3")).settle()
-    world.add(stranger("t", on="n", cpu="500m")).settle()
+    world.add(foreign_pod("t", on="n", cpu="500m")).settle()
     assert places(world, "a", "b") == [1, 2]
 
 

@@ -350,7 +350,7 @@ def test_lost_work_counts_for_the_next_eviction() -> None:
 )
 def test_lost_work_survives_a_restart_as_a_record(written: str, reserved: bool, seconds: int) -> None:
     world = (
-        World(queue("q"), marks_kept=reserved)
+        World(queue("q"), records_trusted=reserved)
         .add(group("long", 1, "q", annotations={LOST_WORK: written}))
         .settle()
     )

@@ -8,7 +8,15 @@ from extender.api import keys
 from extender.api.objects.queues import Queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.records import QueueRecord, queue_record
-from extender.domain.queues.states import Mark, QueueAction, closed_above, mark_of, read_state, state_of, wish
+from extender.domain.queues.states import (
+    Mark,
+    QueueAction,
+    closed_above,
+    desired_state,
+    mark_of,
+    read_state,
+    state_of,
+)
 from extender.domain.snapshot.decisions import QueueDecision, conditions_of
 from tests.domain.builders import group, pod, queue
 from tests.domain.world import World, gang, nodes
@@ -36,7 +44,7 @@ OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
     ("Ajar", OPEN, UNKNOWN, UNKNOWN),
 )
 def test_the_state_of_a_queue(spec: str, status: str, with_groups: str, without: str) -> None:
-    wished = wish(queue_record(queue("q", spec_state=spec, status_state=status)))
+    wished = desired_state(queue_record(queue("q", spec_state=spec, status_state=status)))
     assert (state_of(wished, True), state_of(wished, False)) == (with_groups, without)
 
 
@@ -73,7 +81,7 @@ def test_a_queue_that_is_being_deleted_starts_its_groups_and_accepts_none() -> N
 
 
 def test_opening_a_queue_that_is_being_deleted_changes_nothing() -> None:
-    assert state_of(wish(queue_record(deleting(OPEN))), has_groups=False) == CLOSED
+    assert state_of(desired_state(queue_record(deleting(OPEN))), has_groups=False) == CLOSED
 
 
 # ---- parents and children
@@ -225,7 +233,7 @@ def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
     now, below = records[name], bool(closed_above(name, records))
     match mark_of(now, below):
         case Mark.KEEP:
-            return replace(now, status_state=str(state_of(wish(now), False, now.flagged and below)))
+            return replace(now, status_state=str(state_of(desired_state(now), False, now.flagged and below)))
         case mark:
             return replace(now, flagged=mark is Mark.PUT)
 

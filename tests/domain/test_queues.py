@@ -75,15 +75,15 @@ def test_a_pod_that_came_before_its_podgroup_gives_the_group_no_right_to_a_close
         (group("g", 1, "q", phase="Pending", last_reason=Reason.NO_ROOM), False),
     ],
 )
-@pytest.mark.parametrize("marks_kept", [True, False])
+@pytest.mark.parametrize("records_trusted", [True, False])
 def test_after_a_restart_only_a_mark_tells_that_a_group_came_in_time(
-    record: object, came_in_time: bool, marks_kept: bool
+    record: object, came_in_time: bool, records_trusted: bool
 ) -> None:
     """Anybody may write its phase and the reason, and marks where the API server does not keep them."""
     queues = [queue("q", spec_state="Closed"), queue("r")]
-    world = World(nodes("a"), queues, record, pod("g-0", "g"), marks_kept=marks_kept).settle()
-    assert (world.verdict("g") is RUNS) is (came_in_time and marks_kept)
-    assert world.reason("g") is (None if came_in_time and marks_kept else Reason.QUEUE_NOT_OPEN)
+    world = World(nodes("a"), queues, record, pod("g-0", "g"), records_trusted=records_trusted).settle()
+    assert (world.verdict("g") is RUNS) is (came_in_time and records_trusted)
+    assert world.reason("g") is (None if came_in_time and records_trusted else Reason.QUEUE_NOT_OPEN)
 
 
 def test_a_new_podgroup_of_the_same_name_is_another_group() -> None:
@@ -212,7 +212,7 @@ def test_a_cycle_evaluates_only_changed_queues_and_their_ancestors() -> None:
 
 
 def test_the_groups_of_a_queue_are_found_without_looking_at_all() -> None:
-    """Find groups wherever they are sent, before they have been viewed there and after."""
+    """Find groups wherever they are sent, before they have been through_proxy there and after."""
     world = World(*map(queue, "abc"), *(gang(name, 1, queue="a") for name in "gh"))  # no room: both wait
     registry = world.ledger.registry
 

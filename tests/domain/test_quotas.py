@@ -24,8 +24,8 @@ from extender.domain.queues.quota_records import (
     QuotaSource,
     QuotaStep,
     annotations_of,
-    changes,
     queue_name,
+    queue_patch,
     spec_of,
     step_of,
 )
@@ -346,7 +346,7 @@ def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -
         parent="other",
         limits=QueueLimits(groups=9, pods=4),
     )
-    patch = changes(WANTED, msgspec.structs.replace(made(), spec=theirs))
+    patch = queue_patch(WANTED, msgspec.structs.replace(made(), spec=theirs))
     assert patch == {
         "spec": {
             "capability": {"cpu": 2, "nvidia.com/gpu": None},
@@ -355,7 +355,7 @@ def test_edits_of_a_quotas_queue_are_reverted_except_for_fields_of_its_owner() -
             "limits": {"groups": 3},
         }
     }
-    assert changes(WANTED, made(ended=True, state="Closed")) == {
+    assert queue_patch(WANTED, made(ended=True, state="Closed")) == {
         "metadata": {"annotations": {keys.QUOTA_ENDED: None}},
         "spec": {"state": "Open"},
     }

@@ -24,15 +24,15 @@ from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import (
     HOSTNAME,
     NO_QUANTITY,
-    apart,
+    anti_affinity,
     flavor,
+    foreign_pod,
     group,
     node,
     on_flavor,
     on_nodes,
     pod,
     queue,
-    stranger,
 )
 from tests.domain.world import World, gang, nodes, timestamp
 from tests.rows import each_of
@@ -195,7 +195,7 @@ CASES = {
     "a gang with more members that stand apart than nodes": Case(
         Reason.NEVER_FITS,
         TOGETHER.format(3),
-        lambda: World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=apart(app="x"))),
+        lambda: World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=anti_affinity(app="x"))),
     ),
     "a gang with one host port on too few nodes": Case(
         Reason.NEVER_FITS,
@@ -240,7 +240,7 @@ CASES = {
         "groups in r have a claim on the room",
         lambda: (
             World(nodes("a", "b", cpu="3"), queue("q"), queue("r"))
-            .add(stranger("s", on="a"), stranger("t", on="b"))
+            .add(foreign_pod("s", on="a"), foreign_pod("t", on="b"))
             .add(gang("h", 3, queue="q", created="2026-01-01"))
             .start("h")
             .add(gang("big", 3, queue="r"), gang("g", 1, queue="q", created="2026-01-02"))
@@ -262,7 +262,7 @@ CASES = {
         lambda: World(
             nodes("a"),
             queue("q", strategy="fifo"),
-            stranger("s", on="a"),
+            foreign_pod("s", on="a"),
             gang("head", 4, queue="q", created="2026-01-01"),
             gang("g", 1, queue="q", created="2026-01-02"),
         ),
@@ -270,14 +270,14 @@ CASES = {
     "no room": Case(
         Reason.NO_ROOM,
         "cpu: 3 needed, 2 left on suitable nodes; room for 2 of 3 members",
-        lambda: World(nodes("a"), stranger("s", on="a", cpu="2"), gang("g", 3)),
+        lambda: World(nodes("a"), foreign_pod("s", on="a", cpu="2"), gang("g", 3)),
     ),
     "no room by two resources": Case(
         Reason.NO_ROOM,
         "cpu: 3 needed, 2 left and memory: 3Gi needed, 1Gi left on suitable nodes; room for 1 of 3 members",
         lambda: World(
             node("a", cpu="4", memory="4Gi"),
-            stranger("s", on="a", cpu="2", more={"memory": "3Gi"}),
+            foreign_pod("s", on="a", cpu="2", more={"memory": "3Gi"}),
             gang("g", 3, more={"memory": "1Gi"}),
         ),
     ),
@@ -305,7 +305,7 @@ CASES = {
         "room for 0 of 1 members at once",
         lambda: World(
             nodes("a", "b"),
-            [stranger(f"s{n}", on=n, cpu="2") for n in "ab"],
+            [foreign_pod(f"s{n}", on=n, cpu="2") for n in "ab"],
             gang("g", 1, cpu="4"),
         ),
     ),

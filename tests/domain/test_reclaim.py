@@ -21,7 +21,7 @@ from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from tests.domain import builders
-from tests.domain.builders import budget, group, node, pod, preemption, queue, stranger
+from tests.domain.builders import budget, foreign_pod, group, node, pod, preemption, queue
 from tests.domain.world import World, gang, key, names, nodes, timestamp
 from tests.rows import each_of
 
@@ -284,7 +284,7 @@ def test_replacements_wait_until_all_of_their_gang_is_gone() -> None:
 def test_a_refused_eviction_leads_to_another_victim() -> None:
     world = borrowed().add(gang("x", 1, queue="a")).settle()
     (refused,) = evicted(world)
-    world.ledger.spare(Uid(world.pods[refused].metadata.uid))
+    world.ledger.record_refused_eviction(Uid(world.pods[refused].metadata.uid))
     world.settle()
     assert len(evicted(world)) == 1
     assert evicted(world) != [refused]
@@ -295,7 +295,7 @@ def test_refused_evictions_do_not_count_as_capacity_taken_in_vain() -> None:
     world = borrowed().add(gang("x", 1, queue="a")).settle()
     while going := evicted(world):
         for name in going:
-            world.ledger.spare(Uid(world.pods[name].metadata.uid))
+            world.ledger.record_refused_eviction(Uid(world.pods[name].metadata.uid))
         world.settle()
     assert not world.decision("x").spared
     world.pass_time(61.0)
@@ -397,7 +397,7 @@ def half_gone() -> World:
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 1, queue="q")).settle()
     assert evicted(world) == [*names("low", 4)]
-    world.delete("low-0").ledger.spare(Uid(world.pods["low-1"].metadata.uid))
+    world.delete("low-0").ledger.record_refused_eviction(Uid(world.pods["low-1"].metadata.uid))
     return world.settle()
 
 
@@ -568,7 +568,7 @@ def test_system_pods_are_no_victims(what: str) -> None:
     owners = (
         [OwnerReference("apps/v1", "DaemonSet", "d", "uid-d", True)] if what == "of a DaemonSet" else None
     )
-    other = stranger("other", on="n", cpu="4")
+    other = foreign_pod("other", on="n", cpu="4")
     meta = replace(other.metadata, owner_references=owners)
     if what == "kube-system":
         meta = replace(meta, namespace=what)
@@ -631,7 +631,7 @@ def test_a_ceiling_takes_both_as_well() -> None:
 
 
 def test_pods_of_others_with_a_lower_priority_give_way_to_a_whole_gang() -> None:
-    world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(4)))
+    world = World(node("n"), queue("q"), *(foreign_pod(f"s{n}", on="n") for n in range(4)))
     world.add(important("high", 2, queue="q")).settle()
     assert len(evicted(world)) == 2
     assert {eviction.victim.cause for eviction in world.decisions.evictions.values()} == {
@@ -648,14 +648,14 @@ def test_a_gang_stays_where_another_victim_makes_it_unnecessary() -> None:
     """
     ssd = {"disk": "ssd"}
     world = World(node("a", cpu="2", labels=ssd), node("b", cpu="1", labels=ssd), node("c", cpu="1"))
-    world.add(queue("q"), stranger("s", on="a", cpu="2"), group("low", 4, "q", stood_whole=True))
+    world.add(queue("q"), foreign_pod("s", on="a", cpu="2"), group("low", 4, "q", stood_whole=True))
     world.add([pod(f"low-{n}", "low", cpu="0.5", on="bbcc"[n]) for n in range(4)])
     assert evicted(world.add(important("high", 2, queue="q", selector=ssd)).settle()) == ["s"]
 
 
 def test_not_where_the_gang_would_not_fit_after_it() -> None:
-    world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(3)))
-    vital = stranger("vital", on="n")
+    world = World(node("n"), queue("q"), *(foreign_pod(f"s{n}", on="n") for n in range(3)))
+    vital = foreign_pod("vital", on="n")
     world.add(replace(vital, spec=replace(vital.spec, priority=2_000_000_000)))
     assert not evicted(world.add(important("high", 4, queue="q")).settle())
     assert len(evicted(world.add(important("fits", 3, queue="q")).settle())) == 3
@@ -663,13 +663,13 @@ def test_not_where_the_gang_would_not_fit_after_it() -> None:
 
 def test_the_queue_may_leave_them_alone() -> None:
     rules = preemption(unmanaged="Never")
-    world = World(node("n"), queue("q", preemption=rules), *(stranger(f"s{n}", on="n") for n in range(4)))
+    world = World(node("n"), queue("q", preemption=rules), *(foreign_pod(f"s{n}", on="n") for n in range(4)))
     assert not evicted(world.add(important("high", 2, queue="q")).settle())
 
 
 def test_pods_that_budgets_protect_from_others_stay() -> None:
     world = World(node("n"), queue("q"), budget("p", 1, app="web"))
-    world.add(*(stranger(f"s{n}", on="n", labels={"app": "web" if n else "job"}) for n in range(4)))
+    world.add(*(foreign_pod(f"s{n}", on="n", labels={"app": "web" if n else "job"}) for n in range(4)))
     world.add(important("high", 3, queue="q")).settle()
     assert not evicted(world)
     world.delete(*names("high", 3)).add(important("fits", 2, queue="q")).settle()
@@ -678,7 +678,7 @@ def test_pods_that_budgets_protect_from_others_stay() -> None:
 
 
 def test_a_group_of_one() -> None:
-    world = World(node("n"), queue("q"), *(stranger(f"s{n}", on="n") for n in range(4)))
+    world = World(node("n"), queue("q"), *(foreign_pod(f"s{n}", on="n") for n in range(4)))
     world.add(pod("alone", queue="q", priority=10)).settle()
     assert len(evicted(world)) == 1
     assert evict(world).verdict("pod:alone") is STARTS
@@ -691,7 +691,7 @@ def test_a_group_gives_to_the_same_one_only_once() -> None:
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 2, queue="q")).settle()
     evict(world)
-    world.add(*(stranger(f"s{n}", on="n") for n in range(4))).settle()  # somebody else takes the room
+    world.add(*(foreign_pod(f"s{n}", on="n") for n in range(4))).settle()  # somebody else takes the room
     world.pass_time(60.0)
     world.delete(*(f"s{n}" for n in range(4)))
     world.delete(*names("high", 2))
@@ -716,7 +716,7 @@ def test_affinity_is_planned_as_well() -> None:
     world = World(*nodes("m", "n", cpu="2"), queue("a"), queue("b"))
     for name in ("w", "x", "y", "z"):
         world.add(gang(name, 1, queue="b")).start(name)
-    apart = builders.apart(app="claimant")
+    apart = builders.anti_affinity(app="claimant")
     world.add(gang("claimant", 2, queue="a", labels={"app": "claimant"}, affinity=apart)).settle()
     assert len(evicted(world)) == 2
     world = evict(world)
@@ -727,23 +727,23 @@ def test_affinity_is_planned_as_well() -> None:
 def test_a_pod_of_others_that_comes_later_is_noticed() -> None:
     """Evaluate the waiting group again: it lacks capacity as before, but now a pod could give it."""
     world = World(node("n"), queue("q"))
-    vital = [replace(stranger(f"v{n}", on="n"), metadata=_in_kube_system(f"v{n}")) for n in range(4)]
+    vital = [replace(foreign_pod(f"v{n}", on="n"), metadata=_in_kube_system(f"v{n}")) for n in range(4)]
     world.add(vital, important("high", 1, queue="q")).settle()
     assert world.reason("high") is Reason.NO_ROOM
     assert not evicted(world)
-    world.delete("v0").add(stranger("s", on="n")).settle()
+    world.delete("v0").add(foreign_pod("s", on="n")).settle()
     assert evicted(world) == ["s"]
 
 
 def _in_kube_system(name: str) -> Meta:
-    return replace(stranger(name).metadata, namespace="kube-system")
+    return replace(foreign_pod(name).metadata, namespace="kube-system")
 
 
 def test_a_claimant_whose_capacity_another_group_took_reports_it_at_once() -> None:
     """Nothing is left to wait for; the deadline would keep it waiting, and its queue idle, for minutes."""
     world = borrowed().add(gang("x", 2, queue="a")).settle()
     going = evicted(world)
-    world.delete(*going).add(stranger("s", on="n")).settle()
+    world.delete(*going).add(foreign_pod("s", on="n")).settle()
     assert world.reason("x") is Reason.BACKING_OFF
     assert "whoever was to leave has gone" in world.detail("x")
 

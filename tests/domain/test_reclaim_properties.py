@@ -18,7 +18,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.wholeness import whole
-from tests.domain.builders import AT_ONCE, budget, node, preemption, queue, stranger
+from tests.domain.builders import AT_ONCE, budget, foreign_pod, node, preemption, queue
 from tests.domain.shared_world import units
 from tests.domain.world import LIMITS, World, comparable, gang
 from tests.property_examples import examples
@@ -47,7 +47,7 @@ def ran(cluster: Any, *more: Any, rules: QueuePreemption = AT_ONCE) -> World:
     world = World([node(f"n{number}") for number in range(count)], *more)
     of_queue = zip(QUEUES, weights, strict=True)
     world.add([queue(name, weight=weight, preemption=rules) for name, weight in of_queue])
-    world.add([stranger(f"s{number}", on=f"n{number % count}") for number in range(strangers)])
+    world.add([foreign_pod(f"s{number}", on=f"n{number % count}") for number in range(strangers)])
     for number, job in enumerate(first):
         world.add(_gang(f"r{number}", job))
         run_what_is_planned(world)
@@ -189,9 +189,9 @@ def test_no_eviction_is_superfluous(cluster: Any) -> None:
     plans = [decision.plan for decision in world.decisions.groups.values()]
     promised = [(waiting[uid], where) for plan in plans for uid, where in plan.items() if uid in waiting]
     for unit in units(snapshot, gone):
-        planner = Planner.of(snapshot)
+        planner = Planner.from_snapshot(snapshot)
         planner.free(pod for pod in gone if pod not in unit)
-        planner.hold(promised)
+        planner.allocate(promised)
         assert planner.place(begun[0].waiting) is None, [pod.name for pod in unit]
 
 
@@ -222,7 +222,7 @@ def test_no_more_pods_go_than_budgets_allow(cluster: Any, budgets: Any) -> None:
             allowed[where] -= 1
             world.add(budget(where, allowed[where], queue=where))
     for group in world.ledger.snapshot().groups.values():
-        if group.stood_whole and not group.start.reclaim and group.lives:
+        if group.stood_whole and not group.start.reclaim and group.has_live_members:
             assert group.stands, group.key
 
 

@@ -8,7 +8,7 @@ import pytest
 from extender.api import keys
 from extender.api.objects.pods import PodSpec
 from extender.api.units import BadQuantity
-from extender.domain.model.resources import asked, counts, offered, pod_requests, show
+from extender.domain.model.resources import asked, is_counted, offered, pod_requests, show
 from tests.rows import each_of
 
 
@@ -124,7 +124,7 @@ def test_a_quantity_that_does_not_parse_is_refused() -> None:
     (keys.BIND_MARK, False),
 )
 def test_which_resources_count(name: str, counted: bool) -> None:
-    assert counts(name) is counted
+    assert is_counted(name) is counted
 
 
 def test_capacities_round_down_and_keep_zeros() -> None:

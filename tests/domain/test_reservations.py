@@ -14,7 +14,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.reservation import CapacityTurn, turn_at
 from extender.domain.snapshot.group_info import Reservation
 from tests.domain import job_world
-from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, pod, queue
 from tests.domain.job_world import JobWorld, podgroup_name
 from tests.domain.world import LIMITS, World, comparable, gang, key, names, nodes, timestamp
 from tests.rows import each_of
@@ -152,7 +152,7 @@ def test_a_group_that_never_fits_gets_none() -> None:
 
 
 def test_no_reservation_is_made_on_nodes_with_pods_of_others() -> None:
-    world = World(node("n0"), node("n1"), stranger("s", on="n0"))
+    world = World(node("n0"), node("n1"), foreign_pod("s", on="n0"))
     job(world, "big", 2, cpu="4").pass_time(PATIENCE + 1.0)
     assert world.decision("big").reservation is None
     world.delete("s").settle()
@@ -177,7 +177,7 @@ def test_reservations_take_a_part_of_the_cluster_and_one_for_each_queue(share: f
 def test_a_group_that_can_get_no_reservation_blocks_no_other_reservation() -> None:
     """A stranger that stays on n2 leaves no room for three of 4 cpu; those that come later need two."""
     world = busy(cluster=3).delete("big-0", "big-1")
-    world.add(stranger("s", on="n2", cpu="1")).settle()
+    world.add(foreign_pod("s", on="n2", cpu="1")).settle()
     job(world, "huge", 3, cpu="4")
     world.pass_time(1.0)
     job(world, "large", 2, cpu="4")
@@ -219,7 +219,7 @@ def test_several_reservations_are_made_in_one_cycle() -> None:
 
 def test_groups_that_can_get_no_reservation_are_tried_in_turn() -> None:
     """Ask each in turn: beside a foreign pod, none of 12 kinds finds two nodes, and `last` finds one."""
-    world = World(node("n0"), node("n1"), queue("default"), stranger("s", on="n0", cpu="1"))
+    world = World(node("n0"), node("n1"), queue("default"), foreign_pod("s", on="n0", cpu="1"))
     job(world, "runs", cpu="4", run_time=HOUR).start("runs")
     for n in range(12):
         job(world, f"huge{n}", 2, cpu=f"{3100 + n}m")

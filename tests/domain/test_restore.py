@@ -14,12 +14,12 @@ from extender.domain.ledger.restore import restore
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Course, Decisions, course
+from extender.domain.snapshot.decisions import Course, Decisions, event_course
 from extender.domain.snapshot.snapshot import Snapshot
-from tests.domain.sleeping import crowd, divided_cluster, full_cluster
+from tests.domain.inadmissible_world import crowd, divided_cluster, full_cluster
 from tests.domain.test_jobs_properties import Jobs
+from tests.domain.test_stateful_inadmissible import Events, Waiting
 from tests.domain.test_stateful_sharing import Sharing
-from tests.domain.test_stateful_sleepers import Events, Waiting
 from tests.domain.world import World
 from tests.property_examples import examples
 
@@ -70,7 +70,7 @@ class RestoredEvents(Restored, Events):
 
 
 def courses(snapshot: Snapshot) -> dict[GroupKey, Course]:
-    return {key: course(it) for key, it in decide(snapshot).groups.items()}
+    return {key: event_course(it) for key, it in decide(snapshot).groups.items()}
 
 
 class RestoredJobs(Jobs):

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.webhooks.certificate_rotation import RotationStep, StoredCertificate, next_step, settle
+from extender.webhooks.certificate_rotation import RotationStep, StoredCertificate, next_step, settle_time
 from extender.webhooks.certificates import Validity
 
 NAMES = frozenset({"muster"})
@@ -53,8 +53,8 @@ def test_a_certificate_is_served_and_dropped_only_after_settling() -> None:
 
 
 def test_settling_is_short_compared_with_the_life() -> None:
-    assert settle(30) == 1
-    assert settle(90 * 24 * 3600) == 120
+    assert settle_time(30) == 1
+    assert settle_time(90 * 24 * 3600) == 120
 
 
 @given(st.lists(st.floats(0.1, LIFE / 5), min_size=50, max_size=200))
@@ -70,7 +70,7 @@ def test_a_served_certificate_was_trusted_for_long_enough(pauses: list[float]) -
         now += pause
         extra = bool(trusted - {serving, prepared})
         reserved = StoredCertificate(valid[serving], NAMES, valid[prepared] if prepared else None, extra)
-        match step(reserved, now, settled=now - since >= settle(LIFE)):
+        match step(reserved, now, settled=now - since >= settle_time(LIFE)):
             case RotationStep.MAKE:
                 assert now >= valid[serving].end
                 serving, prepared, trusted = serving + 1, None, {serving + 1}

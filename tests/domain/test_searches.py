@@ -2,7 +2,7 @@
 
 from extender.domain.model.reasons import Reason
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import HOSTNAME, node, preemption, queue, stranger
+from tests.domain.builders import HOSTNAME, foreign_pod, node, preemption, queue
 from tests.domain.world import World, comparable, gang
 
 MANY = 24
@@ -16,7 +16,7 @@ def seeking() -> World:
     """
     world = World(node("n", cpu="64"), queue("q", preemption=ALONE))
     world.add(gang("small", 1, queue="q", cpu="1")).start("small")
-    world.add(stranger("s", on="n", cpu="62.5"))
+    world.add(foreign_pod("s", on="n", cpu="62.5"))
     world.add([gang(f"g{number}", 2 + number, queue="q", priority=10) for number in range(MANY)])
     return world.settle()
 
@@ -44,7 +44,7 @@ def test_groups_that_can_find_no_victims_take_no_search_from_others() -> None:
 def test_each_group_is_searched_for_once_and_then_none_until_a_change() -> None:
     world = seeking()
     assert searches_until_none_is_due(world) > 1
-    world.add(stranger("other", on="n", cpu="100m")).settle()
+    world.add(foreign_pod("other", on="n", cpu="100m")).settle()
     assert searches_until_none_is_due(world) > 1
 
 
@@ -55,7 +55,7 @@ def test_hundreds_of_futile_searches_delay_others_for_seconds_only() -> None:
     )
     only_n, only_m = {HOSTNAME: "n"}, {HOSTNAME: "m"}
     world.add(gang("small", 1, queue="q", cpu="500m", selector=only_n)).start("small")
-    world.add(stranger("s", on="n", cpu="3"), gang("own", 1, queue="r", selector=only_m)).start("own")
+    world.add(foreign_pod("s", on="n", cpu="3"), gang("own", 1, queue="r", selector=only_m)).start("own")
     for number in range(7):
         world.add(gang(f"lent{number}", 1, queue="b", selector=only_m)).start(f"lent{number}")
     many = [gang(f"g{n}", 2, queue="q", cpu=f"{1000 + n}m", selector=only_n, priority=10) for n in range(100)]
@@ -74,4 +74,4 @@ def test_turns_of_searches_do_not_depend_on_memory() -> None:
         )
         world.advance(0.7).settle()
         if number % 3 == 0:
-            world.add(stranger(f"s{number}", on="n", cpu="1m"))
+            world.add(foreign_pod(f"s{number}", on="n", cpu="1m"))

@@ -4,8 +4,8 @@ from typing import Any
 
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement, Toleration
-from extender.domain.model.selectors import allows, selects, tolerated
-from extender.domain.model.shapes import HostPort, Shapes, clashing, node_taints
+from extender.domain.model.selectors import allows, is_tolerated, selects
+from extender.domain.model.shapes import HostPort, Shapes, conflicting_ports, node_taints
 from tests.domain.builders import node, on_nodes, pod
 from tests.domain.world import World, single
 from tests.rows import each_of
@@ -81,14 +81,14 @@ DEDICATED = Taint("dedicated", "NoSchedule", "ml")
     (DEDICATED, Toleration("dedicated", "Unheard", "ml"), False),
 )
 def test_taints(taint: Taint, toleration: Toleration | None, in_: bool) -> None:
-    assert tolerated(taint, (toleration,) if toleration else ()) is in_
+    assert is_tolerated(taint, (toleration,) if toleration else ()) is in_
 
 
 def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
     tolerant = Toleration("node.kubernetes.io/unschedulable", "Exists")
     (cordon,) = node_taints(None, unschedulable=True)
-    assert not tolerated(cordon, ())
-    assert tolerated(cordon, (tolerant,))
+    assert not is_tolerated(cordon, ())
+    assert is_tolerated(cordon, (tolerant,))
     assert node_taints([DEDICATED], unschedulable=False) == (DEDICATED,)
 
 
@@ -101,8 +101,8 @@ def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
     (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 81), False),
 )
 def test_host_ports(ours: HostPort, theirs: HostPort, clash: bool) -> None:
-    assert clashing((ours,), [theirs]) is clash
-    assert clashing((theirs,), [ours]) is clash
+    assert conflicting_ports((ours,), [theirs]) is clash
+    assert conflicting_ports((theirs,), [ours]) is clash
 
 
 NODES = [
@@ -138,7 +138,7 @@ def test_any_of_several_terms_admits_a_node() -> None:
 
 def test_equal_pods_share_one_shape() -> None:
     shapes = Shapes()
-    first, second = (shapes.of(pod(name).spec, "team") for name in ("a", "b"))
+    first, second = (shapes.shape_of(pod(name).spec, "team") for name in ("a", "b"))
     assert first is second
-    assert shapes.of(pod("c", cpu="2").spec, "team") is not first
-    assert shapes.of(pod("c", selector={"k": "v"}).spec, "team") is not first
+    assert shapes.shape_of(pod("c", cpu="2").spec, "team") is not first
+    assert shapes.shape_of(pod("c", selector={"k": "v"}).spec, "team") is not first

@@ -16,15 +16,15 @@ from tests.domain.builders import (
     AT_ONCE,
     HOSTNAME,
     ZONE,
-    apart,
+    anti_affinity,
     flavor,
+    foreign_pod,
     group,
     node,
     on_flavor,
     pod,
     preemption,
     queue,
-    stranger,
 )
 from tests.domain.decided_twice import DecidedTwice
 from tests.domain.world import World, timestamp
@@ -47,7 +47,7 @@ def kinds(draw: st.DrawFn) -> dict[str, Any]:
     """Fields of a member that count for its place."""
     key, app = draw(st.sampled_from(["", "", HOSTNAME, ZONE])), draw(st.sampled_from(FLAVORS))
     kind: dict[str, Any] = {"cpu": draw(st.sampled_from(["0.5", "1", "2"])), "labels": {"app": app}}
-    return kind | ({"affinity": apart(key, app=draw(st.sampled_from(FLAVORS)))} if key else {})
+    return kind | ({"affinity": anti_affinity(key, app=draw(st.sampled_from(FLAVORS)))} if key else {})
 
 
 @st.composite
@@ -132,7 +132,7 @@ class Everything(DecidedTwice):
     def stranger_comes(self, kind: dict[str, Any], which: int) -> None:
         self.count += 1
         on = sorted(self.world.nodes)[which % len(self.world.nodes)]
-        self.world.add(stranger(f"s{self.count}", on=on, **kind))
+        self.world.add(foreign_pod(f"s{self.count}", on=on, **kind))
 
     @rule(which=st.integers(0, 50), part=st.sampled_from([1, 9, 9]))
     def a_plan_is_followed(self, which: int, part: int) -> None:
@@ -182,7 +182,7 @@ def test_a_reservation_changes_nothing_of_whether_a_gang_ever_fits() -> None:
         node("n0", cpu="4", zone="x", labels=on_flavor("a")),
         node("n1", cpu="3", labels=on_flavor("b")),
         queue("q", flavors=[flavor("a"), flavor("b")], reserve_after="1s", preemption=None),
-        stranger("s", on="n1", labels={"app": "a"}),
+        foreign_pod("s", on="n1", labels={"app": "a"}),
         group("g0", 2, "q", roles={"d": 1, "w": 1}),
         pod("g0-d", "g0", role="d", cpu="2", labels={"app": "a"}),
         pod("g0-w", "g0", role="w", labels={"app": "b"}),
@@ -190,7 +190,11 @@ def test_a_reservation_changes_nothing_of_whether_a_gang_ever_fits() -> None:
     then: dict[str, Any] = {"created": timestamp(world.now - 5.0)}
     world.add(group("g1", 3, "q", roles={"d": 1, "w": 2}, **then), pod("g1-d", "g1", role="d", **then))
     world.add([pod(f"g1-w{n}", "g1", role="w", cpu="2", labels={"app": "a"}, **then) for n in range(2)])
-    alone: dict[str, Any] = {"cpu": "2", "affinity": apart(app="a"), "created": timestamp(world.now - 4.0)}
+    alone: dict[str, Any] = {
+        "cpu": "2",
+        "affinity": anti_affinity(app="a"),
+        "created": timestamp(world.now - 4.0),
+    }
     world.add(group("g2", 2, "q", roles={"d": 1, "w": 1}, created=alone["created"]))
     world.add(pod("g2-d", "g2", role="d", **alone), pod("g2-w", "g2", role="w", created=alone["created"]))
     assert world.settle().decision("g1").reservation is not None

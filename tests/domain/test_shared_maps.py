@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from extender.domain.model import shared_maps
-from extender.domain.model.shared_maps import SharedMap, differing, have_same_keys, with_changes
+from extender.domain.model.shared_maps import SharedMap, changed_keys, have_same_keys, with_changes
 from tests.domain.builders import group, pod, queue
-from tests.domain.test_stateful_sleepers import Waiting
+from tests.domain.test_stateful_inadmissible import Waiting
 from tests.domain.world import World, key
 from tests.property_examples import examples
 
@@ -41,7 +41,7 @@ def test_shared_maps_equal_the_applied_changes(
     for expected, found in known:
         for other_expected, other in known:
             unlike = {k for k in expected | other_expected if expected.get(k) is not other_expected.get(k)}
-            assert set(differing(found, other)) == unlike
+            assert set(changed_keys(found, other)) == unlike
             assert have_same_keys(found, other) is (expected.keys() == other_expected.keys())
 
 
@@ -56,7 +56,7 @@ def test_a_change_among_many_copies_few_and_finds_few() -> None:
     """All are copied at once now and then: as often as looking at few does not cost more."""
     few = changed(with_changes(MANY, {"many-0001": object()}), [number % 7 for number in range(200)])
     assert len({id(each._base) for each in few}) == 1
-    assert {*differing(few[-1], few[0])} == {f"many-{number:04}" for number in range(7)}
+    assert {*changed_keys(few[-1], few[0])} == {f"many-{number:04}" for number in range(7)}
     many = changed(few[-1], range(200))
     assert 1 < len({id(each._base) for each in many}) < 6
     assert max(len(each._changed) for each in many) < 100
@@ -87,9 +87,9 @@ def test_an_event_among_many_queues_and_groups_leaves_the_rest_alone() -> None:
     first, before = world.ledger.snapshot(), world.decisions
     world.add(pod("r", "g-q0007")).settle()
     second, now = world.ledger.snapshot(), world.decisions
-    assert {*differing(second.groups, first.groups)} == {key("g-q0007")}
-    assert {*differing(second.queues, first.queues)} <= {"q0007"}
-    assert {*differing(now.groups, before.groups)} == {key("g-q0007")}
+    assert {*changed_keys(second.groups, first.groups)} == {key("g-q0007")}
+    assert {*changed_keys(second.queues, first.queues)} <= {"q0007"}
+    assert {*changed_keys(now.groups, before.groups)} == {key("g-q0007")}
     shared = (second.groups, first.groups), (now.groups, before.groups), (second.queues, first.queues)
     for one, other in shared:
         assert isinstance(one, SharedMap)

@@ -4,7 +4,7 @@ from typing import Any
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, node, pod, queue
 from tests.domain.world import World, gang, nodes
 from tests.rows import each_of
 
@@ -27,7 +27,7 @@ def test_the_other_runs_when_the_first_ends() -> None:
 
 def contended() -> World:
     """Queue q is at its share of 3, a gang of r within its share lacks one cpu, 2 are idle."""
-    world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
+    world = World(node("n", cpu="6"), queue("q"), queue("r"), foreign_pod("s", on="n"))
     world.add(gang("a", 3, queue="q", created="2026-01-01")).start("a")
     return world.add(gang("claimant", 3, queue="r", created="2026-01-03"))
 
@@ -56,7 +56,7 @@ def test_capacity_that_a_claimant_cannot_use_is_lent() -> None:
 
 
 def test_elastic_members_do_not_take_the_capacity_of_a_claimant() -> None:
-    world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
+    world = World(node("n", cpu="6"), queue("q"), queue("r"), foreign_pod("s", on="n"))
     world.add(gang("elastic", 6, min_member=3, queue="q"))
     for n in range(3):
         world.bind(f"elastic-{n}", "n")
@@ -70,7 +70,7 @@ def test_elastic_members_do_not_take_the_capacity_of_a_claimant() -> None:
 def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
     """Start them whether or not capacity is lent to others: only borrowers are kept out."""
     world = World(node("n", cpu="9"), queue("q"), queue("r", weight=2), queue("p"))
-    world.add(stranger("s", cpu="3", on="n"), gang("elastic", 2, min_member=1, queue="q"))
+    world.add(foreign_pod("s", cpu="3", on="n"), gang("elastic", 2, min_member=1, queue="q"))
     world.bind("elastic-0", "n")
     world.add(gang("full", 3, queue="p"))
     for n in range(3):
@@ -83,7 +83,7 @@ def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
 
 def test_elastic_members_that_would_not_fit_anyway_say_so() -> None:
     """The two cpus that are kept would not be enough for a gang of 3."""
-    world = World(node("n", cpu="6"), queue("q"), queue("r"), stranger("s", on="n"))
+    world = World(node("n", cpu="6"), queue("q"), queue("r"), foreign_pod("s", on="n"))
     world.add(gang("elastic", 3, min_member=3, queue="q"), pod("elastic-9", "elastic", cpu="3"))
     for n in range(3):
         world.bind(f"elastic-{n}", "n")
@@ -122,7 +122,7 @@ def test_weights_count(weight: int, started: int) -> None:
 
 def test_traverse_skips_groups_that_do_not_fit() -> None:
     world = World(
-        node("n"), stranger("s", on="n"), queue("q"), gang("big", 4, queue="q", created="2026-01-01")
+        node("n"), foreign_pod("s", on="n"), queue("q"), gang("big", 4, queue="q", created="2026-01-01")
     )
     world.add(gang("small", 1, queue="q", created="2026-01-02")).settle()
     assert world.verdicts("big", "small") == [WAITS, STARTS]
@@ -138,7 +138,7 @@ def test_a_group_that_can_never_start_does_not_block_a_fifo_queue(head: dict[str
 
 
 def test_a_fifo_queue_blocks_no_other_queue() -> None:
-    world = World(node("n"), stranger("s", on="n"), queue("q", strategy="fifo"), queue("r"))
+    world = World(node("n"), foreign_pod("s", on="n"), queue("q", strategy="fifo"), queue("r"))
     world.add(gang("big", 4, queue="q"), gang("behind", 1, queue="q", created="2026-01-09"))
     world.add(gang("other", 1, queue="r")).settle()
     assert world.reason("behind") is Reason.BEHIND_OTHERS
@@ -273,7 +273,7 @@ def test_replacements_have_first_claim_on_capacity() -> None:
 
 def test_replacements_start_one_by_one_and_undo_no_member() -> None:
     world = World(nodes("n"), gang("g", 4)).start("g").delete("g-2", "g-3")
-    world.add(stranger("s", on="n"), pod("g-4", "g"), pod("g-5", "g")).settle()
+    world.add(foreign_pod("s", on="n"), pod("g-4", "g"), pod("g-5", "g")).settle()
     assert list(world.plan("g").values()) == ["n"]
     assert (world.verdict("g"), world.reason("g"), world.decision("g").undo) == (RUNS, Reason.NO_ROOM, ())
     world.pass_time(10_000)

@@ -13,7 +13,7 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.model.pod_watch import AS_IT_IS, Appearance
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
-from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
+from tests.domain.builders import SCHEDULER, foreign_pod, node, pod, queue
 from tests.domain.job_world import JobWorld, job, pod_of
 from tests.domain.world import LIMITS, World, gang, nodes
 from tests.rows import each_of
@@ -21,8 +21,8 @@ from tests.rows import each_of
 MESSAGE = "0/2 nodes are available: 2 Insufficient magic."
 
 
-def viewed(*objects: Any) -> World:
-    return World(*objects, viewed=True).settle()
+def through_proxy(*objects: Any) -> World:
+    return World(*objects, through_proxy=True).settle()
 
 
 def test_without_the_view_nothing_is_shown() -> None:
@@ -32,7 +32,7 @@ def test_without_the_view_nothing_is_shown() -> None:
 
 
 def test_a_gang_that_may_start_appears_at_once_with_its_nodes() -> None:
-    world = viewed(nodes("a", "b", cpu="1"), gang("g", 2, gated=False))
+    world = through_proxy(nodes("a", "b", cpu="1"), gang("g", 2, gated=False))
     plan = world.plan("g") or {name: claim.node for name in world.pods if (claim := world.claim(name))}
     assert world.shows() == {name: Appearance(where) for name, where in plan.items()}
     assert len(plan) == 2
@@ -40,11 +40,11 @@ def test_a_gang_that_may_start_appears_at_once_with_its_nodes() -> None:
 
 
 def test_a_pending_pod_is_hidden() -> None:
-    assert viewed(node("a", cpu="1"), gang("g", 2, gated=False)).shows() == {}
+    assert through_proxy(node("a", cpu="1"), gang("g", 2, gated=False)).shows() == {}
 
 
 def test_a_shown_pod_keeps_its_node_whatever_is_decided_later() -> None:
-    world = viewed(node("a", cpu="1"), gang("g", 1, gated=False, min_member=1))
+    world = through_proxy(node("a", cpu="1"), gang("g", 1, gated=False, min_member=1))
     world.add(node("b", cpu="1")).settle()
     world.pass_time(30)
     assert list(world.shown()) == ["g-0"]
@@ -52,7 +52,7 @@ def test_a_shown_pod_keeps_its_node_whatever_is_decided_later() -> None:
 
 
 def test_a_pod_with_our_gate_appears_once_the_gate_is_off() -> None:
-    world = viewed(node("a"), gang("g", 2))
+    world = through_proxy(node("a"), gang("g", 2))
     assert world.shown() == {}
     assert world.stage("g-0") is ClaimStage.PLANNED
     world.ungate("g-0", "g-1").settle()
@@ -60,13 +60,13 @@ def test_a_pod_with_our_gate_appears_once_the_gate_is_off() -> None:
 
 
 def test_a_pod_with_a_gate_of_others_never_appears() -> None:
-    world = viewed(node("a"), gang("g", 2, gated=False, foreign_gate="example.com/wait"))
+    world = through_proxy(node("a"), gang("g", 2, gated=False, foreign_gate="example.com/wait"))
     assert world.shown() == {}
 
 
 def test_the_number_of_nominated_pods_on_a_node_is_limited() -> None:
     many = 3 * MOST_NOMINATED
-    world = viewed(node("a", cpu="100"), gang("g", many, gated=False))
+    world = through_proxy(node("a", cpu="100"), gang("g", many, gated=False))
     assert len(world.shown()) == MOST_NOMINATED
     first = list(world.shown())
     for name in first:
@@ -77,14 +77,14 @@ def test_the_number_of_nominated_pods_on_a_node_is_limited() -> None:
 
 
 def test_a_binding_of_a_pod_that_is_not_shown_is_refused() -> None:
-    world = viewed(node("a"), gang("g", 2))
+    world = through_proxy(node("a"), gang("g", 2))
     assert world.hold("g-0", "a") is Reason.NOT_READY
     world.ungate("g-0", "g-1").settle()
     assert world.hold("g-0", "a") is None
 
 
 def test_a_bound_or_deleted_pod_is_not_hidden_again() -> None:
-    world = viewed(node("a"), gang("g", 2, gated=False))
+    world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.shows()
     world.bind("g-0", "a")
     world.delete("g-1").settle()
@@ -93,7 +93,7 @@ def test_a_bound_or_deleted_pod_is_not_hidden_again() -> None:
 
 
 def test_a_gang_that_may_start_no_more_disappears_before_its_bind_calls_fail() -> None:
-    world = viewed(nodes("a", "b", cpu="1"), gang("g", 2, gated=False))
+    world = through_proxy(nodes("a", "b", cpu="1"), gang("g", 2, gated=False))
     world.shows()
     world.hold("g-0", world.claim("g-0").node)  # type: ignore[union-attr]
     world.delete("g-1")
@@ -106,7 +106,7 @@ def test_a_gang_that_may_start_no_more_disappears_before_its_bind_calls_fail() -
 
 
 def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
-    world = viewed(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
+    world = through_proxy(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
     before = world.shown()["g-0"].node
     world.add(node("c", cpu="2")).settle()
     world.shows()
@@ -128,7 +128,9 @@ def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
 
 def test_a_pod_refused_for_one_that_has_left_comes_back_when_the_scheduler_hears_of_that() -> None:
     """Muster knew before: the scheduler's watch may be behind."""
-    world = viewed(node("a", cpu="2"), stranger("left", on="a", cpu="2"), gang("g", 1, gated=False, cpu="2"))
+    world = through_proxy(
+        node("a", cpu="2"), foreign_pod("left", on="a", cpu="2"), gang("g", 1, gated=False, cpu="2")
+    )
     world.delete("left").settle()
     _refuse_twice(world)
     world.ledger.shown.record_left("b")
@@ -140,7 +142,7 @@ def test_a_pod_refused_for_one_that_has_left_comes_back_when_the_scheduler_hears
 
 
 def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_scheduler_hears_of_that() -> None:
-    world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
+    world = through_proxy(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
     _refuse_twice(world)
     world.pass_time(30)
     assert (world.verdict("g"), world.shown()) == (Verdict.WAITING, {})
@@ -173,7 +175,7 @@ OUTDATED = "0/6 nodes are available: 1 muster: NoRoom: the suitable nodes lack r
     )
 )
 def test_a_refusal_although_capacity_is_free_passes_in_seconds(words: str, members: int) -> None:
-    world = viewed(nodes("a", "b", cpu="2"), gang("g", members, gated=False, cpu="2"))
+    world = through_proxy(nodes("a", "b", cpu="2"), gang("g", members, gated=False, cpu="2"))
     _refuse_twice(world, words)
     world.pass_time(0.6)
     assert "g-0" in world.settle().shown()
@@ -183,7 +185,7 @@ def test_a_refusal_although_capacity_is_free_passes_in_seconds(words: str, membe
 def test_a_pod_refused_for_one_that_took_its_node_and_may_not_bind_there_is_shown_again() -> None:
     """The scheduler, which does not ask for either, has room there again once it hears of the refusal."""
     groups = [gang(name, 1, gated=False, cpu="2", min_member=1) for name in ("g", "other")]
-    world = viewed(nodes("a", "b", cpu="2"), *groups)
+    world = through_proxy(nodes("a", "b", cpu="2"), *groups)
     planned = [claim.node for name in ("other-0", "g-0") if (claim := world.claim(name))]
     assert world.hold("other-0", planned[1]) is Reason.NO_ROOM
     assert world.answer("g-0", planned[:1]) is Reason.NO_ROOM
@@ -194,7 +196,7 @@ def test_a_pod_refused_for_one_that_took_its_node_and_may_not_bind_there_is_show
 
 def test_a_refusal_for_other_reasons_lasts() -> None:
     for words in (OUTDATED.replace("cpu", "magic"), OUTDATED.replace("5", "4 crooked, 1")):
-        world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
+        world = through_proxy(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
         _refuse_twice(world, words)
         world.pass_time(30)
         assert (world.reason("g"), world.shown()) == (Reason.REFUSED_BY_SCHEDULER, {})
@@ -202,7 +204,7 @@ def test_a_refusal_for_other_reasons_lasts() -> None:
 
 def test_a_refusal_for_capacity_of_another_nominated_pod_is_retried_ever_more_rarely() -> None:
     """The scheduler keeps room for a pod of others, of which Muster does not know."""
-    world = viewed(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
+    world = through_proxy(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
     begun, asked = world.now, []
     while world.now < begun + 600:
         if "g-0" in world.shown():
@@ -216,7 +218,7 @@ def test_a_refusal_for_capacity_of_another_nominated_pod_is_retried_ever_more_ra
 
 
 def test_a_pod_is_shown_again_after_the_scheduler_reported_the_end_of_its_attempt() -> None:
-    world = viewed(node("a"), gang("g", 2, gated=False))
+    world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.shows()
     world.hold("g-0", "a")
     world.release("g-0")  # its call failed
@@ -229,7 +231,7 @@ def test_a_pod_is_shown_again_after_the_scheduler_reported_the_end_of_its_attemp
 
 
 def test_a_pod_is_shown_again_without_a_report_after_a_while() -> None:
-    world = viewed(node("a"), gang("g", 2, gated=False))
+    world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.hold("g-0", "a")
     world.release("g-0")
     world.settle()
@@ -239,7 +241,7 @@ def test_a_pod_is_shown_again_without_a_report_after_a_while() -> None:
 
 
 def test_a_restarted_scheduler_has_no_old_attempts() -> None:
-    world = viewed(node("a"), gang("g", 2, gated=False))
+    world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.hold("g-0", "a")
     world.release("g-0")
     world.ledger.shown.record_fresh_start()
@@ -247,7 +249,7 @@ def test_a_restarted_scheduler_has_no_old_attempts() -> None:
 
 
 def test_the_report_of_a_refused_binding_is_not_a_refusal_of_the_node() -> None:
-    world = viewed(node("a"), gang("g", 2, gated=False))
+    world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.hold("g-0", "a")
     world.release("g-0")
     world.settle().report("g-0", refusal(Reason.NO_ROOM))
@@ -257,7 +259,7 @@ def test_the_report_of_a_refused_binding_is_not_a_refusal_of_the_node() -> None:
 
 def test_after_an_error_it_is_shown_again_at_once_and_then_the_start_has_failed() -> None:
     """The first call after a restart of Muster meets a connection that has died."""
-    world = viewed(node("a"), gang("g", 2, gated=False))
+    world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.shows()
     world.report("g-0")
     assert world.settle().shown_changes() == [("g-0", None), ("g-0", Appearance(asks=True))]
@@ -269,7 +271,7 @@ def test_after_an_error_it_is_shown_again_at_once_and_then_the_start_has_failed(
 
 def test_a_group_of_one_that_loses_its_place_to_others_is_shown_again() -> None:
     """They take it between filter and bind; the only node that is left is not refused for that."""
-    world = viewed(node("a"), pod("p", gated=False))
+    world = through_proxy(node("a"), pod("p", gated=False))
     for _ in range(4):
         world.report("p")
         for _ in range(4):  # ever later
@@ -280,7 +282,7 @@ def test_a_group_of_one_that_loses_its_place_to_others_is_shown_again() -> None:
 
 
 def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
-    world = viewed(nodes("a", "b"), pod("p", gated=False))
+    world = through_proxy(nodes("a", "b"), pod("p", gated=False))
     assert world.shown() == {"p": AS_IT_IS}
     assert world.hold("p", "b") is None
 
@@ -289,23 +291,23 @@ def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
 def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where: str) -> None:
     """Apply the placement beside gangs whose claims the scheduler does not know, too."""
     there = nodes("a", "b"), queue("q", placement=placement)
-    world = viewed(*there, stranger("there", "a"), pod("p", gated=False, queue="q"))
+    world = through_proxy(*there, foreign_pod("there", "a"), pod("p", gated=False, queue="q"))
     assert world.shown() == {"p": Appearance(where)}
 
 
 def test_a_single_pod_is_filtered_by_muster_while_a_gang_has_hidden_claims() -> None:
-    world = viewed(nodes("a", "b"), gang("g", 2, gated=False), pod("p", gated=False))
+    world = through_proxy(nodes("a", "b"), gang("g", 2, gated=False), pod("p", gated=False))
     assert world.shown()["p"] == Appearance(asks=True)
 
 
 def test_a_pod_is_filtered_by_muster_after_its_binding_was_refused() -> None:
-    world = viewed(nodes("a", "b"), pod("p", gated=False))
+    world = through_proxy(nodes("a", "b"), pod("p", gated=False))
     world.report("p", refusal(Reason.NO_ROOM))
     assert world.settle().shown() == {"p": Appearance(asks=True)}
 
 
 def test_a_pod_that_is_refused_again_and_again_is_not_shown_in_a_loop() -> None:
-    world = viewed(nodes("a", "b"), pod("p", gated=False))
+    world = through_proxy(nodes("a", "b"), pod("p", gated=False))
     world.report("p", refusal(Reason.NO_ROOM))
     world.settle().report("p", refusal(Reason.NO_ROOM))
     assert world.settle().shown() == {}
@@ -314,24 +316,24 @@ def test_a_pod_that_is_refused_again_and_again_is_not_shown_in_a_loop() -> None:
 
 
 def test_pods_that_are_left_to_another_scheduler_disappear() -> None:
-    world = viewed(nodes("a", "b"), gang("g", 2, gated=False))
+    world = through_proxy(nodes("a", "b"), gang("g", 2, gated=False))
     world.shows()
-    world.ledger.pods.leave(frozenset({SCHEDULER}))
+    world.ledger.pods.set_left(frozenset({SCHEDULER}))
     assert world.settle().shows() == {"g-0": None, "g-1": None}
-    assert world.ledger.shown.of(Uid("uid-g-0")) is None
+    assert world.ledger.shown.appearance_of(Uid("uid-g-0")) is None
 
 
 def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     shared = "default-scheduler"
     ledger = Ledger(Ownership(frozenset({shared})), on_shown=lambda: None)
-    assert ledger.shown.of(Uid("uid-s")) is None
+    assert ledger.shown.appearance_of(Uid("uid-s")) is None
     ledger.pods.set(pod("s", gated=False, scheduler=shared))
-    assert ledger.shown.of(Uid("uid-s")) == AS_IT_IS
+    assert ledger.shown.appearance_of(Uid("uid-s")) == AS_IT_IS
     assert ledger.shown.take_changes() == [("uid-s", AS_IT_IS)]
 
 
 def test_a_replica_that_loses_the_lead_answers_only_bind_calls() -> None:
-    world = viewed(nodes("a", "b"), gang("g", 2, gated=False))
+    world = through_proxy(nodes("a", "b"), gang("g", 2, gated=False))
     world.shows()
     world.hold("g-0", world.claim("g-0").node)  # type: ignore[union-attr]
     world.ledger.shown.take_all_back()
@@ -340,13 +342,13 @@ def test_a_replica_that_loses_the_lead_answers_only_bind_calls() -> None:
 
 
 def test_a_report_about_a_pod_that_is_not_ours_is_passed_on() -> None:
-    world = World(node("a"), pod("other", scheduler="default-scheduler", gated=False), viewed=True)
+    world = World(node("a"), pod("other", scheduler="default-scheduler", gated=False), through_proxy=True)
     assert not world.report("other", MESSAGE)
 
 
 def test_a_condition_written_by_others_ends_nothing() -> None:
     """The scheduler's own patches do not reach the API."""
-    world = viewed(node("a"), gang("g", 2, gated=False))
+    world = through_proxy(node("a"), gang("g", 2, gated=False))
     before = world.pods["g-0"]
     condition = Condition("PodScheduled", "False", "Unschedulable", refusal(Reason.NO_ROOM))
     world.add(replace(before, status=replace(before.status, conditions=[condition]))).settle()
@@ -354,7 +356,7 @@ def test_a_condition_written_by_others_ends_nothing() -> None:
 
 
 def test_memory_ends_with_the_pods() -> None:
-    world = viewed(node("a"), gang("g", 3, gated=False), pod("p", gated=False))
+    world = through_proxy(node("a"), gang("g", 3, gated=False), pod("p", gated=False))
     world.report("p", refusal(Reason.NO_ROOM))
     world.settle()
     world.delete(*list(world.pods)).settle()
@@ -369,7 +371,7 @@ def test_memory_ends_with_the_pods() -> None:
 
 
 def test_calls_about_pods_that_were_not_shown_are_counted() -> None:
-    world = viewed(node("a", cpu="1"))
+    world = through_proxy(node("a", cpu="1"))
     world.add(gang("g", 2, gated=False)).settle()
     assert world.ledger.shown.bypasses() == Bypasses()
     world.answer("g-0")
@@ -381,7 +383,7 @@ def test_calls_about_pods_that_were_not_shown_are_counted() -> None:
 
 def test_calls_about_pods_that_were_shown_once_are_not() -> None:
     """The scheduler may not know yet that a pod was taken back."""
-    world = viewed(nodes("a", "b", cpu="1"))
+    world = through_proxy(nodes("a", "b", cpu="1"))
     world.add(gang("g", 2, gated=False)).settle()
     world.answer("g-0")
     world.delete("g-1").settle()
@@ -394,7 +396,7 @@ def test_calls_about_pods_that_were_shown_once_are_not() -> None:
 
 def test_calls_about_pods_that_another_process_may_have_shown_are_not() -> None:
     """The scheduler was binding them when this one began."""
-    world = World(node("a", cpu="1"), gang("g", 2, gated=False), viewed=True).settle()
+    world = World(node("a", cpu="1"), gang("g", 2, gated=False), through_proxy=True).settle()
     world.answer("g-0")
     assert world.ledger.shown.bypasses().calls == 0
     world.add(pod("late", gated=False, cpu="2")).settle()
@@ -410,7 +412,7 @@ def test_without_the_view_every_pod_may_be_asked_about() -> None:
 
 
 def test_released_hidden_and_leaving_pods_are_counted() -> None:
-    world = viewed(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
+    world = through_proxy(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
     assert world.ledger.shown.counts() == (2, 0, 0)
     world.report("g-0", MESSAGE)
     assert world.ledger.shown.counts() == (1, 1, 1)
@@ -418,7 +420,7 @@ def test_released_hidden_and_leaving_pods_are_counted() -> None:
 
 def test_pods_that_a_job_is_still_to_make_are_not_counted_as_shown() -> None:
     """Its pods come one by one: those to come have claims, and would stay nominated."""
-    world = JobWorld(node("a", cpu="4"), viewed=True).submit(job("train", 4))
+    world = JobWorld(node("a", cpu="4"), through_proxy=True).submit(job("train", 4))
     world.stopped = True
     world.work()
     for number in range(4):

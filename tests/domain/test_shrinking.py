@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.scheduling.gang_admission import shrunk
+from extender.domain.scheduling.gang_admission import largest_fitting
 
 _COUNTS = st.dictionaries(
     st.sampled_from("abc"), st.tuples(st.integers(0, 50), st.integers(0, 60)), min_size=1
@@ -11,18 +11,18 @@ _COUNTS = st.dictionaries(
 
 
 def test_all_roles_give_up_the_same_part() -> None:
-    found = shrunk(
+    found = largest_fitting(
         {"a": 20, "b": 30, "c": 15}, {"b": 10, "c": 5}, lambda members: sum(members.values()) <= 50
     )
     assert found == {"a": 20, "b": 20, "c": 10}
 
 
 def test_no_size_is_found_where_the_minimum_does_not_fit() -> None:
-    assert shrunk({"a": 3}, {"a": 2}, lambda members: members["a"] <= 1) is None
+    assert largest_fitting({"a": 3}, {"a": 2}, lambda members: members["a"] <= 1) is None
 
 
 def test_no_size_is_found_where_no_role_may_shrink() -> None:
-    assert shrunk({"a": 3}, {}, lambda _: True) is None
+    assert largest_fitting({"a": 3}, {}, lambda _: True) is None
 
 
 @given(counts=_COUNTS, limit=st.integers(0, 150))
@@ -31,7 +31,7 @@ def test_the_found_size_fits_and_one_more_step_does_not(
 ) -> None:
     wanted = {role: n for role, (n, _) in counts.items()}
     least = {role: n for role, (_, n) in counts.items()}
-    found = shrunk(wanted, least, lambda members: sum(members.values()) <= limit)
+    found = largest_fitting(wanted, least, lambda members: sum(members.values()) <= limit)
     if found is None:
         assert sum(min(wanted[role], least[role]) for role in wanted) > limit or all(
             least[role] >= wanted[role] for role in wanted

@@ -14,13 +14,13 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Term
 from extender.domain.placement.planner import Planner
-from tests.domain.builders import HOSTNAME, ZONE, apart, node, pod, queue, stranger, together
+from tests.domain.builders import HOSTNAME, ZONE, anti_affinity, co_location, foreign_pod, node, pod, queue
 from tests.domain.world import World, gang, nodes
 from tests.rows import each_of
 
 
 def space(world: World) -> Planner:
-    return Planner.of(world.ledger.snapshot())
+    return Planner.from_snapshot(world.ledger.snapshot())
 
 
 def record(world: World, name: str) -> PodRecord:
@@ -101,7 +101,7 @@ def test_the_number_of_pods_is_a_capacity_too() -> None:
 
 
 def test_anti_affinity_by_host() -> None:
-    world = World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=apart(app="x")))
+    world = World(nodes("a", "b"), gang("g", 3, labels={"app": "x"}, affinity=anti_affinity(app="x")))
     assert placed(world, "g-0", "g-1", "g-2") is None
     two = placed(world, "g-0", "g-1")
     assert two is not None
@@ -110,7 +110,7 @@ def test_anti_affinity_by_host() -> None:
 
 def test_anti_affinity_by_zone() -> None:
     zones = [node("a1", zone="a"), node("a2", zone="a"), node("b1", zone="b")]
-    world = World(zones, gang("g", 2, labels={"app": "x"}, affinity=apart(ZONE, app="x"))).settle()
+    world = World(zones, gang("g", 2, labels={"app": "x"}, affinity=anti_affinity(ZONE, app="x"))).settle()
     assert {name[0] for name in world.plan("g").values()} == {"a", "b"}
 
 
@@ -118,7 +118,7 @@ def test_anti_affinity_by_zone() -> None:
 def test_anti_affinity_holds_both_ways(ours_is_guarded: bool) -> None:
     """A bound pod that our pod must avoid, and a bound pod of ours that must avoid such pods."""
     guard: dict[str, Any] = {"labels": {"app": "x"}}
-    guarded: dict[str, Any] = {"affinity": apart(app="x")}
+    guarded: dict[str, Any] = {"affinity": anti_affinity(app="x")}
     first, second = (guard, guarded) if ours_is_guarded else (guarded, guard)
     world = World(nodes("a", "b"), pod("old", on="a", **first), pod("new", **second))
     assert placed(world, "new") == {"new": "b"}
@@ -127,12 +127,13 @@ def test_anti_affinity_holds_both_ways(ours_is_guarded: bool) -> None:
 @each_of(*product([True, False], [HOSTNAME, ZONE]))
 def test_anti_affinity_of_pods_that_are_not_ours_keeps_ours_away(comes_first: bool, topology: str) -> None:
     zones = [node("a1", zone="a"), node("a2", zone="a"), node("b1", cpu="64", zone="b")]
-    guard = stranger("guard", on="a1", affinity=apart(topology, app="x"))
+    guard = foreign_pod("guard", on="a1", affinity=anti_affinity(topology, app="x"))
     new = pod("new", labels={"app": "x"})
     world = World(zones, *((guard, new) if comes_first else (new, guard)))
     assert placed(world, "new") == {"new": "a2" if topology == HOSTNAME else "b1"}
     world.add(
-        stranger("more", on="b1", affinity=apart(topology, app="x")), stranger("full", on="a2", cpu="4")
+        foreign_pod("more", on="b1", affinity=anti_affinity(topology, app="x")),
+        foreign_pod("full", on="a2", cpu="4"),
     )
     assert placed(world, "new") is None
     assert placed(world.add(pod("other", labels={"app": "y"})), "other") == {"other": "a1"}
@@ -145,16 +146,16 @@ def test_anti_affinity_by_labels_of_namespaces_is_left_to_the_scheduler() -> Non
     term = PodAffinityTerm(
         HOSTNAME, LabelSelector({"app": "x"}), namespace_selector=LabelSelector({"team": "t"})
     )
-    guard = stranger("guard", on="a", affinity=Affinity(pod_anti_affinity=PodAffinity([term])))
+    guard = foreign_pod("guard", on="a", affinity=Affinity(pod_anti_affinity=PodAffinity([term])))
     assert placed(World(node("a"), guard, pod("new", labels={"app": "x"})), "new") == {"new": "a"}
     anywhere = PodAffinityTerm(HOSTNAME, LabelSelector({"app": "x"}), namespace_selector=LabelSelector())
-    guard = stranger("guard", on="a", affinity=Affinity(pod_anti_affinity=PodAffinity([anywhere])))
+    guard = foreign_pod("guard", on="a", affinity=Affinity(pod_anti_affinity=PodAffinity([anywhere])))
     assert placed(World(node("a"), guard, pod("new", labels={"app": "x"})), "new") is None
 
 
 def test_anti_affinity_looks_into_its_own_namespace_only() -> None:
-    world = World(node("a"), pod("new", affinity=apart(app="x")))
-    other = stranger("old", on="a", labels={"app": "x"})
+    world = World(node("a"), pod("new", affinity=anti_affinity(app="x")))
+    other = foreign_pod("old", on="a", labels={"app": "x"})
     world.add(replace(other, metadata=replace(other.metadata, namespace="elsewhere")))
     assert placed(world, "new") == {"new": "a"}
 
@@ -163,7 +164,7 @@ def test_two_roles_that_keep_each_other_out_of_a_zone_get_a_zone_each() -> None:
     """On the tightest nodes each would take the zone that the other one needs."""
     sizes = {"x": ["2"] * 4, "y": ["3"] * 12 + ["1"] * 4}
     world = World(*(node(f"{zone}{n}", it, zone=zone) for zone in sizes for n, it in enumerate(sizes[zone])))
-    away: dict[str, Any] = {"labels": {"app": "store"}, "affinity": apart(ZONE, app="worker")}
+    away: dict[str, Any] = {"labels": {"app": "store"}, "affinity": anti_affinity(ZONE, app="worker")}
     stores = {f"s{n}": pod(f"s{n}", cpu="1", **away) for n in range(4)}
     workers = {f"w{n}": pod(f"w{n}", cpu="2", labels={"app": "worker"}) for n in range(12)}
     plan = placed(world.add([*stores.values(), *workers.values()]), *stores, *workers)
@@ -173,34 +174,36 @@ def test_two_roles_that_keep_each_other_out_of_a_zone_get_a_zone_each() -> None:
 
 def test_affinity_depends_on_the_pods_of_each_domain() -> None:
     zones = [node("a", zone="a"), node("b", zone="b"), node("bare")]
-    world = World(zones, pod("old", on="b", labels={"app": "db"}), pod("new", affinity=together(app="db")))
+    world = World(zones, pod("old", on="b", labels={"app": "db"}), pod("new", affinity=co_location(app="db")))
     assert placed(world, "new") == {"new": "b"}
-    assert placed(World(zones, pod("new", affinity=together(app="db"))), "new") is None
+    assert placed(World(zones, pod("new", affinity=co_location(app="db"))), "new") is None
 
 
 def test_a_gang_bound_to_one_zone_takes_one_with_capacity_for_all_members() -> None:
     zones = [node("a", cpu="2", zone="a"), node("b1", cpu="3", zone="b"), node("b2", cpu="3", zone="b")]
-    world = World(zones, gang("g", 5, labels={"app": "x"}, affinity=together(app="x"))).settle()
+    world = World(zones, gang("g", 5, labels={"app": "x"}, affinity=co_location(app="x"))).settle()
     assert set(world.plan("g").values()) == {"b1", "b2"}
 
 
 def test_a_gang_that_wants_one_host() -> None:
     world = World(node("a", cpu="1"), node("b"))
-    world.add(gang("g", 3, labels={"app": "x"}, affinity=together(HOSTNAME, app="x"))).settle()
+    world.add(gang("g", 3, labels={"app": "x"}, affinity=co_location(HOSTNAME, app="x"))).settle()
     assert set(world.plan("g").values()) == {"b"}
 
 
 def test_a_term_of_some_leaves_the_others_to_be_placed_in_one_go() -> None:
-    world = World(nodes("a", "b"), gang("picky", 2, labels={"app": "x"}, affinity=apart(app="x")))
+    world = World(nodes("a", "b"), gang("picky", 2, labels={"app": "x"}, affinity=anti_affinity(app="x")))
     world.add(gang("plain", 3), gang("seen", 1, labels={"app": "x"})).settle()
     affinity = space(world).affinity
-    minded = [affinity.minds(record(world, name)) for name in ("picky-0", "seen-0", "plain-0")]
+    minded = [affinity.is_counted(record(world, name)) for name in ("picky-0", "seen-0", "plain-0")]
     assert minded == [True, True, False]
 
 
 def test_a_pending_pod_with_terms_does_not_slow_down_the_placement_of_others() -> None:
     """Terms matter to others once someone who has them stands somewhere, to those that they select."""
-    world = World(nodes("a", "b"), pod("wide", affinity=apart(app="x")), gang("g", 3, labels={"app": "x"}))
+    world = World(
+        nodes("a", "b"), pod("wide", affinity=anti_affinity(app="x")), gang("g", 3, labels={"app": "x"})
+    )
     members = [record(world, f"g-{n}") for n in range(3)]
     assert not space(world).affinity.particular(members)
     assert space(world).affinity.particular([*members, record(world, "wide")]) == {
@@ -224,9 +227,9 @@ def test_a_host_port_is_taken_once_on_a_node() -> None:
 
 
 def test_a_guard_and_the_guarded_in_one_gang_fit_when_empty() -> None:
-    world = World(nodes("a", "b"), pod("guard", "g", cpu="2", affinity=apart(app="x")))
+    world = World(nodes("a", "b"), pod("guard", "g", cpu="2", affinity=anti_affinity(app="x")))
     world.add([pod(f"w{n}", "g", labels={"app": "x"}) for n in range(3)])
-    world.add(gang("g", 0, min_member=4), stranger("s", on="a", cpu="4")).settle()
+    world.add(gang("g", 0, min_member=4), foreign_pod("s", on="a", cpu="4")).settle()
     assert world.reason("g") is Reason.NO_ROOM
     assert world.delete("s").settle().verdict("g") is Verdict.STARTING
 
@@ -238,9 +241,9 @@ constraints: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {},
         {"host_port": 80},
-        {"labels": {"app": "x"}, "affinity": apart(app="x")},
+        {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")},
         {"labels": {"app": "x"}},
-        {"labels": {"app": "x"}, "affinity": together(app="x")},
+        {"labels": {"app": "x"}, "affinity": co_location(app="x")},
         {"selector": {"disk": "ssd"}},
     ]
 )

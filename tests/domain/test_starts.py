@@ -15,7 +15,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot.snapshot import Limits
-from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key, nodes, single
 from tests.rows import each_of
 
@@ -290,7 +290,7 @@ def test_a_start_that_is_refused_says_so_while_it_goes_on() -> None:
 
 def test_a_refusal_from_before_a_start_is_not_held_against_it() -> None:
     """No node was planned then: the scheduler said that there was no room, as Muster did."""
-    world = World(nodes("a", cpu="4"), stranger("s", on="a", cpu="4"), gang("g", 2, gated=False)).settle()
+    world = World(nodes("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), gang("g", 2, gated=False)).settle()
     world.refuse("g-0", "0/1 nodes are available: 1 Insufficient cpu.")
     world.settle().delete("s").settle()
     assert (world.verdict("g"), world.reason("g")) == (STARTS, None)
@@ -300,9 +300,9 @@ def test_a_refusal_from_before_a_start_is_not_held_against_it() -> None:
 
 
 @each_of(*product([True, False], [8, 1000]))
-def test_a_start_that_is_refused_fails_whatever_its_size(viewed: bool, members: int) -> None:
+def test_a_start_that_is_refused_fails_whatever_its_size(through_proxy: bool, members: int) -> None:
     """A claim that does not exist. The large gang covers all nodes at once, the small one not even one."""
-    world = World(nodes(*(f"n{n}" for n in range(20)), cpu="60"), viewed=viewed).advance(10.0)
+    world = World(nodes(*(f"n{n}" for n in range(20)), cpu="60"), through_proxy=through_proxy).advance(10.0)
     world.add(gang("g", members))
     waits = []
     for turn in range(3):
@@ -311,7 +311,7 @@ def test_a_start_that_is_refused_fails_whatever_its_size(viewed: bool, members: 
         while world.verdict("g") is STARTS:
             for name in list(world.shown()):
                 world.report(name, "0/20 nodes are available: no such claim.")
-            if not viewed and world.now == begun:
+            if not through_proxy and world.now == begun:
                 world.refuse("g-0", f"0/20 nodes are available: no such claim ({turn}).")
             world.pass_time(0.5)
             world.settle()
@@ -368,7 +368,7 @@ def test_a_refusal_is_remembered_until_the_node_changes() -> None:
 
 
 def test_a_refusal_is_remembered_until_a_pod_leaves_the_node() -> None:
-    world = World(node("a"), stranger("s", on="a"), gang("g", 1)).settle().ungate("g-0")
+    world = World(node("a"), foreign_pod("s", on="a"), gang("g", 1)).settle().ungate("g-0")
     world.refuse("g-0")
     world.pass_time(8.0)
     assert world.reason("g") is Reason.REFUSED_BY_SCHEDULER
@@ -392,7 +392,7 @@ def test_fields_that_only_the_scheduler_evaluates_make_a_shape_of_their_own() ->
     claim = PodSpec(volumes=[Volume(persistent_volume_claim=msgspec.Raw(b'{"claimName":"data"}'))])
     token = PodSpec(volumes=[Volume()])
     shapes = Shapes()
-    plain, same, *others = (shapes.of(spec, "ns") for spec in (PodSpec(), token, spread, claim))
+    plain, same, *others = (shapes.shape_of(spec, "ns") for spec in (PodSpec(), token, spread, claim))
     assert plain is same
     assert len({plain, *others}) == 3
 
@@ -500,14 +500,14 @@ def test_a_refused_pod_that_stays_silent_moves_on_in_an_idle_cluster() -> None:
 def test_planned_capacity_that_other_pods_take_is_planned_again() -> None:
     world = World(nodes("a", "b", cpu="2"), gang("g", 2)).settle()
     (node_,) = set(world.plan("g").values())
-    world.add(stranger("s", on=node_)).settle()
+    world.add(foreign_pod("s", on=node_)).settle()
     assert (world.verdict("g"), sorted(world.plan("g").values())) == (STARTS, ["a", "b"]) or set(
         world.plan("g").values()
     ) == {"ab".replace(node_, "")}
 
 
 def test_a_start_without_free_capacity_waits_again_without_backoff() -> None:
-    world = World(nodes("a", cpu="2"), gang("g", 2)).settle().add(stranger("s", on="a")).settle()
+    world = World(nodes("a", cpu="2"), gang("g", 2)).settle().add(foreign_pod("s", on="a")).settle()
     assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.NO_ROOM)
     assert world.delete("s").settle().verdict("g") is STARTS
 

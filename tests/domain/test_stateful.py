@@ -15,7 +15,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo
-from tests.domain.builders import apart, group, node, pod, queue, stranger
+from tests.domain.builders import anti_affinity, foreign_pod, group, node, pod, queue
 from tests.domain.world import LIMITS, World, gang, key
 from tests.property_examples import examples
 
@@ -24,7 +24,7 @@ PODS = tuple(f"g{group_}-{n}" for group_ in range(3) for n in range(3))
 KINDS: tuple[dict[str, Any], ...] = (
     {},
     {"host_port": 80},
-    {"labels": {"app": "x"}, "affinity": apart(app="x")},
+    {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")},
     {"labels": {"app": "x"}},
     {"more": {"x.io/gpu": "1"}},
 )
@@ -117,7 +117,7 @@ class Events(RuleBasedStateMachine):
         if gone and self.there(name):
             self.world.delete(name)
         else:
-            self.world.add(stranger(name, on=where, labels={"app": "x"}))
+            self.world.add(foreign_pod(name, on=where, labels={"app": "x"}))
 
     @rule(name=some_group, needed=st.integers(0, 3), gone=st.booleans(), held=st.booleans())
     def group_comes_or_goes(self, name: str, needed: int, gone: bool, held: bool) -> None:
@@ -271,7 +271,7 @@ class Events(RuleBasedStateMachine):
         ledger = self.world.ledger
         before = ledger.snapshot().groups
         for each in before:
-            ledger.registry.touch(each)
+            ledger.registry.mark_dirty(each)
         anew = ledger.snapshot().groups
         assert {name: self.fields(view) for name, view in before.items()} == {
             name: self.fields(view) for name, view in anew.items()
@@ -318,9 +318,9 @@ class Events(RuleBasedStateMachine):
                     assert claim.token
                 case ClaimStage.BOUND:
                     assert claim.pod.holds_capacity
-            assert claim in ledger.claims.at(claim.stage)
+            assert claim in ledger.claims.in_stage(claim.stage)
         stages = Counter(claim.stage for claim in ledger.claims)
-        assert stages == Counter({stage: len(list(ledger.claims.at(stage))) for stage in ClaimStage})
+        assert stages == Counter({stage: len(list(ledger.claims.in_stage(stage))) for stage in ClaimStage})
 
     @invariant()
     def who_stands_is_who_is_placed_or_held(self) -> None:

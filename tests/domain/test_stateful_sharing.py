@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.snapshot.decisions import Decisions
-from tests.domain.builders import group, node, pod, preemption, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, preemption, queue
 from tests.domain.decided_twice import DecidedTwice
 from tests.domain.shared_world import SharedWorld
 from tests.domain.world import LIMITS, gang, timestamp
@@ -194,7 +194,9 @@ class Sharing(DecidedTwice):
     @rule(which=dice)
     def eviction_is_refused(self, which: int) -> None:
         if going := self.going():
-            self.world.ledger.spare(Uid(self.world.pods[going[which % len(going)]].metadata.uid))
+            self.world.ledger.record_refused_eviction(
+                Uid(self.world.pods[going[which % len(going)]].metadata.uid)
+            )
 
     def going(self) -> list[str]:
         """Pods that are to be evicted, and those whose start is undone."""
@@ -244,7 +246,7 @@ class Sharing(DecidedTwice):
         if goes and f"s-{where}" in self.world.pods:
             self.world.delete(f"s-{where}")
         elif where in self.world.nodes:
-            self.world.add(stranger(f"s-{where}", on=where))
+            self.world.add(foreign_pod(f"s-{where}", on=where))
 
     # ---- time and decisions
 

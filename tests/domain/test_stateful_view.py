@@ -26,7 +26,7 @@ class ViewedEvents(Events):
     def begin(self) -> None:
         self.believed: dict[Uid, Appearance] = {}
         super().begin()
-        self.world = World(node("n0"), node("n1"), gang("g0", 3, gated=False), viewed=True).settle()
+        self.world = World(node("n0"), node("n1"), gang("g0", 3, gated=False), through_proxy=True).settle()
 
     @rule()
     def planned_pods_are_released(self) -> None:

@@ -12,7 +12,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.cluster import PriorityClass
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.group_info import GroupInfo
-from tests.domain.builders import HOSTNAME, group, node, pod, preemption, queue, stranger
+from tests.domain.builders import HOSTNAME, foreign_pod, group, node, pod, preemption, queue
 from tests.domain.world import EPOCH, World, gang
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -79,7 +79,7 @@ def begin(world: World, name: str) -> World:
 def test_lower_groups_behind_one_that_lacks_capacity_wait_by_strategy(
     strategy: str, starts: list[str], reasons: dict[str, Reason]
 ) -> None:
-    world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4")
+    world = world_of(strategy, foreign_pod("s", on="n", cpu="2"), cpu="4")
     world.add(one("big", "3", 5), one("small", "1", 4), one("low", "1", 0))
     assert starting(world) == starts
     assert {name: world.reason(name) for name in reasons} == reasons
@@ -87,7 +87,7 @@ def test_lower_groups_behind_one_that_lacks_capacity_wait_by_strategy(
 
 @each_of("fifo", "mixed")
 def test_no_group_passes_one_for_which_capacity_is_reclaimed(strategy: str) -> None:
-    world = world_of(strategy, stranger("s", on="n", cpu="2"), cpu="4", preemption=preemption())
+    world = world_of(strategy, foreign_pod("s", on="n", cpu="2"), cpu="4", preemption=preemption())
     world.add(one("big", "3", 5), one("low", "1", 0)).settle()
     assert (world.reason("big"), world.reason("low")) == (Reason.RECLAIMING, Reason.BEHIND_OTHERS)
     world.add(one("first", "1", 9)).settle()
@@ -97,8 +97,8 @@ def test_no_group_passes_one_for_which_capacity_is_reclaimed(strategy: str) -> N
 @each_of((None, ["low"]), (3, []), (0, []), (9, ["low"]))
 def test_only_high_priorities_of_a_mixed_queue_block(threshold: int | None, starts: list[str]) -> None:
     world = world_of("mixed", priority_threshold=threshold, cpu="2")
-    world.add(one("big", "3", 3), one("low", "1", 0), stranger("s", on="n", cpu="1"))
-    world.add(node("large", cpu="4"), stranger("t", on="large", cpu="4"))
+    world.add(one("big", "3", 3), one("low", "1", 0), foreign_pod("s", on="n", cpu="1"))
+    world.add(node("large", cpu="4"), foreign_pod("t", on="large", cpu="4"))
     assert starting(world) == starts
 
 
@@ -140,17 +140,17 @@ def test_while_the_best_group_backs_off(strategy: str, starts: list[str]) -> Non
 
 @each_of("traverse", "rotation", "priority")
 def test_freed_capacity_goes_to_the_best_group_only_by_strict_priority(strategy: str) -> None:
-    world = world_of(strategy, stranger("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
-    refused(world, "best").add(stranger("t", on="n", cpu="1"), one("low")).settle()
+    world = world_of(strategy, foreign_pod("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
+    refused(world, "best").add(foreign_pod("t", on="n", cpu="1"), one("low")).settle()
     world.ledger.intake.set_node(world.nodes["n"])
     assert world.reason("low") is Reason.NO_ROOM
     world.advance(0.5).delete("s")
-    world.add(node("m", cpu="1"), stranger("u", on="n", cpu="1"))
+    world.add(node("m", cpu="1"), foreign_pod("u", on="n", cpu="1"))
     assert starting(world) == (["best"] if strategy == "priority" else ["low"])
 
 
 def test_a_release_before_the_failure_is_no_release() -> None:
-    world = world_of("priority", stranger("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
+    world = world_of("priority", foreign_pod("s", on="n", cpu="1"), one("best", priority=5), cpu="2")
     world.settle().delete("s")
     refused(world, "best")
     world.advance(1).settle()
@@ -167,14 +167,14 @@ def rotating(*names: str, big: str = "") -> World:
 
     `big` needs two.
     """
-    world = world_of("rotation", stranger("s", on="n", cpu="2"), cpu="2")
+    world = world_of("rotation", foreign_pod("s", on="n", cpu="2"), cpu="2")
     for n, name in enumerate(names):
         world.add(one(name, "2" if name == big else "1", created=at(n / 60)))
     return world.settle()
 
 
 def test_a_group_that_was_passed_comes_after_all_others() -> None:
-    world = rotating("a", "b", "c", big="a").delete("s").add(stranger("t", on="n", cpu="1"))
+    world = rotating("a", "b", "c", big="a").delete("s").add(foreign_pod("t", on="n", cpu="1"))
     assert starting(world) == ["b"], "a had its turn"
     end(begin(world, "b"), "b").delete("t")
     assert starting(world) == ["c"], "both fit now, and it is c's turn"
@@ -183,14 +183,14 @@ def test_a_group_that_was_passed_comes_after_all_others() -> None:
 
 
 def test_a_group_that_is_not_passed_keeps_its_turn() -> None:
-    world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="2")).settle()
+    world = rotating("a", "b", big="a").delete("s").add(foreign_pod("t", on="n", cpu="2")).settle()
     world.add(one("c", created=at(1))).settle().delete("t")
     assert starting(world) == ["a"]
 
 
 def test_a_new_group_waits_for_groups_that_were_passed() -> None:
     """A stream of new groups never keeps back one that was passed."""
-    world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="1"))
+    world = rotating("a", "b", big="a").delete("s").add(foreign_pod("t", on="n", cpu="1"))
     assert starting(world) == ["b"]
     begin(world, "b").add(one("late", created=at(1))).settle()
     world.delete("t")
@@ -199,16 +199,16 @@ def test_a_new_group_waits_for_groups_that_were_passed() -> None:
 
 
 def test_a_failed_start_is_a_turn() -> None:
-    world = world_of("rotation", stranger("s", on="n"), one("a", created=at(0)), cpu="2")
+    world = world_of("rotation", foreign_pod("s", on="n"), one("a", created=at(0)), cpu="2")
     world.add(one("b", "2", created=at(1)))
-    refused(world, "a").add(stranger("t", on="n")).pass_time(400)
+    refused(world, "a").add(foreign_pod("t", on="n")).pass_time(400)
     assert [world.reason("a"), world.reason("b")] == [Reason.NO_ROOM] * 2
     world.delete("s", "t")
     assert starting(world) == ["b"], "it has not had its turn"
 
 
 def test_laps_are_forgotten_with_a_start_that_stands() -> None:
-    world = rotating("a", "b", big="a").delete("s").add(stranger("t", on="n", cpu="1")).settle()
+    world = rotating("a", "b", big="a").delete("s").add(foreign_pod("t", on="n", cpu="1")).settle()
     begin(world, "b").pass_time(60)
     assert world.ledger.snapshot().groups[world.decision("b").key].start.rotation is None
     assert world.ledger.snapshot().groups[world.decision("a").key].start.rotation == 1
@@ -225,10 +225,10 @@ def test_ageing_lets_old_groups_go_first(ageing: int, first: str) -> None:
 
 
 def test_ageing_carries_a_group_over_the_threshold_of_a_mixed_queue() -> None:
-    world = world_of("mixed", stranger("s", on="n", cpu="1"), ageing=4, cpu="2")
+    world = world_of("mixed", foreign_pod("s", on="n", cpu="1"), ageing=4, cpu="2")
     world.add(one("big", "2", created=at(0)), node("x", cpu="1")).settle()
     assert starting(world.add(one("first", created=at(0)))) == ["first"]
-    begin(world, "first").add(node("y", cpu="1"), stranger("t", on="y"))
+    begin(world, "first").add(node("y", cpu="1"), foreign_pod("t", on="y"))
     assert world.settle().decisions.requeue_at is not None
     world.pass_time(3700)
     world.delete("t").add(one("second", created=at(1)))

@@ -48,7 +48,7 @@ def test_the_index_finds_the_terms_that_select_a_pod(
         index.remove(term)
     left = [term for term in terms if term not in gone]
     for namespace, labels, _ in pods:
-        found = index.selecting(namespace, labels)
+        found = index.terms_selecting(namespace, labels)
         assert len(found) == len(set(found))
         assert set(found) == {term for term in left if term.matches(namespace, labels)}
     for term in left:
@@ -98,12 +98,14 @@ def test_terms_come_and_go_with_pods_that_stay(
 
 def _assert_recounted(terms: Terms, standing: list[PodRecord]) -> None:
     used = {term for pod in standing for term in pod.shape.terms}
-    assert terms.selected().keys() == terms.carried().keys() == used
+    assert terms.selected().keys() == terms.anti_affinity_nodes().keys() == used
     assert len(terms.index()) == len(used)
     for term in used:
         there = sum(term.matches(pod.namespace, pod.labels) for pod in standing)
         assert terms.selected()[term] == ({NODES[0]: there} if there else {})
-        assert terms.carried()[term] == {NODES[0]: sum(term in pod.shape.terms for pod in standing)}
+        assert terms.anti_affinity_nodes()[term] == {
+            NODES[0]: sum(term in pod.shape.terms for pod in standing)
+        }
 
 
 @given(
@@ -117,12 +119,14 @@ def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
     def check() -> None:
         terms_there = {term for pod in others for term in pod.shape.terms}
         selecting = {term for term in terms_there for pod in ours if term.matches(pod.namespace, pod.labels)}
-        assert selecting <= terms.carried().keys() <= terms_there
+        assert selecting <= terms.anti_affinity_nodes().keys() <= terms_there
         for pod in ours:
-            found = terms.index().selecting(pod.namespace, pod.labels)
+            found = terms.index().terms_selecting(pod.namespace, pod.labels)
             assert set(found) == {term for term in selecting if term.matches(pod.namespace, pod.labels)}
-        for term in terms.carried():
-            assert terms.carried()[term] == {NODES[0]: sum(term in pod.shape.terms for pod in others)}
+        for term in terms.anti_affinity_nodes():
+            assert terms.anti_affinity_nodes()[term] == {
+                NODES[0]: sum(term in pod.shape.terms for pod in others)
+            }
 
     for number, (namespace, labels, term, is_ours) in enumerate(given_):
         pod = record(number, namespace, labels, () if is_ours else (term,))
@@ -177,5 +181,5 @@ def test_a_copy_stays_as_it_is() -> None:
     terms.count(record(1, "a", {"app": "x"}), "n0", 1)
     terms.unwatch(first.uid)
     assert selected == {term: {"n0": 1}}
-    assert index.selecting("a", {"app": "x"}) == [term]
-    assert terms.index().selecting("a", {"app": "x"}) == []
+    assert index.terms_selecting("a", {"app": "x"}) == [term]
+    assert terms.index().terms_selecting("a", {"app": "x"}) == []

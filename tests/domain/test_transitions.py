@@ -31,18 +31,18 @@ RESTS = GroupDecision(KEY, "q", Verdict.WAITING, Reason.BACKING_OFF, "too late",
 def test_each_change_of_turn_has_its_transition(
     before: GroupDecision | None, now: GroupDecision, reason: str | None
 ) -> None:
-    transition = decisions.of_turn(before, now)
+    transition = decisions.turn_transition(before, now)
     assert (transition.reason if transition else None) == reason
 
 
 @each_of((NO_ROOM, Reason.NO_ROOM), (STARTING, Verdict.STARTING), (SHORT, Reason.NO_ROOM), (RUNNING, None))
 def test_each_state_of_a_decision_has_its_transition(decision: GroupDecision, reason: str | None) -> None:
-    transition = decisions.of_state(decision)
+    transition = decisions.state_transition(decision)
     assert (transition.reason if transition else None) == reason
 
 
 def test_a_wait_is_reported_with_its_sentence_and_its_numbers() -> None:
-    transition = decisions.of_state(NO_ROOM)
+    transition = decisions.state_transition(NO_ROOM)
     assert transition is not None
     assert transition.message == f"{Reason.NO_ROOM.meaning}: cpu: 4 needed, 1 left"
     assert transition.for_members
@@ -50,18 +50,18 @@ def test_a_wait_is_reported_with_its_sentence_and_its_numbers() -> None:
 
 @each_of(*Reason)
 def test_every_reason_is_reachable(reason: Reason) -> None:
-    transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    transition = decisions.state_transition(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert (transition.reason, transition.message) == (reason, reason.meaning)
 
 
 @each_of((Reason.NEVER_FITS, True), (Reason.NO_ROOM, False), (Reason.QUEUE_SHARE, False))
 def test_a_wait_that_needs_an_action_of_a_user_is_a_warning(reason: Reason, warning: bool) -> None:
-    transition = decisions.of_state(GroupDecision(KEY, "q", Verdict.WAITING, reason))
+    transition = decisions.state_transition(GroupDecision(KEY, "q", Verdict.WAITING, reason))
     assert transition is not None
     assert transition.warning is warning
 
 
 def test_numbers_that_move_are_no_turn() -> None:
     moved = GroupDecision(KEY, "q", Verdict.WAITING, Reason.NO_ROOM, "cpu: 4 needed, 2 left")
-    assert decisions.course(moved) == decisions.course(NO_ROOM)
+    assert decisions.event_course(moved) == decisions.event_course(NO_ROOM)

@@ -345,7 +345,7 @@ def forests(draw: st.DrawFn, amounts: st.SearchStrategy[dict[str, int]] = few) -
 def test_children_deserve_no_more_than_their_parent_and_hold_no_more_than_it_may(
     total: dict[str, int], demands: dict[str, QueueDemand]
 ) -> None:
-    division = Division.of(total, demands)
+    division = Division.divide(total, demands)
     for each in range(len(division.tree)):
         if division.tree.has_children(each):
             rows, _ = division.tree.children([each])
@@ -364,7 +364,7 @@ def test_deserved_shares_add_up_to_the_capacity_or_to_the_requests(
         name: QueueDemand(name, each.weight, each.request, groups=each.groups, parent=each.parent)
         for name, each in demands.items()
     }
-    division = Division.of(total, plain)
+    division = Division.divide(total, plain)
     leaves = [each for each in range(len(division.tree)) if not division.tree.has_children(each)]
     for column, resource in enumerate(division.names):
         asked = sum(each.request.get(resource, 0) for each in plain.values() if each.groups)
@@ -376,12 +376,12 @@ def test_deserved_shares_add_up_to_the_capacity_or_to_the_requests(
 def test_a_division_made_from_an_earlier_one_is_the_same(
     total: dict[str, int], first: dict[str, QueueDemand], second: dict[str, QueueDemand]
 ) -> None:
-    before, fresh = Division.of(total, first), Division.of(total, second)
-    later = Division.of(total, second, before)
+    before, fresh = Division.divide(total, first), Division.divide(total, second)
+    later = Division.divide(total, second, before)
     half = {name: second[name] if n % 2 else first[name] for n, name in enumerate(first) if name in second}
     for one, other in (
         (fresh, later),
-        (Division.of(total, half), Division.of(total, half, Division.of(total, half | first))),
+        (Division.divide(total, half), Division.divide(total, half, Division.divide(total, half | first))),
     ):
         assert np.array_equal(one.deserved, other.deserved)
         assert np.array_equal(one.ceilings, other.ceilings)
@@ -395,7 +395,7 @@ def test_a_division_made_from_an_earlier_one_is_the_same(
 def test_one_change_at_a_time_gives_the_same_division_and_holdings(
     total: dict[str, int], demands: dict[str, QueueDemand], data: st.DataObject
 ) -> None:
-    division = Division.of(total, demands)
+    division = Division.divide(total, demands)
     own = {name: dict(each.request) for name, each in demands.items()}
     holdings = Holdings(division, own)
     for _ in range(4):
@@ -404,16 +404,16 @@ def test_one_change_at_a_time_gives_the_same_division_and_holdings(
             demands[name], request=data.draw(few), groups=data.draw(st.booleans()), guarantee=data.draw(few)
         )
         demands, own = {**demands, name: changed}, {**own, name: dict(changed.request)}
-        division = Division.of(total, demands, division)
+        division = Division.divide(total, demands, division)
         holdings = holdings.after(division, own)
-        fresh = Division.of(total, demands)
+        fresh = Division.divide(total, demands)
         assert np.array_equal(division.deserved, fresh.deserved)
         assert np.array_equal(division.ceilings, fresh.ceilings)
         for each in range(len(fresh.tree)):
             assert division.share(each) == fresh.share(each)
             new = Holdings(fresh, own)
             assert positive(holdings.held(each)) == positive(new.held(each))
-            assert positive(holdings.filled(each)) == positive(new.filled(each))
+            assert positive(holdings.held_or_reserved(each)) == positive(new.held_or_reserved(each))
 
 
 def positive(amounts: Mapping[str, int]) -> dict[str, int]:
@@ -422,7 +422,7 @@ def positive(amounts: Mapping[str, int]) -> dict[str, int]:
 
 @given(absurd, forests(absurd))
 def test_absurd_amounts_never_raise(total: dict[str, int], demands: dict[str, QueueDemand]) -> None:
-    division = Division.of(total, demands)
+    division = Division.divide(total, demands)
     Holdings(division, {name: each.request for name, each in demands.items()})
     assert not np.isnan(division.deserved).any()
     assert not np.isnan(division.ceilings).any()

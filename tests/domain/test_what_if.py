@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import QueueFlavor
-from extender.domain.explain.what_if import BadTerm, WhatIf, supposing, suppositions, what_if
+from extender.domain.explain.what_if import BadTerm, WhatIf, suppositions, what_if, with_terms
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import group, node, pod, preemption, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, preemption, queue
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
 from tests.rows import each_of
@@ -93,7 +93,7 @@ def test_decisions_are_those_of_the_real_change(gangs: list[tuple[int, int, str,
         "nodes": "nodes=+1:n",
         "queue.weight": "queue.weight=r:7",
     }
-    supposed = decide(supposing(made.ledger.snapshot(), suppositions([terms[change]])))
+    supposed = decide(with_terms(made.ledger.snapshot(), suppositions([terms[change]])))
     match change:
         case "delete":
             made.delete(*[each.name for each in made.ledger.groups.members(key("g0"))])
@@ -141,7 +141,7 @@ def test_fewer_members() -> None:
 
 
 def test_a_pod_of_others_that_is_gone() -> None:
-    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), stranger("s", on="n", cpu="3"))
+    made = World(node("n", cpu="4"), queue("q", preemption=NEVER), foreign_pod("s", on="n", cpu="3"))
     made.add(gang("waits", 1, queue="q", cpu="2")).settle()
     assert starts(made, "delete=pod/s")
 
@@ -251,7 +251,7 @@ def test_a_group_that_runs_goes_on_with_more_nodes_like_its_own() -> None:
 @each_of("nodes=+1", "minMember=2", "delete=podgroup/runs")
 def test_without_a_group_all_is_named_in_full(term: str) -> None:
     with pytest.raises(BadTerm, match=r"LIKE-NODE|namespace"):
-        supposing(world().ledger.snapshot(), suppositions([term]))
+        with_terms(world().ledger.snapshot(), suppositions([term]))
 
 
 def test_too_many_terms_are_refused() -> None:

@@ -56,15 +56,15 @@ LIMITS = Limits(
 
 
 class World:
-    """`viewed`: the scheduler reads its pods through Muster."""
+    """Cluster around a ledger. `through_proxy`: the scheduler reads its pods through Muster."""
 
     def __init__(
         self,
         *objects: Any,
         limits: Limits | None = None,
         auto_groups: bool = False,
-        marks_kept: bool = True,
-        viewed: bool = False,
+        records_trusted: bool = True,
+        through_proxy: bool = False,
         jobs: JobRules | None = None,
     ) -> None:
         self.now = 1000.0
@@ -80,12 +80,12 @@ class World:
             limits or LIMITS,
             clock=lambda: self.now,
             on_change=self._record_change,
-            on_shown=(lambda: None) if viewed else None,
+            on_shown=(lambda: None) if through_proxy else None,
             wall_clock=lambda: EPOCH + self.now + self.wall_steps,
             jobs=jobs,
         )
-        self.ledger.intake.trust_markers(marks_kept)
-        self.ledger.intake.trust_authors(marks_kept)
+        self.ledger.intake.trust_markers(records_trusted)
+        self.ledger.intake.trust_authors(records_trusted)
         self.changes = 0
         self.add(*objects)
 
@@ -222,7 +222,7 @@ class World:
         self._move_on(until)
 
     def _move_on(self, until: float) -> None:
-        """Move to a moment, with a scheduler that asks about some pod every few seconds."""
+        """Move to a time, with a scheduler that asks about some pod every few seconds."""
         while self.scheduler_asks and self.now < until:
             self.now = min(self.now + 5.0, until)
             self.ledger.record_asked()
@@ -259,7 +259,7 @@ class World:
         raise AssertionError(f"does not settle: {dict(self.decisions.groups)}")
 
     def _release(self) -> None:
-        for group in self.ledger.shown.due():
+        for group in self.ledger.shown.due_groups():
             self.ledger.shown.release(group)
 
     def _give_up_calls(self) -> None:
@@ -393,7 +393,7 @@ class World:
 
 
 def timestamp(instant: float) -> str:
-    """Return a moment of a dated world's clock as the API writes it."""
+    """Return a time of the world's clock as the API writes it."""
     return datetime.fromtimestamp(EPOCH + instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

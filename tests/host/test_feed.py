@@ -62,7 +62,7 @@ def test_everything_arrives(station: Station) -> None:
     assert group_view is not None
     assert (group_view.min_member, group_view.priority, group_view.queue) == (2, 7, "q")
     assert [each.name for each in group_view.waiting] == ["g-0"]
-    assert station.ledger.claims.capacity.knows("a")
+    assert station.ledger.claims.capacity.has_node("a")
     assert station.ledger.snapshot().queues["q"].record.weight == 3
 
 
@@ -82,7 +82,7 @@ def test_groups_are_read_after_queues_and_pods_when_everything_else_was(station:
     ("plural", "gone", "known"),
     [
         ("pods", pod("g-0", "g"), lambda station: knows(station, "g-0")),
-        ("nodes", node("a"), lambda station: station.ledger.claims.capacity.knows("a")),
+        ("nodes", node("a"), lambda station: station.ledger.claims.capacity.has_node("a")),
     ],
 )
 def test_what_is_deleted_is_dropped(
@@ -137,7 +137,7 @@ def test_commands_arrive(station: Station) -> None:
     deadline = time.monotonic() + PATIENCE
     while not commands.inventory and time.monotonic() < deadline:
         time.sleep(0.01)
-    station.bus_commands.look(station.ledger.decisions)
+    station.bus_commands.on_decisions(station.ledger.decisions)
     assert station.writes == 1
 
 
@@ -205,7 +205,7 @@ def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) 
 def test_authors_come_and_go_with_the_owners_of_owners(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ApiClient, "may", lambda *_: True)
+    monkeypatch.setattr(ApiClient, "has_right", lambda *_: True)
     station.api.served["apps/v1"] = ["deployments", "replicasets"]
     web, above = owner("web"), owner("site", annotations={AUTHOR: "Deployment/ann"})
     controller = [OwnerReference("apps/v1", "Deployment", "site", "uid-site", True)]
@@ -240,7 +240,7 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
     watches = OptionalWatches(ApiClient(station.connection), clock=lambda: next(instants))
     watches.add(watch)
     watches.start()
-    assert [watches.settled for _ in range(2)] == [False, True]
+    assert [watches.has_settled for _ in range(2)] == [False, True]
     watches.halt()
     api.open.set()
     watch.stop()
@@ -252,7 +252,7 @@ def test_of_two_watches_of_one_kind_the_first_that_may_be_started_is_enough(stat
     watches = OptionalWatches(ApiClient(station.connection))
     watches.add(first)
     watches.add(second)
-    watches.look()
+    watches.start_served()
     assert (watches.started, watches.missing) == ([first], [])
     first.stop()
 
@@ -263,7 +263,7 @@ def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_ar
     granted: list[str] = []
 
     class Cluster(ApiClient):
-        def may(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
+        def has_right(self, verb: str, resource: Resource, timeout: float = 10) -> bool:
             return verb in granted
 
     station.api.served = {"apps/v1": ["replicasets"]}
@@ -271,10 +271,10 @@ def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_ar
     watches = OptionalWatches(Cluster(station.connection))
     watches.add(first, "patch")
     watches.add(second)
-    watches.look()
+    watches.start_served()
     assert (watches.started, watches.missing) == ([second], [first])
     granted.append("patch")
-    watches.look()
+    watches.start_served()
     assert (watches.started, watches.missing) == ([second, first], [])
     for each in (first, second):
         each.stop()
@@ -284,10 +284,10 @@ def test_a_kind_that_comes_later_is_found(station: Station) -> None:
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
     watches = OptionalWatches(ApiClient(station.connection))
     watches.add(watch)
-    watches.look()
+    watches.start_served()
     assert watches.started == []
     station.api.served = {"apps/v1": ["replicasets"]}
-    watches.look()
+    watches.start_served()
     assert watches.started == [watch]
     watch.stop()
 

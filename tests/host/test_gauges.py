@@ -43,7 +43,7 @@ class Watch:
     def warnings(self, after: float = 0.0) -> int:
         self.bench.advance(after)
         with capture_logs() as logs:
-            self.gauges.show(self.bench.ledger.decisions)
+            self.gauges.update(self.bench.ledger.decisions)
         return len([line for line in logs if line["event"].startswith("the scheduler has never called")])
 
 
@@ -90,15 +90,15 @@ def test_writes_are_counted_once(station: Station) -> None:
     before = shown("muster_writes_total", outcome="done")
     with watch.bench.writing():
         watch.bench.flush()
-        watch.gauges.show(watch.bench.ledger.decisions)
-        watch.gauges.show(watch.bench.ledger.decisions)
+        watch.gauges.update(watch.bench.ledger.decisions)
+        watch.gauges.update(watch.bench.ledger.decisions)
     assert shown("muster_writes_total", outcome="done") - before == watch.bench.writers.outcomes["done"] == 2
 
 
 def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Station) -> None:
     watch = Watch(station)
     watch.bench.writers.submit("a", lambda: None)
-    watch.gauges.show(watch.bench.ledger.decisions)
+    watch.gauges.update(watch.bench.ledger.decisions)
     assert shown("muster_write_queue_depth") == 1
     assert shown("muster_cache_synced", resource="pods") == 0
     station.api.objects["pods"] = [pod("p")]
@@ -106,7 +106,7 @@ def test_the_queue_of_writes_and_the_state_of_the_caches_are_shown(station: Stat
     station.wait_for(lambda: station.ledger.pods.get(Uid("uid-p")) is not None)
     station.api.send("pods", "ADDED", pod("q"))
     station.wait_for(lambda: station.ledger.pods.get(Uid("uid-q")) is not None)
-    watch.gauges.show(watch.bench.ledger.decisions)
+    watch.gauges.update(watch.bench.ledger.decisions)
     assert shown("muster_cache_synced", resource="pods") == 1
 
 
@@ -120,7 +120,7 @@ def test_watches_of_one_name_are_shown_together(station: Station) -> None:
     two[0].relists, two[1].relists, two[0].last_contact, two[1].last_contact = 5, 2, 7.0, 4.0
     watch.bench.now = 10.0
     for _ in range(2):
-        watch.gauges.show(watch.bench.ledger.decisions)
+        watch.gauges.update(watch.bench.ledger.decisions)
     assert shown("muster_relists_total", resource="podgroups") - before == 7
     assert shown("muster_cache_age_seconds", resource="podgroups") == 6
 
@@ -130,7 +130,7 @@ def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
     watch = Watch(station, node("a", cpu="2"), gang("g", 2), gang("h", 2), gang("i", 2))
 
     def counted() -> dict[str, float]:
-        watch.gauges.show(watch.bench.ledger.decisions)
+        watch.gauges.update(watch.bench.ledger.decisions)
         labels = {"Starting": "", "Running": "", "Waiting": Reason.NO_ROOM}
         return {verdict: shown("muster_groups", verdict=verdict, reason=it) for verdict, it in labels.items()}
 
@@ -146,7 +146,7 @@ def test_groups_are_counted_by_verdict_as_they_change(station: Station) -> None:
 
 def test_queues_are_counted_by_state(station: Station) -> None:
     watch = Watch(station, queue("q"), queue("r", spec_state="Closed"), queue("root"))
-    watch.gauges.show(watch.bench.ledger.decisions)
+    watch.gauges.update(watch.bench.ledger.decisions)
     counts = {
         state: shown("muster_queues", state=state) for state in ("Open", "Closing", "Closed", "Unknown")
     }
@@ -155,16 +155,16 @@ def test_queues_are_counted_by_state(station: Station) -> None:
 
 def test_queues_are_shown_by_name_until_they_are_gone(station: Station) -> None:
     watch = Watch(station, queue("q", weight=2), node("a"), gang("g", 2, queue="q", cpu="1500m"))
-    watch.gauges.show(watch.bench.ledger.decisions)
+    watch.gauges.update(watch.bench.ledger.decisions)
     assert shown("muster_queue_deserved", queue="q", resource="cpu") == 3
     assert shown("muster_queue_allocated", queue="q", resource="cpu") == 0
     assert shown("muster_queue_groups", queue="q", column="inqueue") == 1
-    metrics.of_queue(metrics.queue_evictions, "q", "Reclaim").inc()
-    watch.gauges.show(watch.bench.ledger.decisions)
+    metrics.labelled_by_queue(metrics.queue_evictions, "q", "Reclaim").inc()
+    watch.gauges.update(watch.bench.ledger.decisions)
     assert shown("muster_queue_evictions_total", queue="q", cause="Reclaim") == 1
     watch.bench.ledger.intake.drop_queue("q")
     watch.bench.settle()
-    watch.gauges.show(watch.bench.ledger.decisions)
+    watch.gauges.update(watch.bench.ledger.decisions)
     gone = {"queue": "q", "cause": "Reclaim"}
     assert REGISTRY.get_sample_value("muster_queue_evictions_total", gone) is None
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "q"}) is None
@@ -202,6 +202,6 @@ def test_what_is_shown_of_queues_is_what_would_be_shown_anew(cycles: list[list[Q
 def test_queues_beyond_the_most_are_left_out(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_QUEUES", 1)
     watch = Watch(station, queue("b"), queue("c"))
-    watch.gauges.show(watch.bench.ledger.decisions)
+    watch.gauges.update(watch.bench.ledger.decisions)
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "b"}) == 0
     assert REGISTRY.get_sample_value("muster_queue_share", {"queue": "c"}) is None

@@ -29,10 +29,10 @@ from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from extender.host import debug_pages
-from extender.host.dashboard import Dashboard, supposing, what_is_decided
+from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS
-from tests.domain.builders import node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, node, pod, queue
 from tests.domain.test_local_queues import labelled, local
 from tests.domain.world import gang, nodes
 from tests.e2e.harness.waiting import wait_for
@@ -54,7 +54,7 @@ class Screen:
     def __init__(self, station: Station, *objects: Any) -> None:
         self.stage = Stage(*objects)
         self.decision_log = DecisionLog()
-        self.decision_log.look(self.stage.decisions)
+        self.decision_log.on_decisions(self.stage.decisions)
         estimates = Estimates(self.stage.ledger, lambda: True)
         views = Views(
             self.stage.ledger,
@@ -64,11 +64,11 @@ class Screen:
             Configuration(),
             estimates,
             station.quota_queues,
-            what_is_decided(
+            decided_source(
                 self.stage.ledger, self.decision_log.latest, estimates, StartChanges(), lambda: True
             ),
             History(self.stage.ledger, lambda: True, None, 0.0),
-            supposing(self.stage.ledger),
+            what_if_source(self.stage.ledger),
         )
         self.table = views.table()
 
@@ -84,7 +84,7 @@ def screen(station: Station) -> Callable[..., Screen]:
 
 
 def test_each_view_can_be_sent(screen: Callable[..., Screen]) -> None:
-    shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9), stranger("s", on="a"))
+    shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9), foreign_pod("s", on="a"))
     for name in shown.table:
         assert shown.show(name, *ARGUMENTS.get(name, ())) not in (None, "")
 
@@ -148,14 +148,16 @@ def test_a_group_that_waits_shows_its_reason_and_members(screen: Callable[..., S
 def test_why_a_group_waits_names_who_is_in_the_way_and_what_would_start_it(
     screen: Callable[..., Screen],
 ) -> None:
-    shown = screen(node("a", cpu="4"), stranger("s", on="a", cpu="3"), gang("g", 2)).show("why", "team", "g")
+    shown = screen(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), gang("g", 2)).show(
+        "why", "team", "g"
+    )
     assert shown["holders"] == [{"name": "team/s", "pods": 1, "amounts": {"cpu": 3000}, "uid": "uid-s"}]
     assert shown["change"]["ends"] == ["team/s"]
     assert (shown["reason"], shown["position"], shown["waiting"]) == ("NoRoom", 1, 1)
 
 
 def test_what_would_be_decided_if_something_were_different(screen: Callable[..., Screen]) -> None:
-    shown = screen(node("a", cpu="4"), stranger("s", on="a", cpu="3"), gang("g", 2))
+    shown = screen(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), gang("g", 2))
     found = shown.show("why", "team", "g", ["nodes=+1", "queue.weight=default:2"])
     assert found["terms"] == ["nodes=+1", "queue.weight=default:2"]
     assert (found["group"]["group"], found["group"]["change"]) == ("team/g", "starts")
@@ -194,7 +196,7 @@ def test_a_group_that_starts_shows_its_plan_and_claims(screen: Callable[..., Scr
 
 
 def test_a_node_shows_what_is_idle_and_whose_claims_it_bears(screen: Callable[..., Screen]) -> None:
-    shown = screen(node("a"), stranger("s", on="a"), gang("g", 2))
+    shown = screen(node("a"), foreign_pod("s", on="a"), gang("g", 2))
     (seen,) = shown.show("nodes")
     assert (seen["allocatable"]["cpu"], seen["idle"]["cpu"]) == (4000, 1000)
     assert {each["pod"]: each["stage"] for each in seen["claims"]} == {
@@ -205,7 +207,7 @@ def test_a_node_shows_what_is_idle_and_whose_claims_it_bears(screen: Callable[..
 
 
 def test_a_pod_explains_itself(screen: Callable[..., Screen]) -> None:
-    shown = screen(node("a"), gang("g", 5), stranger("s"))
+    shown = screen(node("a"), gang("g", 5), foreign_pod("s"))
     ours, strange = shown.show("pod", "team", "g-0"), shown.show("pod", "team", "s")
     assert (ours["ours"], ours["podGroup"], ours["gated"]) == (True, "team/g", True)
     assert ours["decision"]["reason"] == Reason.NEVER_FITS
@@ -231,7 +233,7 @@ def test_held_calls_are_shown_with_their_pod_and_node(screen: Callable[..., Scre
 def test_the_latest_decisions_come_first(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 5))
     shown.stage.add(node("b")).settle()
-    shown.decision_log.look(shown.stage.decisions)
+    shown.decision_log.on_decisions(shown.stage.decisions)
     assert [each["verdict"] for each in shown.show("decisions", 100)] == ["Starting", "Waiting"]
     assert [each["verdict"] for each in shown.show("decisions", 1)] == ["Starting"]
 
@@ -281,7 +283,7 @@ def test_a_dashboard_knows_the_shares_of_queues_from_its_start_on(station: Stati
     listener = socket.create_server(("127.0.0.1", 0))
     source = DecidedSource(lambda: stage.decisions, list)
     past = History(stage.ledger, lambda: True, None, 0.0).report
-    tries = supposing(stage.ledger)
+    tries = what_if_source(stage.ledger)
     dashboard = Dashboard(Configuration(), station.connection, listener, source, past, tries)
     dashboard.start()
     wait_for(lambda: source.hour.of("q", time.time()))

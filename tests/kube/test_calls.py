@@ -70,7 +70,7 @@ WRITES: list[tuple[Callable[[ApiClient], None], str, str, str, object]] = [
         },
     ),
     (
-        lambda cluster: cluster.nudge("ns", "p", "u", "7"),
+        lambda cluster: cluster.trigger_retry("ns", "p", "u", "7"),
         "PATCH",
         POD,
         MERGE,
@@ -216,7 +216,7 @@ def test_a_patch_that_met_a_successor_is_a_conflict(
     body = {"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": field}]}}
     server.script.append(Reply(422, json.dumps(body).encode()))
     with pytest.raises(Refused) as caught:
-        cluster.nudge("ns", "p", "u", "7")
+        cluster.trigger_retry("ns", "p", "u", "7")
     assert type(caught.value) is kind
 
 
@@ -354,7 +354,7 @@ def test_a_template_that_is_there_already_has_to_be_the_owners(
 @pytest.mark.parametrize("allowed", [True, False])
 def test_muster_asks_what_it_may(allowed: bool, server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(201, json.dumps({"status": {"allowed": allowed}}).encode()))
-    assert cluster.may("watch", PROVISIONING_REQUESTS) is allowed
+    assert cluster.has_right("watch", PROVISIONING_REQUESTS) is allowed
     (request,) = server.requests
     asked = {"verb": "watch", "group": "autoscaling.x-k8s.io", "resource": "provisioningrequests"}
     assert request.json["spec"] == {"resourceAttributes": asked}

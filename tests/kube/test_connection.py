@@ -242,7 +242,7 @@ def test_a_silent_stream_can_be_cut_from_another_thread(server: Server, connecti
     with connection.stream("/watch", read_timeout=60) as stream:
         lines = iter(stream)
         assert next(lines) == b"hello"
-        cutter = threading.Timer(0.01, stream.cut)
+        cutter = threading.Timer(0.01, stream.abort)
         cutter.start()
         with pytest.raises(Ambiguous):
             next(lines)

@@ -52,7 +52,7 @@ class Listener:
             self.changed.notify_all()
 
 
-class Rounds:
+class ReflectorByHand:
     """A reflector whose rounds are run by hand, on a clock that only its pauses move."""
 
     def __init__(self, connection: Connection, **options: Any) -> None:
@@ -78,8 +78,8 @@ class Rounds:
 
 
 @pytest.fixture
-def cycles(connection: Connection) -> Rounds:
-    return Rounds(connection)
+def cycles(connection: Connection) -> ReflectorByHand:
+    return ReflectorByHand(connection)
 
 
 def pod(name: str, version: int, uid: str = "", **more: Any) -> dict[str, Any]:
@@ -110,7 +110,7 @@ BAD: dict[str, Any] = {"spec": {"nodeName": 7}}
 END = Lines([bookmark(99)])
 
 
-def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: Rounds) -> None:
+def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: ReflectorByHand) -> None:
     """Ignore repeated and older events, as from a proxy or a server that is behind.
 
     Deleted objects stay deleted, and changes do not change back.
@@ -126,13 +126,15 @@ def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: Rounds) -> 
     assert [each.query["resourceVersion"] for each in server.requests[1:]] == ["7", "11", "12"]
 
 
-def test_a_watch_that_tells_only_what_is_old_is_not_trusted(server: Server, cycles: Rounds) -> None:
+def test_a_watch_that_tells_only_what_is_old_is_not_trusted(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(100, pod("a", 99)), Lines([event("MODIFIED", pod("a", 98))])])
     server.script.extend([page(50, pod("a", 49)), Lines([event("MODIFIED", pod("a", 51))])])
     assert cycles.run(2) == ["a@99", "a@49", "a@51"], "as after a backup of etcd was put back"
 
 
-def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Server, cycles: Rounds) -> None:
+def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(
+    server: Server, cycles: ReflectorByHand
+) -> None:
     server.script.extend([page(7, pod("a", 1), following="t1"), page(7, pod("b", 2)), END])
     assert cycles.run() == ["a@1", "b@2"]
     first, second, watch = server.requests
@@ -151,7 +153,7 @@ def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(server: Serve
     ("megabytes", "limit"), [(4.0, "3"), (1.0, "15"), (0.1, "159"), (0.01, "500"), (20.0, "1")]
 )
 def test_of_large_objects_a_page_has_few(
-    server: Server, cycles: Rounds, megabytes: float, limit: str
+    server: Server, cycles: ReflectorByHand, megabytes: float, limit: str
 ) -> None:
     """One tenant can write thousands of more than a megabyte; two pages are held at a time."""
     large = "x" * int(megabytes * 2**20)
@@ -171,13 +173,15 @@ def test_the_next_page_is_asked_for_while_one_is_being_taken_in(
 
     pages = [page(7, pod("a", 1), following="t1"), page(7, pod("b", 2), following="t2"), page(7)]
     server.script.extend([*pages, END])
-    assert Rounds(connection, sink=Slow()).run() == ["a@1", "b@2"]
+    assert ReflectorByHand(connection, sink=Slow()).run() == ["a@1", "b@2"]
 
 
 def test_selectors_and_namespace_are_asked_for_in_list_and_watch(
     server: Server, connection: Connection
 ) -> None:
-    narrow = Rounds(connection, namespace="ns", label_selector="a=b", field_selector="metadata.name=x")
+    narrow = ReflectorByHand(
+        connection, namespace="ns", label_selector="a=b", field_selector="metadata.name=x"
+    )
     server.script.extend([page(1), END])
     narrow.run()
     for request in server.requests:
@@ -186,7 +190,7 @@ def test_selectors_and_namespace_are_asked_for_in_list_and_watch(
         assert request.query["fieldSelector"] == "metadata.name=x"
 
 
-def test_events_are_passed_on_in_order(server: Server, cycles: Rounds) -> None:
+def test_events_are_passed_on_in_order(server: Server, cycles: ReflectorByHand) -> None:
     news = [
         event("ADDED", pod("b", 8)),
         event("MODIFIED", pod("a", 9)),
@@ -198,13 +202,13 @@ def test_events_are_passed_on_in_order(server: Server, cycles: Rounds) -> None:
     assert len(cycles.reflector.inventory) == 1
 
 
-def test_a_bookmark_moves_the_version_on(server: Server, cycles: Rounds) -> None:
+def test_a_bookmark_moves_the_version_on(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7), Lines([bookmark(50)], then="cut"), END])
     cycles.run(2)
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "50"]
 
 
-def test_a_cut_watch_goes_on_where_it_was(server: Server, cycles: Rounds) -> None:
+def test_a_cut_watch_goes_on_where_it_was(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7), Lines([event("ADDED", pod("a", 8))], then="cut")])
     server.script.append(Lines([event("ADDED", pod("b", 9))], then="cut"))
     assert cycles.run(2) == ["a@8", "b@9"]
@@ -214,7 +218,7 @@ def test_a_cut_watch_goes_on_where_it_was(server: Server, cycles: Rounds) -> Non
 
 @pytest.mark.parametrize("refusal", [Lines([bookmark(8), EXPIRED]), status(410, "Expired")])
 def test_a_version_too_old_is_followed_by_the_difference(
-    server: Server, cycles: Rounds, refusal: Reply | Lines
+    server: Server, cycles: ReflectorByHand, refusal: Reply | Lines
 ) -> None:
     server.script.extend([page(7, pod("a", 1), pod("b", 2), pod("c", 3)), refusal])
     cycles.run()
@@ -224,7 +228,7 @@ def test_a_version_too_old_is_followed_by_the_difference(
 
 
 def test_a_successor_of_the_same_name_is_announced_after_the_end_of_the_first(
-    server: Server, cycles: Rounds
+    server: Server, cycles: ReflectorByHand
 ) -> None:
     server.script.extend([page(7, pod("a", 1, "old")), Lines([EXPIRED])])
     cycles.run()
@@ -232,7 +236,7 @@ def test_a_successor_of_the_same_name_is_announced_after_the_end_of_the_first(
     assert cycles.run() == [Removed("ns", "a", "old"), "a@8"]
 
 
-def test_pages_that_expired_are_listed_again_from_the_first(server: Server, cycles: Rounds) -> None:
+def test_pages_that_expired_are_listed_again_from_the_first(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7, pod("a", 1), following="t1"), status(410, "Expired")])
     assert cycles.run() == ["a@1"]
     assert not cycles.reflector.synced
@@ -241,7 +245,7 @@ def test_pages_that_expired_are_listed_again_from_the_first(server: Server, cycl
     assert server.requests[2].query == {"limit": "50"}
 
 
-def test_synced_means_that_every_page_was_delivered(server: Server, cycles: Rounds) -> None:
+def test_synced_means_that_every_page_was_delivered(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7, following="t1"), status(500)])
     cycles.run()
     assert not cycles.reflector.synced
@@ -250,7 +254,7 @@ def test_synced_means_that_every_page_was_delivered(server: Server, cycles: Roun
     assert cycles.reflector.synced
 
 
-def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, cycles: Rounds) -> None:
+def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, cycles: ReflectorByHand) -> None:
     again = event("MODIFIED", pod("bad", 8, **BAD))
     server.script.extend(
         [page(7, pod("a", 1), pod("bad", 2, **BAD), pod("b", 3)), Lines([again, bookmark(9)])]
@@ -270,7 +274,7 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(
     server: Server, connection: Connection
 ) -> None:
     """Brackets and quotes in texts do not count. Decoders of newer Pythons read it, and refuse it then."""
-    cycles = Rounds(connection, kind=AnyJob)
+    cycles = ReflectorByHand(connection, kind=AnyJob)
     text: dict[str, Any] = {"spec": {"text": '}]"\\'}}
     deep: dict[str, Any] = {"spec": {"more": "DEEP"}}
     listed = page(7, pod("a", 1, **text), pod("deep", 2, **deep), pod("b", 3, **text))
@@ -292,7 +296,7 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(
 
 
 def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
-    server: Server, cycles: Rounds
+    server: Server, cycles: ReflectorByHand
 ) -> None:
     server.script.extend([page(7, pod("a", 1)), Lines([event("MODIFIED", pod("a", 8, **BAD)), EXPIRED])])
     assert cycles.run() == ["a@1"]
@@ -301,13 +305,13 @@ def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
     assert cycles.reflector.inventory.bad == {}
 
 
-def test_a_bad_object_that_was_mended_is_forgotten(server: Server, cycles: Rounds) -> None:
+def test_a_bad_object_that_was_mended_is_forgotten(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7, pod("a", 1, **BAD)), Lines([event("MODIFIED", pod("a", 8))])])
     assert cycles.run() == ["a@8"]
     assert cycles.reflector.inventory.bad == {}
 
 
-def test_the_memory_for_bad_objects_is_bounded(server: Server, cycles: Rounds) -> None:
+def test_the_memory_for_bad_objects_is_bounded(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7, *(pod(f"p{n}", n, **BAD) for n in range(1, 300))), END])
     cycles.run()
     assert cycles.reflector.inventory.bad_objects == 299
@@ -317,7 +321,7 @@ def test_the_memory_for_bad_objects_is_bounded(server: Server, cycles: Rounds) -
 def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
     server: Server, connection: Connection
 ) -> None:
-    cycles = Rounds(connection, sink=Listener("a"))
+    cycles = ReflectorByHand(connection, sink=Listener("a"))
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     with capture_logs() as logs:
         assert cycles.run() == ["b@2"]
@@ -335,7 +339,7 @@ def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
 
 
 def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connection: Connection) -> None:
-    cycles = Rounds(connection, sink=Listener())
+    cycles = ReflectorByHand(connection, sink=Listener())
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     cycles.run()
     cycles.sink.poison.add("a")
@@ -348,7 +352,7 @@ def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connecti
 
 def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
     """A tenant's pod changes as often as the tenant likes."""
-    cycles = Rounds(connection, sink=Listener("a"))
+    cycles = ReflectorByHand(connection, sink=Listener("a"))
     changes = [event("MODIFIED", pod("a", version)) for version in range(8, 40)]
     server.script.extend([page(7, pod("a", 1)), Lines(changes)])
     with capture_logs() as logs:
@@ -358,27 +362,29 @@ def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, con
 
 
 def test_half_open_silence_ends_the_watch_and_distrusts_it(server: Server, connection: Connection) -> None:
-    cycles = Rounds(connection, silence=0.05)
+    cycles = ReflectorByHand(connection, silence=0.05)
     server.script.extend([page(7), Lines([], then="silence"), page(9)])
     cycles.run(2)
     assert [request.query.get("watch") for request in server.requests] == [None, "1", None, "1"]
 
 
 def test_silence_after_news_goes_on_from_there(server: Server, connection: Connection) -> None:
-    cycles = Rounds(connection, silence=1.0)  # the bookmark has to come before that, however busy the machine
+    cycles = ReflectorByHand(
+        connection, silence=1.0
+    )  # the bookmark has to come before that, however busy the machine
     server.script.extend([page(7), Lines([bookmark(8)], then="silence"), END])
     cycles.run(2)
     assert server.requests[-1].query["resourceVersion"] == "8"
 
 
-def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, cycles: Rounds) -> None:
+def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7), Lines([bookmark(8), b'{"type": "ADD'])])
     server.script.append(Lines([event("ADDED", pod("a", 9))]))
     assert cycles.run(2) == ["a@9"]
     assert server.requests[-1].query["resourceVersion"] == "8"
 
 
-def test_pauses_double_up_to_a_cap_and_begin_anew_after_news(server: Server, cycles: Rounds) -> None:
+def test_pauses_double_up_to_a_cap_and_begin_anew_after_news(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([status(500)] * 8)
     cycles.run(8)
     assert cycles.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
@@ -387,14 +393,18 @@ def test_pauses_double_up_to_a_cap_and_begin_anew_after_news(server: Server, cyc
     assert cycles.pauses[8:] == [0.5, 1.0]
 
 
-def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(server: Server, cycles: Rounds) -> None:
+def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(
+    server: Server, cycles: ReflectorByHand
+) -> None:
     server.script.extend([page(7), Lines([]), page(7), Lines([]), page(7), Lines([])])
     cycles.run(3)
     assert cycles.pauses == [0.5, 1, 2]
     assert [request.query.get("watch") for request in server.requests] == [None, "1"] * 3
 
 
-def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(server: Server, cycles: Rounds) -> None:
+def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(
+    server: Server, cycles: ReflectorByHand
+) -> None:
     server.script.extend([page(7), status(403), page(7), status(403)])
     cycles.run(2)
     assert cycles.pauses == [0.5, 1]
@@ -403,7 +413,7 @@ def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(server: Server,
 def test_a_watch_that_lived_and_told_something_is_opened_again_without_a_pause(
     server: Server, connection: Connection
 ) -> None:
-    cycles = Rounds(connection)
+    cycles = ReflectorByHand(connection)
 
     def five_minutes_of_news() -> Any:
         cycles.now += 300
@@ -414,7 +424,9 @@ def test_a_watch_that_lived_and_told_something_is_opened_again_without_a_pause(
     assert cycles.pauses == [0.5]
 
 
-def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(server: Server, cycles: Rounds) -> None:
+def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(
+    server: Server, cycles: ReflectorByHand
+) -> None:
     server.script.extend([page(7), status(429), status(503), END])
     cycles.run(3)
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "7", "7"]
@@ -425,7 +437,7 @@ FAULT = event("ERROR", {"kind": "Status", "code": 500, "reason": "InternalError"
 
 @pytest.mark.parametrize("answer", [Lines([FAULT]), status(503)], ids=["as an event", "at once"])
 def test_a_watch_that_only_meets_faults_of_the_server_is_given_up_for_a_list(
-    server: Server, cycles: Rounds, answer: Lines | Reply
+    server: Server, cycles: ReflectorByHand, answer: Lines | Reply
 ) -> None:
     server.script.extend([page(7), answer, answer, answer, page(9, pod("a", 8)), END])
     assert cycles.run(4) == ["a@8"]
@@ -433,7 +445,7 @@ def test_a_watch_that_only_meets_faults_of_the_server_is_given_up_for_a_list(
 
 
 def test_faults_of_the_server_with_news_between_them_are_watched_through(
-    server: Server, cycles: Rounds
+    server: Server, cycles: ReflectorByHand
 ) -> None:
     server.script.append(page(7))
     for version in range(8, 13):
@@ -442,7 +454,9 @@ def test_faults_of_the_server_with_news_between_them_are_watched_through(
     assert [request.query.get("watch") for request in server.requests] == [None, *["1"] * 15]
 
 
-def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(server: Server, cycles: Rounds) -> None:
+def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(
+    server: Server, cycles: ReflectorByHand
+) -> None:
     server.script.extend([status(404), status(404), page(7, pod("a", 1)), END])
     with capture_logs() as logs:
         cycles.run(2)
@@ -458,7 +472,7 @@ def test_a_kind_that_stays_away_takes_its_objects_with_it(
     server: Server, connection: Connection, removable: bool, gone: Received
 ) -> None:
     """The events of their end may have been missed. A kind that Muster cannot be without stays."""
-    cycles = Rounds(connection, removable=removable)
+    cycles = ReflectorByHand(connection, removable=removable)
     server.script.extend([page(7, pod("a", 1)), status(404), *[status(404)] * 3])
     assert cycles.run() == ["a@1"]
     assert cycles.run(2) == [], "a moment is no removal"
@@ -467,7 +481,7 @@ def test_a_kind_that_stays_away_takes_its_objects_with_it(
     assert set(cycles.run()) >= {"b@8"}
 
 
-def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles: Rounds) -> None:
+def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles: ReflectorByHand) -> None:
     assert cycles.reflector.last_contact is None
     server.script.append(status(500))
     cycles.run()
@@ -487,8 +501,8 @@ def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Conne
             taken.set()
             assert goes_on.wait(60)
 
-    cycles = Rounds(connection, sink=Slow())
-    assert cycles.reflector.stuck() is None, "it has not been started"
+    cycles = ReflectorByHand(connection, sink=Slow())
+    assert cycles.reflector.why_stuck() is None, "it has not been started"
     server.script.append(status(500))
     cycles.run()
     cycles.now = 8
@@ -497,18 +511,18 @@ def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Conne
     thread.start()
     assert taken.wait(60)
     cycles.now = 18
-    assert cycles.reflector.stuck() is None, "twice its patience"
+    assert cycles.reflector.why_stuck() is None, "twice its patience"
     cycles.now = 19
-    assert cycles.reflector.stuck() == "pods: reading them has been stuck for 11 s"
+    assert cycles.reflector.why_stuck() == "pods: reading them has been stuck for 11 s"
     goes_on.set()
     thread.join()
     server.script.append(status(500))
     cycles.run()
-    assert cycles.reflector.stuck() is None
+    assert cycles.reflector.why_stuck() is None
 
 
 def test_a_list_that_comes_slowly_is_not_stuck(server: Server, connection: Connection) -> None:
-    cycles = Rounds(connection)
+    cycles = ReflectorByHand(connection)
     reported: list[str | None] = []
 
     def slowly() -> Iterator[bytes]:
@@ -516,7 +530,7 @@ def test_a_list_that_comes_slowly_is_not_stuck(server: Server, connection: Conne
             cycles.now += 9
             yield piece
             wait_for(lambda: cycles.reflector._last_step == cycles.now, what="the piece is read")
-            reported.append(cycles.reflector.stuck())
+            reported.append(cycles.reflector.why_stuck())
 
     server.script.extend([Lines(slowly()), END])
     assert cycles.run() == ["a@1"]

@@ -18,7 +18,7 @@ def test_several_at_once_are_taken_whole_or_not_at_all() -> None:
     tokens = TokenBucket(rate=1.0, burst=5.0, now=0.0)
     assert not tokens.take(0.0, 6.0)
     assert tokens.take(0.0, 5.0)
-    assert tokens.left(2.0) == 2.0
+    assert tokens.available(2.0) == 2.0
 
 
 @given(st.lists(st.floats(0.0, 5.0), max_size=100))

@@ -152,7 +152,7 @@ class State(NamedTuple):
                 start = Start(failures=1, retry_at=NOW + group.retry_in, failure="it took too long")
                 world.ledger.registry.groups[key(group.name)].start = start
         for n, (pod, on) in enumerate(self.others):
-            world.add(builders.stranger(f"other-{n}", on=on, **_asks(pod)))
+            world.add(builders.foreign_pod(f"other-{n}", on=on, **_asks(pod)))
         return world
 
 

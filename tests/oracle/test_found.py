@@ -7,7 +7,7 @@ from extender.api import keys
 from extender.domain.explain.explain import explain_group
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, queue
 from tests.domain.world import World, gang, key, nodes
 from tests.oracle.placement import Node, Pod
 from tests.oracle.states import GPU, Group, Queue, State
@@ -36,7 +36,7 @@ def sized(name: str, cpu: str) -> Any:
     ),
     (  # a reason that was true before another group started is not repeated
         [
-            [node("n", cpu="2"), node("m", cpu="1"), node("k", cpu="3"), stranger("s", on="k", cpu="3")],
+            [node("n", cpu="2"), node("m", cpu="1"), node("k", cpu="3"), foreign_pod("s", on="k", cpu="3")],
             [queue("q"), waiting("q1", 1, "3"), waiting("q2", 2, "1"), waiting("q3", 1, "3")],
         ],
         {"q1": Reason.NO_ROOM, "q2": STARTS, "q3": Reason.NO_ROOM},
@@ -70,7 +70,7 @@ def test_reasons_are_true(objects: list[Any], expected: Mapping[str, Reason | Ve
 
 
 def test_of_queues_with_equal_shares_the_first_has_the_next_member() -> None:
-    world = World(node("n", cpu="12"), queue("q"), queue("r"), stranger("s", on="n", cpu="2"))
+    world = World(node("n", cpu="12"), queue("q"), queue("r"), foreign_pod("s", on="n", cpu="2"))
     world.add(gang("q1", 2, queue="q", cpu="2"), gang("r1", 1, queue="r", cpu="2")).start("q1", "r1")
     world.add([pod(f"q1-{n}", "q1", cpu="2") for n in (2, 3)])
     world.add([pod(f"r1-{n}", "r1", cpu="2") for n in (1, 2)]).settle()

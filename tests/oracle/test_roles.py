@@ -48,7 +48,7 @@ class Cluster(NamedTuple):
             labels = builders.on_flavor(self.flavors.get(name, ""))
             world.add(builders.node(name, str(cpus), zone=zone, labels=labels))
         for n, (kind, host) in enumerate(self.standing):
-            world.add(builders.stranger(f"s{n}", on=host.name, **kind.as_pod))
+            world.add(builders.foreign_pod(f"s{n}", on=host.name, **kind.as_pod))
         return world.add(*(gang.objects() for gang in self.gangs))
 
     def is_of_one_flavor(self, hosts: Sequence[Host]) -> bool:

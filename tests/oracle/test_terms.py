@@ -41,8 +41,8 @@ class Kind(NamedTuple):
     @property
     def as_pod(self) -> dict[str, Any]:
         selected = {_APP: self.whose}
-        terms = builders.apart(self.apart, **selected) if self.apart else Affinity()
-        near = builders.together(self.together, **selected).pod_affinity if self.together else None
+        terms = builders.anti_affinity(self.apart, **selected) if self.apart else Affinity()
+        near = builders.co_location(self.together, **selected).pod_affinity if self.together else None
         return {
             "cpu": str(self.cpus),
             "labels": {_APP: self.app},
@@ -107,7 +107,7 @@ def test_a_gang_starts_if_its_members_may_stand_beside_all_others_and_each_other
         place = data.draw(kinds()), data.draw(st.sampled_from(hosts))
         if sum(kind.cpus for kind, host in [*standing, place] if host == place[1]) <= place[1].cpus:
             standing.append(place)
-            world.add(builders.stranger(f"s{n}", on=place[1].name, **place[0].as_pod))
+            world.add(builders.foreign_pod(f"s{n}", on=place[1].name, **place[0].as_pod))
     kind, members = data.draw(kinds()), data.draw(st.integers(1, 4))
     world.add(gang("g", members, **kind.as_pod)).settle()
     has_way = any(is_allowed(standing, way) for way in ways(hosts, kind, members))

@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY
 from werkzeug.exceptions import NotFound
 
 from extender.api.setting_kinds import Address
-from extender.ports.connection import Caller, CallerConnection, written
+from extender.ports.connection import Caller, CallerConnection, encode_answer
 from extender.ports.connections import LARGEST_HEAD, ConnectionLimits, Patience
 from extender.ports.newcomer import ShortRequest
 from extender.ports.port import ServedPort
@@ -70,7 +70,7 @@ class Stage:
             raise NotFound("a fault")
         if target == "/failure":
             raise ValueError
-        return written(200, "OK", (), LONG_ANSWER if target == "/long" else body)
+        return encode_answer(200, "OK", (), LONG_ANSWER if target == "/long" else body)
 
     async def say(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """On a new connection; returns when all of it has arrived."""

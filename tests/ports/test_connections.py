@@ -83,7 +83,7 @@ def test_the_largest_is_dropped_when_there_are_too_many_bytes() -> None:
     assert closed(small, large) == [False, False]
     all_of_them.grow(small, 1)
     assert closed(small, large) == [False, True]
-    all_of_them.settle(small)
+    all_of_them.forget_unread(small)
     all_of_them.grow(small, 1000)
     assert not small.ended
 

@@ -97,12 +97,12 @@ def test_who_hangs_up_before_asking_is_gone(said: bytes) -> None:
 
 
 def test_half_a_request_wakes_nobody_until_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, look = [], Newcomer._look
+    looks, look = [], Newcomer._check
 
     def counted(newcomer: Newcomer) -> None:
         looks.append(newcomer)
         look(newcomer)
 
-    monkeypatch.setattr(Newcomer, "_look", counted)
+    monkeypatch.setattr(Newcomer, "_check", counted)
     assert states(LIMITS, False, b"G", b"E", b"T") == ["head"] * 3
     assert len(looks) == 3

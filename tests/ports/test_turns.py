@@ -19,7 +19,7 @@ class Line:
         await asyncio.sleep(0)
 
     async def _wait(self, origin: str) -> None:
-        await self.turns.take(origin)
+        await self.turns.add(origin)
         self.served.append(origin)
 
     async def next(self, count: int = 1) -> None:
@@ -31,7 +31,7 @@ class Line:
 def test_a_flood_from_one_address_costs_another_one_turn() -> None:
     async def scenario() -> list[str]:
         line = Line()
-        await line.turns.take("api")
+        await line.turns.add("api")
         await line.join(*["flood"] * 100, "api", "api", "other")
         await line.next(103)
         return line.served
@@ -42,7 +42,7 @@ def test_a_flood_from_one_address_costs_another_one_turn() -> None:
 def test_who_hangs_up_keeps_no_turn() -> None:
     async def scenario() -> list[str]:
         line = Line()
-        await line.turns.take("a")
+        await line.turns.add("a")
         await line.join("b", "c", "d")
         line.tasks[0].cancel()  # while it waits
         await asyncio.sleep(0)
@@ -51,7 +51,7 @@ def test_who_hangs_up_keeps_no_turn() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await line.next()
-        await line.turns.take("e")  # all are free
+        await line.turns.add("e")  # all are free
         return line.served
 
     assert asyncio.run(asyncio.wait_for(scenario(), 10)) == ["d"]

@@ -37,7 +37,7 @@ class ReleasedByHand(Appearances):
                     self._released[uid] = appearance
             self._on_change()
 
-    def of(self, uid: Uid) -> Appearance | None:
+    def appearance_of(self, uid: Uid) -> Appearance | None:
         return self._released.get(uid)
 
     def in_flight(self, uid: Uid) -> bool:

@@ -152,7 +152,7 @@ def test_the_debug_page_says_how_many_are_shown_and_when_the_last_event_came(sta
     client.events(1)
     stage.released.change(("a", N1))
     client.events(1)
-    (reader,) = stage.released.pods.show()
+    (reader,) = stage.released.pods.debug_state()
     assert (reader["shown"], reader["hidden"], reader["version"]) == (1, 1, 1003)
     assert reader["watches"] == [{"seconds": ANY, "secondsSinceEvent": ANY}]
     (open_one,) = stage.released.pods.readers()

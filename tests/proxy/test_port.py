@@ -108,14 +108,14 @@ def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
     with closing(dial(front.port)) as client:
         client.send(WATCH.replace(b"Host: x", b"Host: x\r\nUser-Agent: me"))
         client.read_until(b"event")
-        shown = front.view.show()
+        shown = front.view.debug_state()
         assert shown == {
             "listen": f"127.0.0.1:{front.port}",
             "connections": 1,
             "watches": [{"path": "/api/v1/nodes", "client": "me", "seconds": ANY}],
         }
         assert metrics.view_streams._value.get() == 1
-    wait_for(lambda: front.view.show()["watches"] == [], what="the watch has ended")
+    wait_for(lambda: front.view.debug_state()["watches"] == [], what="the watch has ended")
 
 
 def test_there_is_a_limit_to_the_connections(server: Server, start: Start) -> None:

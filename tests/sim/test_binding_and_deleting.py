@@ -29,7 +29,7 @@ def test_muster_opens_its_gate_nominates_and_nudges(connection: Connection, clus
     cluster.nominate("default", "a", uid, "n0")
     cluster.open_gate("default", "a", uid)
     cluster.open_gate("default", "a", uid)
-    cluster.nudge("default", "a", uid, "token")
+    cluster.trigger_retry("default", "a", uid, "token")
     now = get(connection, f"{PODS}/a")
     assert now["spec"]["schedulingGates"] == [{"name": "theirs"}]
     assert now["status"]["nominatedNodeName"] == "n0"

@@ -17,14 +17,14 @@ from extender.domain.explain import future
 from extender.domain.explain.dump import dump
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.decisions import Decisions, course
+from extender.domain.snapshot.decisions import Decisions, event_course
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.workload import DumpedState, VirtualWorkload
 from extender.web.debug import version
-from tests.domain.builders import group, node, pod, queue, stranger
+from tests.domain.builders import foreign_pod, group, node, pod, queue
+from tests.domain.inadmissible_world import crowd, divided_cluster, full_cluster
 from tests.domain.job_world import JobWorld, job, podgroup_name
-from tests.domain.sleeping import crowd, divided_cluster, full_cluster
 from tests.domain.world import World, gang, key, timestamp
 
 
@@ -49,8 +49,8 @@ def gone_on(snapshot: Snapshot, run_seconds: float | None = None) -> dict[float,
 def test_at_first_the_same_is_decided(world: Callable[[], World]) -> None:
     snapshot = world().ledger.snapshot()
     before, now = decide(snapshot), gone_on(snapshot)[0.0]
-    assert {name: course(it) for name, it in now.groups.items()} == {
-        name: course(it) for name, it in before.groups.items()
+    assert {name: event_course(it) for name, it in now.groups.items()} == {
+        name: event_course(it) for name, it in before.groups.items()
     }
     shares = {name: (it.deserved, it.allocated, it.share) for name, it in before.queues.items()}
     assert {name: (it.deserved, it.allocated, it.share) for name, it in now.queues.items()} == shares
@@ -94,7 +94,7 @@ def test_users_keep_their_limits() -> None:
 
 def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
-    written = dump(full_cluster().add(stranger("more", on="n0")).settle().ledger.decisions, version(), {})
+    written = dump(full_cluster().add(foreign_pod("more", on="n0")).settle().ledger.decisions, version(), {})
     assert written is not None
     file.write_bytes(written)
     reported = CliRunner().invoke(

@@ -38,7 +38,7 @@ class Patient(Caller):
         super().__init__()
         self.left = False
 
-    def gone(self) -> bool:
+    def has_hung_up(self) -> bool:
         return self.left
 
 

@@ -23,7 +23,7 @@ from extender.verbs.barrier import (
     SUPERSEDED,
     TOO_LATE,
 )
-from tests.domain.builders import NAMESPACE, group, node, pod, stranger
+from tests.domain.builders import NAMESPACE, foreign_pod, group, node, pod
 from tests.domain.world import gang, names, nodes
 from tests.rows import each_of
 from tests.verbs.stage import PATIENCE, Patient, Stage, started
@@ -305,7 +305,7 @@ def test_a_node_that_somebody_took_fails_only_its_member() -> None:
         unlucky, other = stage.held_call("g-0"), stage.held_call("g-1")
         claim = stage.claim("g-0")
         assert claim is not None
-        stage.add(stranger("s", on=claim.node))
+        stage.add(foreign_pod("s", on=claim.node))
         last = stage.held_call("g-2")
         assert started(unlucky) == [NODE_TAKEN]
         assert stage.posted == []
@@ -375,7 +375,7 @@ def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.Mon
 
 def test_a_caller_that_cannot_be_asked_keeps_no_other_from_being_noticed() -> None:
     class Broken(Patient):
-        def gone(self) -> bool:
+        def has_hung_up(self) -> bool:
             return [self.left][1]
 
     with gang_of_three().calls() as stage:

@@ -18,7 +18,7 @@ from extender.verbs.barrier import (
     UNREADABLE,
     UNSUITABLE_NODE,
 )
-from tests.domain.builders import SCHEDULER, ZONE, node, pod, stranger
+from tests.domain.builders import SCHEDULER, ZONE, foreign_pod, node, pod
 from tests.domain.world import gang, nodes
 from tests.rows import each_of
 from tests.verbs.stage import Patient, Stage, started
@@ -53,7 +53,7 @@ def test_a_pod_whose_group_waits_is_refused_with_its_reason() -> None:
 
 
 def test_a_node_without_room_is_refused() -> None:
-    stage = Stage(nodes("a", "b"), stranger("s", on="b", cpu="4"), pod("p"))
+    stage = Stage(nodes("a", "b"), foreign_pod("s", on="b", cpu="4"), pod("p"))
     assert refusal(stage, on="b") == f"{REFUSAL_PREFIX}{Reason.NO_ROOM}"
 
 
@@ -92,7 +92,7 @@ def test_an_unknown_pod_that_cannot_be_read_is_refused() -> None:
 
 def test_a_pod_that_is_not_ours_is_refused() -> None:
     """Refuse it: otherwise any caller of the port could bind any pod of the cluster to any node."""
-    stage = Stage(node("a"), stranger("s"))
+    stage = Stage(node("a"), foreign_pod("s"))
     assert refusal(stage, "s", uid="uid-s") == NOT_OURS
     assert (stage.posted, stage.stage("s")) == ([], None)
 
@@ -118,5 +118,5 @@ def test_a_taint_that_the_pod_tolerates_is_no_hindrance() -> None:
 
 def test_a_pod_that_is_left_to_another_scheduler_is_refused() -> None:
     stage = Stage(node("a"), pod("p"))
-    stage.ledger.pods.leave(frozenset({SCHEDULER}))
+    stage.ledger.pods.set_left(frozenset({SCHEDULER}))
     assert refusal(stage) == LEFT

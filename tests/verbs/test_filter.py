@@ -8,7 +8,7 @@ from extender.api.protocol import ExtenderArgs, FilterResult, encode
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Reason, refusal
 from extender.verbs.barrier import LEFT, NODE_CACHE_NEEDED
-from tests.domain.builders import SCHEDULER, node, pod, queue, stranger
+from tests.domain.builders import SCHEDULER, foreign_pod, node, pod, queue
 from tests.domain.world import gang, key, nodes
 from tests.rows import each_of
 from tests.verbs.stage import Stage, raw
@@ -65,9 +65,9 @@ def test_a_refusal_names_one_node_with_constant_words_and_leaves_the_others_out(
 
 
 def test_a_refusal_says_the_same_whatever_the_numbers_behind_it() -> None:
-    stage = Stage(nodes("a", "b", cpu="2"), gang("g", 3), stranger("s", on="a"), stranger("t", on="b"))
+    stage = Stage(nodes("a", "b", cpu="2"), gang("g", 3), foreign_pod("s", on="a"), foreign_pod("t", on="b"))
     before, detail = stage.filter(stage.pods["g-0"]), stage.detail("g")
-    stage.add(stranger("u", on="a", cpu="500m")).settle()
+    stage.add(foreign_pod("u", on="a", cpu="500m")).settle()
     assert stage.detail("g") != detail
     assert stage.filter(stage.pods["g-0"]) == before == refused(Reason.NO_ROOM, "a")
 
@@ -100,7 +100,7 @@ def test_without_an_offer_there_is_nobody_to_refuse() -> None:
 
 
 def test_a_group_of_one_gets_every_offered_node_where_it_fits() -> None:
-    stage = Stage(nodes("a", "b", "c", "d"), stranger("s", on="b", cpu="4"), pod("p"))
+    stage = Stage(nodes("a", "b", "c", "d"), foreign_pod("s", on="b", cpu="4"), pod("p"))
     assert stage.filtered("p", ["d", "b", "a"]) == ["d", "a"]
 
 
@@ -111,7 +111,7 @@ def test_a_group_of_one_leaves_planned_room_alone() -> None:
 
 
 def test_a_group_of_one_that_fits_nowhere_offered_is_refused() -> None:
-    stage = Stage(nodes("a", "b"), stranger("s", on="b", cpu="4"), pod("p"))
+    stage = Stage(nodes("a", "b"), foreign_pod("s", on="b", cpu="4"), pod("p"))
     assert stage.filter(stage.pods["p"], ["b"]) == refused(Reason.NO_ROOM, "b")
 
 
@@ -155,19 +155,19 @@ def test_a_pod_with_a_quantity_that_does_not_parse_is_refused_not_failed() -> No
 
 
 def test_a_pod_that_is_not_ours_passes_without_its_node_names_being_decoded() -> None:
-    answer = Stage(node("a")).verbs.filter(ExtenderArgs(stranger("s"), node_names=UNREADABLE_NAMES))
+    answer = Stage(node("a")).verbs.filter(ExtenderArgs(foreign_pod("s"), node_names=UNREADABLE_NAMES))
     assert answer == FilterResult(node_names=UNREADABLE_NAMES)
 
 
 def test_a_pod_that_is_not_ours_passes_with_whole_nodes_too() -> None:
     given = raw({"items": [{"metadata": {"name": "a"}}]})
-    answer = Stage().verbs.filter(ExtenderArgs(stranger("s"), nodes=given))
+    answer = Stage().verbs.filter(ExtenderArgs(foreign_pod("s"), nodes=given))
     assert answer == FilterResult(nodes=given)
 
 
 def test_a_pod_that_is_not_ours_is_not_remembered() -> None:
     stage = Stage(node("a"))
-    stage.verbs.filter(ExtenderArgs(stranger("s"), node_names=raw(["a"])))
+    stage.verbs.filter(ExtenderArgs(foreign_pod("s"), node_names=raw(["a"])))
     assert stage.ledger.pods.find("team", "s") is None
 
 
@@ -188,7 +188,7 @@ def test_neither_nodes_nor_names_means_no_nodes() -> None:
 
 def test_pods_that_are_left_to_another_scheduler_are_refused_and_neither_scored_nor_let_evict() -> None:
     stage = Stage(nodes("a", "b"), pod("p"))
-    stage.ledger.pods.leave(frozenset({SCHEDULER}))
+    stage.ledger.pods.set_left(frozenset({SCHEDULER}))
     args = ExtenderArgs(stage.pods["p"], node_names=raw(["b", "a"]))
     assert stage.verbs.filter(args) == FilterResult(node_names=[], failed_and_unresolvable_nodes={"b": LEFT})
     assert stage.verbs.prioritize(args) == []

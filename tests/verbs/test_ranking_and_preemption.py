@@ -13,7 +13,7 @@ from extender.api.protocol import (
     PreemptionArgs,
     Victim,
 )
-from tests.domain.builders import group, node, pod, stranger
+from tests.domain.builders import foreign_pod, group, node, pod
 from tests.domain.world import gang, nodes
 from tests.rows import each_of
 from tests.verbs.stage import Stage, raw
@@ -61,7 +61,9 @@ def scores(stage: Stage, asker: Pod, *offered: str) -> list[HostPriority]:
 
 
 def test_the_fuller_a_node_would_be_the_better() -> None:
-    stage = Stage(node("a"), node("b"), node("c"), stranger("s", on="b"), stranger("t", on="c", cpu="3"))
+    stage = Stage(
+        node("a"), node("b"), node("c"), foreign_pod("s", on="b"), foreign_pod("t", on="c", cpu="3")
+    )
     stage.add(pod("p"))
     assert scores(stage, stage.pods["p"], "a", "b", "c") == [
         HostPriority("a", 2),
@@ -77,92 +79,92 @@ def test_only_offered_nodes_are_scored() -> None:
 
 def test_pods_that_are_not_ours_or_not_known_are_not_scored() -> None:
     stage = Stage(node("a"))
-    assert scores(stage, stranger("s"), "a") == scores(stage, pod("unknown"), "a") == []
+    assert scores(stage, foreign_pod("s"), "a") == scores(stage, pod("unknown"), "a") == []
 
 
 # ---- preempt
 
 
 def test_pods_of_ours_evict_nobody() -> None:
-    stage = Stage(node("a"), stranger("s", on="a"), pod("p", priority=1000))
+    stage = Stage(node("a"), foreign_pod("s", on="a"), pod("p", priority=1000))
     assert survivors(stage, stage.pods["p"], a=victims("s")) == {}
 
 
 def test_others_may_evict_whom_we_do_not_manage() -> None:
-    stage = Stage(node("a"), stranger("s", on="a"))
-    assert survivors(stage, stranger("p"), a=victims("s", "unknown")) == {"a": victims("s", "unknown")}
+    stage = Stage(node("a"), foreign_pod("s", on="a"))
+    assert survivors(stage, foreign_pod("p"), a=victims("s", "unknown")) == {"a": victims("s", "unknown")}
 
 
 def test_others_may_evict_surplus_members() -> None:
     stage = running_gang(size=3, min_member=2)
-    assert survivors(stage, stranger("p"), a=victims("g-0")) == {"a": victims("g-0")}
+    assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {"a": victims("g-0")}
 
 
 @each_of(("g-0", "g-1"), ("g-0", "g-1", "g-2"))
 def test_candidates_that_break_a_running_gang_are_dropped(lost: tuple[str, ...]) -> None:
     stage = running_gang(size=3, min_member=2)
-    reserved = survivors(stage, stranger("p"), a=victims(*lost), b=victims("other"))
+    reserved = survivors(stage, foreign_pod("p"), a=victims(*lost), b=victims("other"))
     assert reserved == {"b": victims("other")}
 
 
 def test_others_may_evict_groups_of_one() -> None:
     stage = Stage(nodes("a"), pod("p"))
     stage.scheduler_takes("p").run("p").settle()
-    assert survivors(stage, stranger("s"), a=victims("p")) == {"a": victims("p")}
+    assert survivors(stage, foreign_pod("s"), a=victims("p")) == {"a": victims("p")}
 
 
 def test_a_candidate_is_dropped_for_one_of_several_gangs() -> None:
     stage = Stage(nodes("a", "b"), gang("loose", 2, min_member=1), gang("tight", 2))
     stage.start("loose", "tight")
     stage.scheduler_takes(*stage.plan("loose")).run("loose-0", "loose-1").settle()
-    assert survivors(stage, stranger("p"), a=victims("loose-0")) != {}
-    assert survivors(stage, stranger("p"), a=victims("loose-0", "tight-0")) == {}
+    assert survivors(stage, foreign_pod("p"), a=victims("loose-0")) != {}
+    assert survivors(stage, foreign_pod("p"), a=victims("loose-0", "tight-0")) == {}
 
 
 def test_a_pod_that_only_the_api_server_knows_yet_may_evict() -> None:
     """The scheduler asks once; its watch may be ahead of Muster's."""
     stage = crowded_gang(size=4, min_member=2)
-    new, free = stranger("new"), {"a": victims("g-0", "g-1")}
+    new, free = foreign_pod("new"), {"a": victims("g-0", "g-1")}
     stage.api.pods["new"] = new
     assert survivors_of_unseen(stage, new, **free) == free
-    assert survivors(stage, stranger("p"), **free) == {}
+    assert survivors(stage, foreign_pod("p"), **free) == {}
 
 
 def test_an_invented_pod_evicts_none_of_ours_and_is_promised_nothing() -> None:
-    stage = crowded_gang(size=4, min_member=2).add(stranger("s", on="n"))
+    stage = crowded_gang(size=4, min_member=2).add(foreign_pod("s", on="n"))
     assert isinstance(stage, Stage)
     free, foreign = {"a": victims("g-0", "g-1")}, {"b": victims("s")}
-    assert survivors_of_unseen(stage, stranger("invented"), **free, **foreign) == foreign
-    assert survivors(stage, stranger("p"), **free) == free
+    assert survivors_of_unseen(stage, foreign_pod("invented"), **free, **foreign) == foreign
+    assert survivors(stage, foreign_pod("p"), **free) == free
 
 
 def test_a_second_preemption_reckons_with_the_first() -> None:
     """The scheduler evicts some time after it got the permission."""
     stage = crowded_gang(size=4, min_member=2)
     free = {"a": victims("g-0"), "b": victims("g-1")}
-    assert survivors(stage, stranger("p"), **free) == free
-    assert survivors(stage, stranger("q"), **free) == free
-    assert survivors(stage, stranger("r"), **free) == {}, "two may go, and were promised"
-    assert survivors(stage, stranger("q"), **free) == free, "nobody stands in his own way"
+    assert survivors(stage, foreign_pod("p"), **free) == free
+    assert survivors(stage, foreign_pod("q"), **free) == free
+    assert survivors(stage, foreign_pod("r"), **free) == {}, "two may go, and were promised"
+    assert survivors(stage, foreign_pod("q"), **free) == free, "nobody stands in his own way"
     stage.pass_time(31.0)
-    assert survivors(stage, stranger("r"), **free) == free, "nobody went"
+    assert survivors(stage, foreign_pod("r"), **free) == free, "nobody went"
 
 
 def test_a_preemption_that_is_over_stands_in_nobodys_way() -> None:
     stage = crowded_gang(size=4, min_member=2)
-    assert survivors(stage, stranger("p"), a=victims("g-0"), b=victims("g-1", "g-2")) != {}
-    assert survivors(stage, stranger("q"), a=victims("g-3")) == {}, "it may be two that go"
-    stage.add(replace(stranger("p"), status=PodStatus(nominated_node_name="a")))
-    assert survivors(stage, stranger("q"), a=victims("g-3")) != {}, "it is one"
-    stage.delete("g-0").add(stranger("p", on="a"))
-    assert survivors(stage, stranger("r"), a=victims("g-3")) == {}, "promised to the second one"
+    assert survivors(stage, foreign_pod("p"), a=victims("g-0"), b=victims("g-1", "g-2")) != {}
+    assert survivors(stage, foreign_pod("q"), a=victims("g-3")) == {}, "it may be two that go"
+    stage.add(replace(foreign_pod("p"), status=PodStatus(nominated_node_name="a")))
+    assert survivors(stage, foreign_pod("q"), a=victims("g-3")) != {}, "it is one"
+    stage.delete("g-0").add(foreign_pod("p", on="a"))
+    assert survivors(stage, foreign_pod("r"), a=victims("g-3")) == {}, "promised to the second one"
 
 
 def test_a_role_that_the_gang_needs_is_not_spared() -> None:
     stage = Stage(node("a"), group("g", 2, roles={"driver": 1}))
     stage.add(pod("driver", "g", role="driver"), *(pod(f"worker-{n}", "g") for n in range(3)))
     stage.start("g").scheduler_takes(*stage.plan("g")).settle()
-    assert survivors(stage, stranger("p"), a=victims("driver"), b=victims("worker-0")) == {
+    assert survivors(stage, foreign_pod("p"), a=victims("driver"), b=victims("worker-0")) == {
         "b": victims("worker-0")
     }
 
@@ -170,26 +172,26 @@ def test_a_role_that_the_gang_needs_is_not_spared() -> None:
 def test_candidates_that_hit_a_start_under_way_are_dropped() -> None:
     stage = Stage(nodes("a", "b", cpu="1"), gang("g", 2))
     stage.filtered("g-0")
-    assert survivors(stage, stranger("p"), a=victims("g-0")) == {}
+    assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}
     stage.hold("g-0", stage.plan("g")["g-0"])
-    assert survivors(stage, stranger("p"), a=victims("g-0")) == {}
+    assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}
 
 
 def test_bound_members_of_a_gang_that_is_not_whole_yet_are_spared() -> None:
     stage = Stage(nodes("a", "b", cpu="1"), gang("g", 2))
     stage.bind("g-0", "a")
-    assert survivors(stage, stranger("p"), a=victims("g-0")) == {}
+    assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}
 
 
 def test_full_victims_are_answered_in_their_short_form() -> None:
     stage = running_gang(size=3, min_member=2)
-    stage.add(stranger("p"))
+    stage.add(foreign_pod("p"))
     full = {
         "a": FullVictims([stage.pods["g-0"]], 3),
         "b": FullVictims([stage.pods["g-0"], stage.pods["g-1"]]),
         "c": FullVictims(None),
     }
-    answer = asyncio.run(stage.verbs.preempt(PreemptionArgs(stranger("p"), node_name_to_victims=full)))
+    answer = asyncio.run(stage.verbs.preempt(PreemptionArgs(foreign_pod("p"), node_name_to_victims=full)))
     assert answer.node_name_to_meta_victims == {
         "a": MetaVictims([Victim("uid-g-0")], 3),
         "c": MetaVictims([]),
@@ -197,5 +199,5 @@ def test_full_victims_are_answered_in_their_short_form() -> None:
 
 
 def test_no_candidates_are_no_preemption() -> None:
-    answer = asyncio.run(Stage().verbs.preempt(PreemptionArgs(stranger("p"))))
+    answer = asyncio.run(Stage().verbs.preempt(PreemptionArgs(foreign_pod("p"))))
     assert answer.node_name_to_meta_victims == {}

@@ -30,7 +30,7 @@ class Desk(Stage):
 
     def look(self, after: float = PATIENCE + 1) -> "Desk":
         self.advance(after)
-        self.unconfirmed.look(self.decisions)
+        self.unconfirmed.read_due(self.decisions)
         with capture_logs():
             self.unconfirmed.work_off()
         return self
@@ -93,7 +93,7 @@ def test_calls_that_come_and_go_meanwhile_do_not_prolong_it() -> None:
 def test_a_newer_calls_claim_stays() -> None:
     desk = Desk()
     desk.advance(PATIENCE + 1)
-    desk.unconfirmed.look(desk.decisions)
+    desk.unconfirmed.read_due(desk.decisions)
     desk.hold("g-0", "a")
     desk.unconfirmed.work_off()
     assert desk.stage("g-0") is ClaimStage.HELD

@@ -82,7 +82,7 @@ class Holding(SchedulerVerbs):
 
     def stop(self) -> None:
         for end in self._held.values():
-            end.give()
+            end.set()
 
     def look(self, namespace: str, name: str) -> object:
         if namespace == "go":
@@ -94,7 +94,7 @@ class Holding(SchedulerVerbs):
             caller = self._callers[name]
             if namespace == "left":
                 self._changed.wait_for(lambda: name in self._left)
-        return {"gone": caller.gone(), "left": name in self._left}
+        return {"gone": caller.has_hung_up(), "left": name in self._left}
 
 
 class Echo(Reviewer):
@@ -128,7 +128,7 @@ def main() -> None:
             raise RuntimeError("cannot start")
         limits = LIMITS._replace(patience=patience)
         SideServer("debug", debug, pages(create_debug_app({"pod": holding.look})), limits)
-        SideServer("health", health, HealthApp({"verbs": pulse.missing}, {}), limits)
+        SideServer("health", health, HealthApp({"verbs": pulse.fault}, {}), limits)
         WebhookServer(webhooks, Echo(), identity(), REVIEW_LIMITS._replace(patience=patience))
 
     serve(

@@ -58,7 +58,7 @@ class Agreeable(SchedulerVerbs):
         return [HostPriority("a", 10)]
 
     async def bind(self, args: BindingArgs, caller: Caller) -> BindingResult:
-        return BindingResult(f"{args.pod_uid} on {args.node}, gone: {caller.gone()}")
+        return BindingResult(f"{args.pod_uid} on {args.node}, gone: {caller.has_hung_up()}")
 
     async def preempt(self, args: PreemptionArgs) -> PreemptionResult:
         return PreemptionResult(args.node_name_to_meta_victims or {})

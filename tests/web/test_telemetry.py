@@ -14,7 +14,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from extender.telemetry import metrics
-from extender.telemetry.logs import about, logger, set_up
+from extender.telemetry.logs import bound_context, logger, set_up
 
 
 class Terminal(io.StringIO):
@@ -41,7 +41,7 @@ def test_every_line_names_what_it_is_about() -> None:
     stream = io.StringIO()
     set_up("json", "info", stream)
     log = logger("extender.example")
-    with about(group="n/g", queue="q"), about(pod="n/p"):
+    with bound_context(group="n/g", queue="q"), bound_context(pod="n/p"):
         log.info("placed", node="a")
         logging.getLogger("elsewhere").warning("slow: %s s", 3)
     log.info("done")

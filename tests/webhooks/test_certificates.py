@@ -19,20 +19,20 @@ from extender.web.listen import Identity
 from extender.webhooks.certificate_rotation import (
     CertificateRotation,
     RotationStep,
-    advanced,
+    next_certificates,
     read_stored,
-    settle,
+    settle_time,
 )
 from extender.webhooks.certificates import (
     Pair,
     Unreadable,
     expiry,
+    has_signed,
     leads_to,
     make_pair,
     names,
     split,
     validity,
-    vouches,
 )
 from tests.rows import each_of
 
@@ -54,7 +54,7 @@ def pair() -> Pair:
 def test_a_pair_is_for_its_names_and_its_time(pair: Pair) -> None:
     assert names(pair.certificate) == WHOM
     assert expiry(pair.certificate) == NOW + LIFE
-    assert vouches(pair.authority, pair.certificate, pair.key)
+    assert has_signed(pair.authority, pair.certificate, pair.key)
 
 
 def test_the_ca_signs_and_the_certificate_does_not(pair: Pair) -> None:
@@ -67,8 +67,8 @@ def test_the_ca_signs_and_the_certificate_does_not(pair: Pair) -> None:
 
 def test_another_ca_or_key_does_not_vouch(pair: Pair) -> None:
     other = make_pair(["x"], LIFE, NOW)
-    assert not vouches(other.authority, pair.certificate, pair.key)
-    assert not vouches(pair.authority, pair.certificate, other.key)
+    assert not has_signed(other.authority, pair.certificate, pair.key)
+    assert not has_signed(pair.authority, pair.certificate, other.key)
 
 
 def test_a_bundle_is_trusted_for_what_it_issued_and_for_what_is_in_it(pair: Pair) -> None:
@@ -137,10 +137,10 @@ def test_a_certificate_is_missing_outside_of_its_time(
 
 
 def test_what_is_stored_is_read_again() -> None:
-    stored = advanced(RotationStep.MAKE, None, WHOM, LIFE, NOW)
-    prepared = advanced(RotationStep.PREPARE, stored, WHOM, LIFE, NOW)
-    switched = advanced(RotationStep.SWITCH, prepared, WHOM, LIFE, NOW)
-    pruned = advanced(RotationStep.PRUNE, switched, WHOM, LIFE, NOW)
+    stored = next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW)
+    prepared = next_certificates(RotationStep.PREPARE, stored, WHOM, LIFE, NOW)
+    switched = next_certificates(RotationStep.SWITCH, prepared, WHOM, LIFE, NOW)
+    pruned = next_certificates(RotationStep.PRUNE, switched, WHOM, LIFE, NOW)
     for each in (stored, prepared, switched, pruned):
         assert read_stored(each.data) == each
     assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
@@ -152,8 +152,8 @@ def test_what_is_stored_is_read_again() -> None:
 
 @each_of("tls.crt", "tls.key", "ca.crt", "next.key")
 def test_what_is_broken_is_nothing(broken: str) -> None:
-    stored = advanced(
-        RotationStep.PREPARE, advanced(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW
+    stored = next_certificates(
+        RotationStep.PREPARE, next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW
     )
     assert read_stored({**stored.data, broken: b"nonsense"}) is None
     assert read_stored({key: value for key, value in stored.data.items() if key != broken}) is None
@@ -228,7 +228,7 @@ class Replica:
     def look(self) -> None:
         """Look until there is nothing new."""
         for _ in range(5):
-            if not self.keeper.look():
+            if not self.keeper.advance():
                 return
         raise AssertionError("it never comes to rest")
 
@@ -271,14 +271,14 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
     replica.look()
     assert len(replica.served) == 1
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
-    replica.now += settle(LIFE) / 2
+    replica.now += settle_time(LIFE) / 2
     replica.look()
     assert len(replica.served) == 1
-    replica.now += settle(LIFE)
+    replica.now += settle_time(LIFE)
     replica.look()
     assert len(replica.served) == 2
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
-    replica.now += settle(LIFE)
+    replica.now += settle_time(LIFE)
     replica.look()
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [1, 1]
     assert len(replica.served) == 2
@@ -294,9 +294,9 @@ def test_a_port_that_cannot_be_served_keeps_nothing_from_being_renewed(api: Clus
     replica.now, replica.fault = replica.now + LIFE * 2 / 3 + 1, OSError("no such file")
     for _ in range(2):
         with pytest.raises(OSError, match="no such file"):
-            replica.keeper.look()
+            replica.keeper.advance()
     assert [len(split(bundle)) for bundle in api.bundles.values()] == [2, 2]
-    replica.now, replica.fault = replica.now + 2 * settle(LIFE), None
+    replica.now, replica.fault = replica.now + 2 * settle_time(LIFE), None
     replica.look()
     assert len(replica.served) == 2
 
@@ -317,7 +317,7 @@ def test_a_prepared_certificate_of_a_clock_that_was_ahead_is_never_served(api: C
     replica = Replica(api)
     for _ in range(3):
         replica.look()
-        replica.now += settle(LIFE) + 1
+        replica.now += settle_time(LIFE) + 1
     assert [validity(each).covers(NOW) for each in replica.served] == [True]
 
 
@@ -343,7 +343,7 @@ def test_other_names_are_renewed_in_step(api: Cluster) -> None:
     Replica(api).look()
     other = Replica(api, frozenset({"other"}))
     other.look()
-    other.now += settle(LIFE) + 1
+    other.now += settle_time(LIFE) + 1
     other.look()
     assert names(other.served[-1]) == {"other"}
 
@@ -360,5 +360,5 @@ def test_a_fault_is_passed_on_and_changes_nothing(api: Cluster) -> None:
     replica.look()
     api.away = True
     with pytest.raises(Unreachable):
-        replica.keeper.look()
+        replica.keeper.advance()
     assert len(replica.served) == 1

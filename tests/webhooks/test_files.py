@@ -30,9 +30,9 @@ def write(folder: Path, certificate: str, key: str) -> None:
 def test_what_is_not_there_yet_is_waited_for(
     files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
 ) -> None:
-    files.look()
+    files.reload()
     write(tmp_path, "c1", "k1")
-    files.look()
+    files.reload()
     assert served == [(b"c1", b"k1")]
 
 
@@ -40,11 +40,11 @@ def test_a_change_is_served_once_it_is_whole(
     files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
 ) -> None:
     write(tmp_path, "c1", "k1")
-    files.look()
-    files.look()
+    files.reload()
+    files.reload()
     write(tmp_path, "c2", "k1")
-    files.look()
+    files.reload()
     assert served == [(b"c1", b"k1")]
     write(tmp_path, "c2", "k2")
-    files.look()
+    files.reload()
     assert served == [(b"c1", b"k1"), (b"c2", b"k2")]

@@ -26,7 +26,7 @@ class OwnerReference(Wire, frozen=True):
 
     @property
     def spoken_name(self) -> str:
-        """`job/train`."""
+        """Return kind and name in lower case, such as `job/train`."""
         return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
 
 
@@ -51,7 +51,7 @@ class Condition(Wire, frozen=True, omit_defaults=False):
 
 
 class Reference(Wire, frozen=True):
-    """An object that an event is about."""
+    """Object that an Event is about."""
 
     api_version: str
     kind: str

@@ -98,7 +98,10 @@ def duration_of(lease: LeaseSpec) -> float:
 
 
 def age_of(lease: LeaseSpec, now: float) -> float | None:
-    """Seconds since its renewal, negative if its holder's clock is ahead; None without a valid time."""
+    """Return the seconds since the renewal of a Lease; None without a valid time.
+
+    The age is negative if the clock of the holder is ahead.
+    """
     try:
         return now - as_datetime(lease.renew_time or "").timestamp()
     except ValueError:
@@ -142,7 +145,7 @@ class Event(Wire, frozen=True):
 
     @property
     def at(self) -> str:
-        """Return when it was seen last."""
+        """Return the time of the last occurrence."""
         seen = self.series and self.series.last_observed_time
         return seen or self.last_timestamp or self.event_time or ""
 
@@ -151,14 +154,11 @@ class Event(Wire, frozen=True):
         return max(1, self.count, self.series.count if self.series else 0)
 
 
-# ---- quotas of other systems
-
-
 Amounts = dict[str, Any]
 
 
 class QuotaKind(StrEnum):
-    """The kinds that queues are made from, as `--quota-sources` names them."""
+    """Kind of quota that queues are made from, as `--quota-sources` names it."""
 
     ELASTIC_QUOTA_TREE = "elasticquotatree"
     ELASTIC_QUOTA = "elasticquota"
@@ -167,9 +167,9 @@ class QuotaKind(StrEnum):
 
 class QuotaNode(Wire, frozen=True):
     name: str = ""
-    min: Amounts | None = None  # what it is guaranteed
+    min: Amounts | None = None  # guaranteed amounts
     max: Amounts | None = None  # the most that it may use; a resource that is absent has no limit
-    namespaces: list[str] | None = None  # whose pods count to it; of leaves only
+    namespaces: list[str] | None = None  # namespaces of its pods; of leaves only
     children: list[msgspec.Raw] | None = None  # nodes again, read one by one
 
 
@@ -178,7 +178,7 @@ class ElasticQuotaTreeSpec(Wire, frozen=True):
 
 
 class ElasticQuotaTree(Wire, frozen=True):
-    """scheduling.sigs.k8s.io/v1beta1; counts in kube-system only."""
+    """ElasticQuotaTree of scheduling.sigs.k8s.io/v1beta1; counts in kube-system only."""
 
     metadata: Meta
     spec: ElasticQuotaTreeSpec = ElasticQuotaTreeSpec()
@@ -190,7 +190,7 @@ class ElasticQuotaSpec(Wire, frozen=True):
 
 
 class ElasticQuota(Wire, frozen=True):
-    """scheduling.x-k8s.io/v1alpha1; for its namespace."""
+    """ElasticQuota of scheduling.x-k8s.io/v1alpha1, for its namespace."""
 
     metadata: Meta
     spec: ElasticQuotaSpec = ElasticQuotaSpec()
@@ -203,7 +203,7 @@ class ResourceQuotaSpec(Wire, frozen=True):
 
 
 class ResourceQuota(Wire, frozen=True):
-    """Kubernetes' own, v1. One with scopes is about some of the namespace's pods only."""
+    """ResourceQuota of Kubernetes. One with scopes concerns only some of the namespace's pods."""
 
     metadata: Meta
     spec: ResourceQuotaSpec = ResourceQuotaSpec()

@@ -1,4 +1,4 @@
-"""Pods, and the selectors, affinities and tolerations that say where they may be."""
+"""Pods, with their selectors, affinities and tolerations."""
 
 import msgspec
 
@@ -91,7 +91,7 @@ class SchedulingGroup(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """The sources that may tie a pod to nodes. Muster compares them, to see whether two pods are alike."""
+    """Volume sources that may bind a pod to nodes. Muster only compares them."""
 
     persistent_volume_claim: msgspec.Raw = msgspec.Raw()
     ephemeral: msgspec.Raw = msgspec.Raw()
@@ -124,7 +124,7 @@ class Terminated(Wire, frozen=True):
 
 
 class Running(Wire, frozen=True):
-    """The state of a container that runs: nothing of it is read but that it is there."""
+    """State of a running container, without fields."""
 
 
 class ContainerState(Wire, frozen=True):
@@ -133,7 +133,7 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """`resources` are the ones in force, `allocated_resources` those that the kubelet has set aside."""
+    """Status of a container: `resources` in force, `allocated_resources` set aside by the kubelet."""
 
     name: str = ""
     resources: ResourceRequirements | None = None
@@ -150,7 +150,7 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
     resources: ResourceRequirements | None = None  # of the pod as a whole, as they are in force
-    allocated_resources: Quantities | None = None  # what its node has set aside for these
+    allocated_resources: Quantities | None = None  # amounts that the kubelet has set aside
 
 
 class Pod(Wire, frozen=True):

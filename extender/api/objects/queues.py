@@ -1,4 +1,4 @@
-"""Queues, flavors, LocalQueues, commands and the PodGroups of all APIs; and changes by one word."""
+"""Queues, flavors, LocalQueues, Commands and the PodGroups of all APIs; and changes named by one word."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,14 +17,14 @@ class Guarantee(Wire, frozen=True):
 
 
 class RunningLimit(Wire, frozen=True):
-    """Limit of what may run at the same time; None: no limit."""
+    """Limit of concurrent groups and pods; None: no limit."""
 
     groups: int | None = None
     pods: int | None = None
 
 
 class QueueLimits(RunningLimit, frozen=True):
-    """`groups` and `pods`: of the whole queue."""
+    """Limits of a queue, of each user and of each namespace. `groups` and `pods`: of the whole queue."""
 
     per_user: RunningLimit | None = None
     per_namespace: RunningLimit | None = None
@@ -36,7 +36,7 @@ class BorrowWithinCohort(Wire, frozen=True):
 
 
 class QueuePreemption(Wire, frozen=True):
-    """`Never` or `LowerPriority`, durations, a factor, what protects pods, and whether they move."""
+    """Preemption in a queue: policy, durations, a factor, protected pods, and whether pods move."""
 
     within_queue: str = ""
     borrow_within_cohort: BorrowWithinCohort | None = None
@@ -51,7 +51,7 @@ class QueuePreemption(Wire, frozen=True):
 
 
 class QueueFlavor(Wire, frozen=True):
-    """A part of the queue's amounts, on nodes with these labels, or with those of a ResourceFlavor."""
+    """Part of the queue's amounts, on nodes with these labels, or with those of a ResourceFlavor."""
 
     name: str = ""
     node_labels: Labels | None = None
@@ -113,7 +113,7 @@ class QueueReservation(Wire, frozen=True):
 
 
 class QueueTaken(Wire, frozen=True):
-    """A group for which room was taken, when, and for how long it has to run until that was not in vain."""
+    """Group that got reclaimed capacity, when, and how long it must run to count as a use of it."""
 
     group: str
     at: str = ""
@@ -121,9 +121,9 @@ class QueueTaken(Wire, frozen=True):
 
 
 class QueueReclaimed(Wire, frozen=True):
-    """Reclaim of a queue: when it last reclaimed from another one, for which group, and with which success.
+    """Last reclaim of a queue from another one: when, for which group, and with which success.
 
-    It also says how often in vain before, and for which groups the success is not known yet.
+    It also counts unused reclaims before, and names the groups whose use is not known yet.
     """
 
     queue: str
@@ -206,7 +206,7 @@ class LocalQueueStatus(Wire, frozen=True):
 
 
 class LocalQueue(Wire, frozen=True):
-    """A namespace's way into a queue (kube-muster.io/v1alpha1)."""
+    """A namespace's route into a queue (kube-muster.io/v1alpha1)."""
 
     metadata: Meta
     spec: LocalQueueSpec = LocalQueueSpec()
@@ -241,7 +241,7 @@ class PodGroupSpec(Wire, frozen=True):
 
 
 class GroupHolder(Wire, frozen=True):
-    """Holder in the way of a PodGroup: a group, or a pod of others. `holds`: of the lacking resources."""
+    """Holder of resources that a PodGroup lacks: a group, or another pod. `holds`: the lacking resources."""
 
     kind: str = "PodGroup"
     namespace: str = ""
@@ -254,7 +254,7 @@ class GroupHolder(Wire, frozen=True):
 
 
 class Raise(Wire, frozen=True):
-    """The amount of a resource that a queue's capability would have to be."""
+    """Amount of a resource to which a queue's capability would have to be raised."""
 
     queue: str = ""
     resource: str = ""
@@ -271,14 +271,14 @@ class Estimate(Wire, frozen=True):
 
 
 class WaitingStatus(Wire, frozen=True):
-    """Status of a waiting PodGroup, or of its further members; condition Scheduled says it in words."""
+    """Status of a waiting PodGroup, or of its further members; condition Scheduled has it as text."""
 
     since: str | None = None  # when it began to wait for its present reason
     position: int = 0  # 1 for the next one of its queue; 0: it is not in line
-    ahead: list[str] = []  # the first groups in line in front of it, by `namespace/name`
+    ahead: list[str] = []  #  the first groups ahead of it, by `namespace/name`
     holders: list[GroupHolder] = []  # the largest first
     remedy: str = ""  # the smallest change that would start it, as a sentence
-    capability: list[Raise] = []  # what of it queues would have to allow
+    capability: list[Raise] = []  # raises of capabilities of queues
     estimate: Estimate | None = None  # None: not worked out yet
 
 
@@ -298,7 +298,7 @@ class PodGroup(Wire, frozen=True):
 
 
 class PluginsPodGroup(Wire, frozen=True):
-    """A PodGroup of scheduler-plugins (scheduling.x-k8s.io/v1alpha1)."""
+    """PodGroup of scheduler-plugins (scheduling.x-k8s.io/v1alpha1)."""
 
     metadata: Meta
     spec: PodGroupSpec = PodGroupSpec()
@@ -323,7 +323,7 @@ class NativePodGroupStatus(Wire, frozen=True):
 
 
 class NativePodGroup(Wire, frozen=True):
-    """A PodGroup of Kubernetes itself (scheduling.k8s.io/v1beta1, from 1.37 on)."""
+    """PodGroup of Kubernetes (scheduling.k8s.io/v1beta1, from 1.37 on)."""
 
     metadata: Meta
     spec: NativePodGroupSpec = NativePodGroupSpec()
@@ -331,7 +331,7 @@ class NativePodGroup(Wire, frozen=True):
 
 
 class AlphaPodGroup(NativePodGroup, frozen=True):
-    """The same as Kubernetes 1.36 has it (scheduling.k8s.io/v1alpha2)."""
+    """PodGroup of Kubernetes 1.36 (scheduling.k8s.io/v1alpha2)."""
 
 
 Patch = Mapping[str, Any]
@@ -351,6 +351,6 @@ OF_QUEUE: Mapping[str, Patch] = {
 }
 
 
-def of_priority(priority_class: str) -> Patch:
+def priority_patch(priority_class: str) -> Patch:
     """Return the patch of a group's priority class; a group that stands for a job follows its job."""
     return {"spec": {"priorityClassName": priority_class}}

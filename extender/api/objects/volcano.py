@@ -1,4 +1,4 @@
-"""Volcano's Jobs and CronJobs (batch.volcano.sh/v1alpha1). Pod templates stay as they were written."""
+"""Volcano's Jobs and CronJobs (batch.volcano.sh/v1alpha1). Pod templates stay unread."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class DependsOn(Wire, frozen=True):
 
 
 class PartitionPolicy(Wire, frozen=True):
-    """A task in parts of `partition_size` pods each, in the order of their indices."""
+    """Division of a task into parts of `partition_size` pods each, in the order of their indices."""
 
     total_partitions: int = 0
     partition_size: int = 0
@@ -51,12 +51,12 @@ class TaskSpec(Wire, frozen=True):
 
     @property
     def least(self) -> int:
-        """Return how many of its pods are needed."""
+        """Return how many pods of the task are needed."""
         return self.replicas if self.min_available is None else self.min_available
 
 
 class VolumeSpec(Wire, frozen=True):
-    """A claim that is there (by name), or one to be made, mounted in every container."""
+    """Claim in every container: an existing one by name, or a new one."""
 
     mount_path: str = ""
     volume_claim_name: str = ""

@@ -1,4 +1,4 @@
-"""Children of a workload, as its controller makes them by the table: objects as created, and their number."""
+"""Children of a workload, as its controller creates them by the table, and their number."""
 
 import json
 import zlib
@@ -6,10 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from extender.api.workloads.shape import POD, Json, Kinds, Offspring, Path, WorkloadRow, at, is_suspended
+from extender.api.workloads.shape import (
+    POD,
+    Json,
+    Kinds,
+    Offspring,
+    Path,
+    WorkloadRow,
+    is_suspended,
+    value_at,
+)
 from extender.api.workloads.table import WORKLOADS
 
-_SAFE = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes writes hashes with
+_SAFE = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' hashes
 _NO_UID = "00000000-0000-0000-0000-000000000000"
 
 # What reading an object of an odd form raises.
@@ -17,7 +26,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError
 
 
 class WorkloadPart(NamedTuple):
-    """Part of an object from which some pods are made, and its place. `role`: empty for the object itself."""
+    """Part of an object from which some pods are made. `role`: empty for the object itself."""
 
     role: str
     body: Json
@@ -25,11 +34,11 @@ class WorkloadPart(NamedTuple):
 
 
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
-    """`obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by their keys."""
+    """Return `obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by key."""
     if not offspring.each:
         yield WorkloadPart("", obj)
         return
-    found = at(obj, offspring.each) or {}
+    found = value_at(obj, offspring.each) or {}
     if isinstance(found, dict):
         named = [(name, name, body) for name, body in found.items()]
     else:
@@ -44,12 +53,12 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
 
 def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
     """Yield the parts from which something is made, each with the values for its first child."""
-    if not all(at(obj, path) in values for path, values in offspring.when.items()):
+    if not all(value_at(obj, path) in values for path, values in offspring.when.items()):
         return
-    parts = [(part, offspring.count.of(part.body)) for part in parts_of(obj, offspring)]
+    parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
     meta, place, total = obj.get("metadata") or {}, 0, sum(count for _, count in parts)
     named = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
-    index = (at(obj, offspring.first) if offspring.first else 0) or 0
+    index = (value_at(obj, offspring.first) if offspring.first else 0) or 0
     for part, count in parts:
         if count:
             numbers = {"index": index, "number": 1, "place": place, "count": count}
@@ -58,9 +67,9 @@ def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart
 
 
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
-    """One object as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
+    """Return an object as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
     given, meta_of_obj = body_of(part.body, offspring), obj.get("metadata") or {}
-    values = values | {"hash": _hash(at(given, ("spec", "template")) or given)}
+    values = values | {"hash": _hash(value_at(given, ("spec", "template")) or given)}
     labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
     annotations = {name: text.format_map(values) for name, text in offspring.annotations.items()}
     inherited = (meta_of_obj.get("annotations") or {}) if offspring.inherits else {}
@@ -69,7 +78,7 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
     }
     made = deepcopy(given)
     _put_on(made, labels, retained | annotations)
-    if offspring.on_pods and isinstance(template := at(made, ("spec", "template")), dict):
+    if offspring.on_pods and isinstance(template := value_at(made, ("spec", "template")), dict):
         _put_on(template, labels, annotations)
     meta = made["metadata"]
     meta.pop("name", None)
@@ -90,16 +99,16 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
 
 
 def body_of(part: Json, offspring: Offspring) -> Json:
-    """Its metadata and spec. A ReplicaSet has the labels of its pods."""
+    """Return metadata and spec of a child. A ReplicaSet has the labels of its pods."""
     if offspring.template:
-        template = at(part, offspring.template) or {}
+        template = value_at(part, offspring.template) or {}
         return {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
     if isinstance(offspring.spec, Mapping):
-        found = ((name, at(part, path)) for name, path in offspring.spec.items())
+        found = ((name, value_at(part, path)) for name, path in offspring.spec.items())
         spec = {name: value for name, value in found if value is not None}
-        labels = at(spec, ("template", "metadata", "labels")) or {}
+        labels = value_at(spec, ("template", "metadata", "labels")) or {}
         return {"metadata": {"labels": labels}, "spec": spec}
-    return {"metadata": {}, "spec": at(part, offspring.spec) or {}}
+    return {"metadata": {}, "spec": value_at(part, offspring.spec) or {}}
 
 
 def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> None:
@@ -110,7 +119,7 @@ def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> N
 
 
 def _hash(template: Json) -> str:
-    """Ten letters that follow from a template, not from the number of pods. They are not Kubernetes' own."""
+    """Return ten letters that depend on a template, but not on the number of pods. Kubernetes has others."""
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
@@ -151,7 +160,11 @@ def count_pods(obj: Json) -> int:
 
 
 def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
-    """In the order in which the controller makes them. `obj` has a name and a UID. Raises MALFORMED."""
+    """Return the children in the order in which the controller creates them.
+
+    Raises MALFORMED.
+    `obj` has a name and a UID.
+    """
     kind = kind_of(obj)
     if kind is None or suspended(obj):
         return

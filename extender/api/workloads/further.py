@@ -1,4 +1,4 @@
-"""Kinds of jobs that a configuration adds to the table. All faults are told, with what is allowed there."""
+"""Kinds of jobs that a configuration adds to the table. All faults are reported, with the allowed values."""
 
 import re
 from collections import Counter
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Written(NamedTuple):
-    """A value of a file, and where it is. Reading goes on after a fault, so that all `faults` are found."""
+    """Value in a file, and its place. Reading goes on after a fault, so that all `faults` are found."""
 
     where: str
     value: Any
@@ -51,7 +51,7 @@ class Written(NamedTuple):
                 return reader(self.value)
         except ValueError:
             pass
-        if self.value is not None:  # missing, which is told already
+        if self.value is not None:  # missing, which is reported already
             self.refused(allowed)
         return instead
 
@@ -98,10 +98,10 @@ class Written(NamedTuple):
 
 
 class FieldPath(NamedTuple):
-    """A path of fields as a configuration writes it: names of letters, digits, - and _, between dots.
+    """Path of fields as a configuration writes it: names of letters, digits, - and _, between dots.
 
-    Behind one name, which is not the last, may stand [*]: what follows is then in each item of that list, or
-    in each value of that mapping, which is `each`: spec.replicaSpecs[*].template.
+    Behind one name, which is not the last, may stand [*]: the rest is then in each item of that list, or in
+    each value of that mapping, which is `each`: spec.replicaSpecs[*].template.
     """
 
     each: Path  # empty where there is no [*]
@@ -109,7 +109,7 @@ class FieldPath(NamedTuple):
 
 
 def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
-    """`text`, which has to begin with the field `root`; [*] is allowed if `many`. Raises ValueError."""
+    """Return the path of a field below `root`; [*] is allowed if `many`. Raises ValueError."""
     found = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST_PATH else None
     if found is None or (found["inside"] and not many):
         raise ValueError(text)

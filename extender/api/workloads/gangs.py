@@ -14,7 +14,7 @@ import msgspec
 
 from extender.api import keys
 from extender.api.units import is_count
-from extender.api.workloads.shape import MOST, Json, WorkloadRow, at
+from extender.api.workloads.shape import MOST, Json, WorkloadRow, value_at
 
 ALL = "all"
 ORDERED_READY = "OrderedReady"
@@ -23,24 +23,24 @@ _TOGETHER = "create the StatefulSet again with spec.podManagementPolicy: Paralle
 
 
 class MadePods(msgspec.Struct, frozen=True, gc=False):
-    """The pods that a job, or another controller of pods, makes for one group."""
+    """Pods that a controller makes for one group."""
 
-    pods: int = 1  # all that it makes before any of them has ended
-    sets: int = 1  # how many sorts of pods these are
-    at_once: int = 1  # how many of these it makes before any of them runs
+    pods: int = 1  # pods that it creates before any of them has ended
+    sets: int = 1  # number of pod sets
+    at_once: int = 1  # pods that it creates before any of them runs
     together: bool = False  # whether pods of its kind work together
-    asked: str = ""  # what its annotation says; empty if it has none
+    asked: str = ""  # text of its annotation; empty if it has none
     volcano: int | None = None  # the number in Volcano's annotation, 1 for other text; None: it has none
     scales: bool = False  # whether its number of pods changes while they run, as in a rolling update
 
 
 class GangSize(NamedTuple):
     members: int  # how many start together
-    fault: str = ""  # what is wrong with an annotation, for people; then `members` is what the kind says
+    fault: str = ""  # fault of an annotation, for users; then `members` is the default of the kind
 
 
 class Defaults(NamedTuple):
-    """Annotations of a namespace and of a queue about gang sizes; empty where there are none."""
+    """Annotations of a namespace and of a queue about gang sizes; empty without any."""
 
     namespace: str = ""
     queue: str = ""
@@ -52,7 +52,7 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     Raises:
         MALFORMED: The object cannot be read.
     """
-    annotations, pods = at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
+    annotations, pods = value_at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
     at_once = row.at_once(obj, counts) if row is not None else pods
     together = row is not None and row.together(obj)
     return MadePods(pods, len(counts), at_once, together, *asked_by(annotations))

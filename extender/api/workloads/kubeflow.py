@@ -25,8 +25,8 @@ from extender.api.workloads.shape import (
     Offspring,
     Sign,
     WorkloadRow,
-    at,
     runtime_in,
+    value_at,
 )
 
 _VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -51,7 +51,7 @@ def _labels(operator: str, **more: str) -> dict[str, str]:
 
 
 def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
-    """`masters`: the roles that are labelled as the job's master."""
+    """Return the row of a training job. `masters`: the roles with the label of the job's master."""
     labels = _labels(f"{kind.lower()}-controller", replica_type="{role}", replica_index="{index}")
     others = tuple(role for role in _ROLES if role not in masters)
     made = (
@@ -72,12 +72,12 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
 
 def _made_first(job: Json, counts: Counts) -> int:
     """Return the pods without the launcher of an MPIJob, which may come once the workers are ready."""
-    waits = at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
+    waits = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
     return sum(counts.values()) - (counts.get("launcher", 0) if waits else 0)
 
 
 def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
-    """They all say alike that they ended."""
+    """Return the row of a kind; all of them report their end in the same way."""
     return WorkloadRow(
         api_version=f"kubeflow.org/{version}",
         kind=kind,
@@ -95,7 +95,7 @@ _ROLES = ("master", "worker", "chief", "ps", "evaluator")
 
 
 def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
-    """Workers are named alike in both versions."""
+    """Return the row of an MPIJob; both versions name their workers in the same way."""
     workers = Offspring(
         made=POD,
         name="{owner}-worker-{index}",
@@ -137,9 +137,9 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
         for override in shape.items_at(train_job, "spec", field):
             pod = _without_targets(override)
             form = {"spec": pod} if field == "podSpecOverrides" else pod
-            patches += [_of_job(target.get("name"), form) for target in override.get("targetJobs") or []]
+            patches += [_job_patch(target.get("name"), form) for target in override.get("targetJobs") or []]
     for patch in shape.items_at(train_job, "spec", "runtimePatches"):
-        patches += at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []
+        patches += value_at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []
     for patch in patches:
         name = str(patch.get("name"))
         if name in by_name:
@@ -154,7 +154,7 @@ def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
     others = [override for override in overrides if _without_targets(override) != meta]
     patches = shape.items_at(train_job, "spec", "runtimePatches")
     patches = [patch for patch in patches if patch.get("manager") != _MANAGER]
-    on_jobs = [_of_job(name, meta) for name in jobs]
+    on_jobs = [_job_patch(name, meta) for name in jobs]
     own = {"template": {"spec": {"replicatedJobs": on_jobs}}}
     return {
         "podTemplateOverrides": [*others, {"targetJobs": [{"name": name} for name in jobs], **meta}],
@@ -176,7 +176,7 @@ def merged_by_name(base: Any, patch: Any) -> Any:
     return patch
 
 
-def _of_job(name: Any, pod: Json) -> Json:
+def _job_patch(name: Any, pod: Json) -> Json:
     return {"name": name, "template": {"spec": {"template": pod}}}
 
 
@@ -192,14 +192,14 @@ def with_job_set(train_job: Json) -> Json:
     """Add `spec.jobSet` to a TrainJob.
 
     Raises:
-        ValueError: It has no runtime and says too little.
+        ValueError: It has no runtime, and lacks necessary fields.
     """
     runtime = runtime_in(TRAIN_JOB, train_job)
-    given = at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
+    given = value_at(runtime, ("template", "spec")) or {} if runtime is not None else _bare_job_set(train_job)
     jobs = patched(list(given.get("replicatedJobs") or []), train_job)
-    policy, grouping = at(runtime, ("mlPolicy",)) or {}, at(runtime, ("podGroupPolicy",)) or {}
-    # With a policy for PodGroups, the Trainer makes one of the TrainJob's name.
-    name = at(train_job, ("metadata", "name")) or ""
+    policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
+    # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.
+    name = value_at(train_job, ("metadata", "name")) or ""
     found = (where for plugin, where in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
     group = {"metadata": {field: {key: name} for field, key in found}}
     whole = [_for_train_job(job, train_job, policy, group) for job in jobs]
@@ -207,12 +207,12 @@ def with_job_set(train_job: Json) -> Json:
 
 
 def job_set_left(train_job: Json) -> Json:
-    """Without the Jobs that have succeeded: they are not made again when it is resumed."""
+    """Return a JobSet without the Jobs that have succeeded: a resumed job does not create them again."""
     whole = with_job_set(train_job)
     ended = numbers_succeeded(shape.items_at(train_job, "status", "jobsStatus"))
     job_set = whole["spec"]["jobSet"]
     jobs = [
-        {**job, "replicas": max(_REPLICAS.of(job) - ended.get(str(job.get("name")), 0), 0)}
+        {**job, "replicas": max(_REPLICAS.read_from(job) - ended.get(str(job.get("name")), 0), 0)}
         for job in job_set["replicatedJobs"]
     ]
     return shape.with_spec(whole, jobSet={**job_set, "replicatedJobs": jobs})
@@ -222,23 +222,23 @@ def annotated(train_job: Json, name: str, text: str) -> Json:
     """Return the spec fields that give all its pods this annotation; none if they have it."""
     jobs = with_job_set(train_job)["spec"]["jobSet"]["replicatedJobs"]
     path = (*_POD, "metadata", "annotations", name)
-    if all(at(job, path) == text for job in jobs):
+    if all(value_at(job, path) == text for job in jobs):
         return {}
     return annotating(train_job, [str(job.get("name")) for job in jobs], {name: text})
 
 
 def _bare_job_set(train_job: Json) -> Json:
-    missing = [".".join(path) for path in (_NODES, _RESOURCES) if at(train_job, path) is None]
+    missing = [".".join(path) for path in (_NODES, _RESOURCES) if value_at(train_job, path) is None]
     if missing:
         raise ValueError(f"{missing[0]}: missing; what its runtime says is not known here")
-    image = at(train_job, ("spec", "trainer", "image"))
+    image = value_at(train_job, ("spec", "trainer", "image"))
     pod = {"spec": {"containers": [{"name": _NODE, **({"image": image} if image else {})}]}}
     template = {"metadata": {"labels": {_STEP: _TRAINER}}, "spec": {"template": pod}}
     return {"replicatedJobs": [{"name": _NODE, "template": template}]}
 
 
 def _step(job: Json) -> str:
-    return at(job, ("template", "metadata", "labels", _STEP)) or ""
+    return value_at(job, ("template", "metadata", "labels", _STEP)) or ""
 
 
 def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
@@ -246,11 +246,11 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
     nodes = _pods(job, train_job, policy)
     numbers = {"parallelism": nodes, "completions": nodes}
     once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
-    pods, resources = at(job, _POD) or {}, at(train_job, _RESOURCES)
+    pods, resources = value_at(job, _POD) or {}, value_at(train_job, _RESOURCES)
     if resources and (_step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)):
         containers = [
             merged_by_name(it, {"resources": resources}) if it.get("name") == _NODE else it
-            for it in at(pods, ("spec", "containers")) or []
+            for it in value_at(pods, ("spec", "containers")) or []
         ]
         pods = {**pods, "spec": {**(pods.get("spec") or {}), "containers": containers}}
     spec = {**job["template"]["spec"], **numbers, "template": merged_by_name(pods, group)}
@@ -263,16 +263,16 @@ def _pods(job: Json, train_job: Json, policy: Json) -> int:
     Of MPI, the nodes belong to the Job of this name; the launcher may be one.
     """
     counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
-    if counted and at(train_job, _NODES) is not None:
-        nodes = Count(path=_NODES).of(train_job)
+    if counted and value_at(train_job, _NODES) is not None:
+        nodes = Count(path=_NODES).read_from(train_job)
         return max(nodes - 1, 1) if _launcher_is_node(policy) else nodes
     is_of_policy = _step(job) == _TRAINER and bool(policy)
     path = ("numNodes",) if is_of_policy else ("template", "spec", "parallelism")
-    return max(Count(path=path).of(policy if is_of_policy else job), 1)
+    return max(Count(path=path).read_from(policy if is_of_policy else job), 1)
 
 
 def _launcher_is_node(policy: Json) -> bool:
-    return at(policy, ("mpi", "runLauncherAsNode")) is True
+    return value_at(policy, ("mpi", "runLauncherAsNode")) is True
 
 
 TRAIN_JOB = WorkloadRow(

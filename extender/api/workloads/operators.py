@@ -24,7 +24,7 @@ from extender.api.workloads.shape import (
     Path,
     Sign,
     WorkloadRow,
-    at,
+    value_at,
 )
 
 POD_GROUP = ("scheduling.volcano.sh/v1beta1", "PodGroup")
@@ -37,7 +37,7 @@ _MIN_PARTITIONS = Count(path=("partitionPolicy", "minPartitions"), default=0)
 
 
 def group_of_operator(name: str) -> Offspring:
-    """Made where there is an entry in `spec.gangs`."""
+    """Return the offspring of an operator's job: a PodGroup if `spec.gangs` has an entry."""
     spec = {field: (field,) for field in ("minMember", "queue", "priorityClassName")}
     return Offspring(made=POD_GROUP, name=name, each=("spec", "gangs"), spec=spec)
 
@@ -54,10 +54,12 @@ def member_of(template: Json | None, group: str, labels: dict[str, Any]) -> Json
 _MOST_TASKS, _MOST_VOLUMES, _MOST_POLICIES, _MOST_CONTAINERS = 256, 256, 1024, 64
 
 
-def excesses(templates: Sequence[Any], volumes: Sequence[Any], policies: int) -> Iterator[tuple[str, str]]:
+def excess_fields(
+    templates: Sequence[Any], volumes: Sequence[Any], policies: int
+) -> Iterator[tuple[str, str]]:
     """Yield the fields of which a Volcano Job has too many, and how many.
 
-    Each look at the job goes through its tasks, and through its `policies` and theirs; each container of
+    Each reconciliation of the job reads its tasks and all `policies`; each container of
     its pods gets all volumes and, from plugins, variables for each task.
     """
     counts = [
@@ -82,7 +84,7 @@ def volcano_tasks(job: Json) -> Json:
     as_written = shape.items_at(job, "spec", "tasks")
     policies = sum(len(shape.items_at(each, "policies")) for each in (spec, *as_written))
     templates = [task.get("template") for task in as_written]
-    for field, excess in excesses(templates, shape.items_at(job, "spec", "volumes"), policies):
+    for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policies):
         raise ValueError(f"{field}: {excess}")
     inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):
@@ -93,27 +95,27 @@ def volcano_tasks(job: Json) -> Json:
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # By task, where any says a number; those that come once others run are not there at the start.
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
-    all_say = any(map(_MIN_PARTITIONS.of, in_parts))
+    all_say = any(map(_MIN_PARTITIONS.read_from, in_parts))
     said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
-    least = {task["name"]: _least(task) for task in said if not task.get("dependsOn")}
-    needed = spec.get("minAvailable") or sum(map(_least, tasks))
+    least = {task["name"]: _min_available(task) for task in said if not task.get("dependsOn")}
+    needed = spec.get("minAvailable") or sum(map(_min_available, tasks))
     gang = {"minAvailable": needed, "minTaskMember": least or None}
     return shape.with_spec(job, tasks=tasks, **gang, subGroupPolicy=[*map(_sub_group, in_parts)] or None)
 
 
-def _least(task: Json) -> int:
+def _min_available(task: Json) -> int:
     if task.get("minAvailable") is not None:
-        return _MIN_AVAILABLE.of(task)
-    return _MIN_PARTITIONS.of(task) * _PARTITION_SIZE.of(task) or _REPLICAS.of(task)
+        return _MIN_AVAILABLE.read_from(task)
+    return _MIN_PARTITIONS.read_from(task) * _PARTITION_SIZE.read_from(task) or _REPLICAS.read_from(task)
 
 
 def _sub_group(task: Json) -> Json:
     """Return a task in parts, as Volcano's controller writes it into the PodGroup."""
-    topology = at(task, ("partitionPolicy", "networkTopology"))
+    topology = value_at(task, ("partitionPolicy", "networkTopology"))
     return {
         "name": task["name"],
-        "subGroupSize": _PARTITION_SIZE.of(task),
-        "minSubGroups": _MIN_PARTITIONS.of(task),
+        "subGroupSize": _PARTITION_SIZE.read_from(task),
+        "minSubGroups": _MIN_PARTITIONS.read_from(task),
         "labelSelector": {"matchLabels": {"volcano.sh/task-spec": task["name"]}},
         "matchLabelKeys": ["volcano.sh/partition-id"],
         **({"networkTopology": topology} if topology else {}),
@@ -123,7 +125,7 @@ def _sub_group(task: Json) -> Json:
 def _first_pods(job: Json, _: Counts) -> int:
     """Return the number of pods of tasks without dependencies."""
     tasks = shape.items_at(job, "spec", "tasks")
-    return sum(_REPLICAS.of(task) for task in tasks if not task.get("dependsOn"))
+    return sum(_REPLICAS.read_from(task) for task in tasks if not task.get("dependsOn"))
 
 
 _PHASE = ("status", "state", "phase")
@@ -132,17 +134,20 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 
 
 def _waits(job: Json) -> bool:
-    """Our note says when it was let go; an empty one, that it was taken back, whatever pods it still has."""
-    record, phase = at(job, ("metadata", "annotations", STARTED)), at(job, _PHASE)
+    """Return whether the job waits, by the annotation that says when Muster admitted it.
+
+    An empty annotation says that the admission was taken back, whatever pods the job still has.
+    """
+    record, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
     if record is not None:
         return not record and phase not in (*_SUCCEEDED, *_FAILED)
-    return phase in (None, "", "Pending") and not any(at(job, ("status", name)) for name in _COUNTED)
+    return phase in (None, "", "Pending") and not any(value_at(job, ("status", name)) for name in _COUNTED)
 
 
 def _podgroup(job: Json) -> Json:
     """Return the PodGroup spec as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
-    needed, total = _MIN_AVAILABLE.of(spec), sum(map(_REPLICAS.of, spec["tasks"]))
+    needed, total = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
     if needed > total:
         raise ValueError(f"spec.minAvailable: invalid value {needed}: its tasks make {total} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
@@ -158,7 +163,7 @@ _TASK = {
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
 VOLCANO_COMMANDED = Commanded(
-    waits=_waits, stopped=lambda job: at(job, _PHASE) in ("Aborting", "Aborted"), podgroup=_podgroup
+    waits=_waits, stopped=lambda job: value_at(job, _PHASE) in ("Aborting", "Aborted"), podgroup=_podgroup
 )
 VOLCANO_JOB = WorkloadRow(
     api_version=shape.VOLCANO_JOB[0],
@@ -198,8 +203,6 @@ VOLCANO_JOB = WorkloadRow(
 )
 
 
-# ---- Ray
-
 _QUEUE = "volcano.sh/queue-name"
 _MANAGED = "v1"  # clusters that serve v1alpha1, too, show the same objects as either
 WORKERS = Count(
@@ -236,7 +239,7 @@ def _needed_pods(cluster: Json, _: Counts | None = None) -> int:
     """Return the head and its workers; with the autoscaler, only the workers that always exist."""
     spec = cluster.get("spec") or {}
     counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
-    return 1 + sum(counted.of(group) for group in spec.get("workerGroupSpecs") or [])
+    return 1 + sum(counted.read_from(group) for group in spec.get("workerGroupSpecs") or [])
 
 
 def _ray_labels(node_type: str, group: str) -> dict[str, str]:
@@ -287,14 +290,18 @@ def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
 
 
 def _ray_job(version: str) -> WorkloadRow:
-    """Complete is also what failed or was stopped in the cluster, without a failure of the RayJob."""
+    """Return the row of RayJobs.
+
+    Complete is also the state of a job that failed or was stopped in the cluster without a failure of the
+    RayJob.
+    """
     ended, result = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
     return WorkloadRow(
         api_version=f"ray.io/{version}",
         kind="RayJob",
         offspring=(_cluster_of(version, "RayJob", ("spec", "rayClusterSpec")),),
         together=lambda _: True,
-        at_once=lambda job, _: _needed_pods({"spec": at(job, ("spec", "rayClusterSpec"))}),
+        at_once=lambda job, _: _needed_pods({"spec": value_at(job, ("spec", "rayClusterSpec"))}),
         manageable=version == _MANAGED,
         succeeded=(Sign(fields={ended: ("Complete",)}),),
         failed=(
@@ -320,8 +327,6 @@ _ROWS = (_ray_cluster, _ray_job, _ray_service)
 RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)
 
 
-# ---- Spark
-
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _LEAST_OVERHEAD = 384
@@ -335,7 +340,7 @@ def with_templates(app: Json) -> Json:
     made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
     if spec.get("batchScheduler") != VOLCANO:
         return shape.with_spec(app, **made)
-    options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{at(app, ('metadata', 'name'))}-pg"
+    options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{value_at(app, ('metadata', 'name'))}-pg"
     gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
     for part in made.values():
         part["template"] = member_of(part["template"], name, {})
@@ -364,7 +369,7 @@ def _template(spec: Json, given: Json, role: str) -> Json:
 
 
 def _memory(spec: Json, given: Json) -> int:
-    """In MiB."""
+    """Return the memory that a Spark role requests, in MiB."""
     memory = _mebibytes(given.get("memory") or "1g")
     if given.get("memoryOverhead"):
         return memory + _mebibytes(given["memoryOverhead"])
@@ -374,7 +379,7 @@ def _memory(spec: Json, given: Json) -> int:
 
 
 def _mebibytes(text: Any) -> int:
-    """Java's notation: 512m and 2g are MiB and GiB; a bare number is MiB. Raises ValueError."""
+    """Return the MiB of an amount in Java's notation: 512m, 2g, or a plain number. Raises ValueError."""
     found = re.fullmatch(r"([0-9]{1,15})([kmgt]?)(?:i?b)?", str(text).lower())
     if not found:
         raise ValueError(f"invalid value {text!r:.50}: must be an amount of memory such as 512m or 2g")

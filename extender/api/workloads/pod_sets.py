@@ -1,4 +1,4 @@
-"""Pod sets that a controller will make of an object, partial starts, and the paths of pod annotations.
+"""Pod sets that a controller will make from an object, partial starts, and the paths of pod annotations.
 
 The cost is that of the object, never that of its counts.
 """
@@ -14,7 +14,7 @@ from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.units import at_least, is_count
 from extender.api.workloads.children import body_of, kind_of, made_of, parts_of, placed_parts
-from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, at
+from extender.api.workloads.shape import MOST, POD, Json, Kinds, Path, WorkloadRow, value_at
 from extender.api.workloads.table import WORKLOADS
 
 _MINIMUM_KEYS = (keys.MIN_PARALLELISM, keys.KUEUE_MIN_PARALLELISM)
@@ -22,12 +22,12 @@ _ANNOTATIONS = ("metadata", "annotations")
 
 
 class JobPodSet(msgspec.Struct, frozen=True):
-    """Pods that differ in nothing but name and index."""
+    """Pods that differ in name and index only."""
 
     role: str  # the operator's name of them, in lower case; empty where a kind has one set only
     count: int  # 1 or more
     template: Json  # metadata (labels and annotations) and spec of the first, as the operator makes it
-    later: bool = False  # made only after pods of other sets have ended: they need no room until then
+    later: bool = False  # made only after pods of other sets have ended: they need no capacity until then
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
@@ -46,7 +46,7 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
 
 
 def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
-    """`within`: the set of objects like this one that the pods are made of."""
+    """Yield the pod sets of an object; `within`: the pod set of the copies of this object."""
     kind = kind_of(obj, kinds)
     if kind is None:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
@@ -56,7 +56,7 @@ def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     for offspring in kind.offspring:
         for part, values in placed_parts(whole, offspring):
             count, role = within.count * values["count"], offspring.role or part.role or within.role
-            later = bool(offspring.later) and at(part.body, offspring.later) is True
+            later = bool(offspring.later) and value_at(part.body, offspring.later) is True
             made = made_of(whole, offspring, part, values)
             yield from _sets(made, JobPodSet(role, count, {}, later or within.later), kinds)
 
@@ -86,7 +86,7 @@ def _template(pod: Json, role: str) -> Json:
     return template
 
 
-# ---- fewer pods, by a job's annotations: asked ──a start with fewer──► given, noted ──suspended──► asked
+# Fewer pods, by a job's annotations: asked ──a start with fewer──► given, noted ──suspended──► asked
 
 
 class PartialStart(NamedTuple):
@@ -100,7 +100,7 @@ class PartialStart(NamedTuple):
 
 
 def least_of(row: WorkloadRow, obj: Json) -> int:
-    """Return the least number of pods with which a job may start, 0 if it does not say.
+    """Return the least number of pods with which a job may start; 0 without an annotation.
 
     Raises:
         ValueError: The field is invalid.
@@ -120,7 +120,7 @@ def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
     given, _, asked = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
     if not (row.parallelism and _is_count(given) and _is_count(asked)):
         return None
-    return PartialStart(int(given), int(asked)) if at(obj, row.parallelism) == int(given) else None
+    return PartialStart(int(given), int(asked)) if value_at(obj, row.parallelism) == int(given) else None
 
 
 def as_asked(row: WorkloadRow, obj: Json) -> Json:
@@ -130,13 +130,13 @@ def as_asked(row: WorkloadRow, obj: Json) -> Json:
 
 
 def changes_its_count(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether its next start may change the number of its pods."""
+    """Return whether the next start of a job may change its number of pods."""
     markers = {*_MINIMUM_KEYS, keys.PARTIAL_START}
     return bool(row.parallelism) and not markers.isdisjoint(_annotations(obj))
 
 
 def _annotations(obj: Json) -> Json:
-    return at(obj, ("metadata", "annotations")) or {}
+    return value_at(obj, ("metadata", "annotations")) or {}
 
 
 def _is_count(text: object) -> bool:
@@ -156,7 +156,7 @@ def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> l
     Raises:
         MALFORMED: The object cannot be read.
     """
-    own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(at(obj, path), dict)]
+    own = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(value_at(obj, path), dict)]
     return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own]))
 
 
@@ -167,7 +167,7 @@ def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Pat
             if offspring.made == POD:
                 if offspring.annotated:
                     yield (*part.where, *offspring.annotated)
-                elif offspring.template and isinstance(at(part.body, offspring.template), dict):
+                elif offspring.template and isinstance(value_at(part.body, offspring.template), dict):
                     yield (*part.where, *offspring.template, *_ANNOTATIONS)
             elif inner := kinds.get(offspring.made):
                 for path in _annotation_paths(inner, body_of(part.body, offspring), kinds):

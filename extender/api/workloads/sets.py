@@ -3,15 +3,15 @@
 from typing import Any
 
 from extender.api.workloads import shape
-from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, at
+from extender.api.workloads.shape import JOB, POD, Count, Counts, Json, Offspring, Sign, WorkloadRow, value_at
 
-_MOST_LEADERS = 100_000  # far more than anybody makes: a slip costs no memory
+_MOST_LEADERS = 100_000  # far more than users make: a slip costs no memory
 _REPLICAS = Count(path=("replicas",))
 _LEADERS, _SIZE = Count(path=("spec", "replicas")), Count(path=("size",))
 
 
 def indexed_jobs(job_set: Json) -> Json:
-    """JobSet's webhook: its Jobs are indexed, and failed containers restart, unless they say otherwise."""
+    """Return a JobSet with the webhook's defaults: indexed Jobs whose failed containers restart."""
     jobs = []
     for job in shape.items_at(job_set, "spec", "replicatedJobs"):
         template = job.get("template") or {}
@@ -24,13 +24,13 @@ def indexed_jobs(job_set: Json) -> Json:
 
 
 def jobs_left(job_set: Json) -> Json:
-    """Without Jobs that have succeeded, which are not made again; those that wait for others are marked."""
+    """Return a JobSet without the Jobs that have succeeded; Jobs that wait for others are marked."""
     whole, jobs = indexed_jobs(job_set), []
     succeeded = numbers_succeeded(shape.items_at(job_set, "status", "replicatedJobsStatus"))
     ended, later = set[Any](), set[Any]()
     for job in whole["spec"]["replicatedJobs"]:
         name = job.get("name")
-        count = max(_REPLICAS.of(job) - succeeded.get(str(name), 0), 0)
+        count = max(_REPLICAS.read_from(job) - succeeded.get(str(name), 0), 0)
         if count == 0:
             ended.add(name)
         elif any(
@@ -45,21 +45,21 @@ def jobs_left(job_set: Json) -> Json:
 
 def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
     """Return the number of succeeded Jobs by replicated Job, from the status."""
-    return {str(job.get("name")): Count(path=("succeeded",), default=0).of(job) for job in statuses}
+    return {str(job.get("name")): Count(path=("succeeded",), default=0).read_from(job) for job in statuses}
 
 
 def made_first(job_set: Json, counts: Counts) -> int:
     """Return the number of first pods, where Jobs are in order or depend on others."""
     jobs = shape.items_at(job_set, "spec", "replicatedJobs")
-    if at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
+    if value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
         return next((counts[name] for job in jobs if (name := str(job.get("name")).lower()) in counts), 0)
     waiting = {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
     return sum(count for role, count in counts.items() if role not in waiting)
 
 
-def in_order(job_set: Json) -> str:
+def why_in_order(job_set: Json) -> str:
     """Return why the pods come in order: Jobs may wait for earlier ones to be ready or complete."""
-    ordered = at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
+    ordered = value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder"
     waiting = any(job.get("dependsOn") for job in shape.items_at(job_set, "spec", "replicatedJobs"))
     return "all its Jobs are made at once, whatever they depend on" if ordered or waiting else ""
 
@@ -69,25 +69,25 @@ def workers_of_each_leader(lws: Json) -> Json:
 
     Leaders default to workers.
     """
-    given = at(lws, ("spec", "leaderWorkerTemplate")) or {}
-    workers = {"template": given.get("workerTemplate"), "replicas": max(_SIZE.of(given) - 1, 0)}
-    groups = range(min(_LEADERS.of(lws), _MOST_LEADERS))
+    given = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
+    workers = {"template": given.get("workerTemplate"), "replicas": max(_SIZE.read_from(given) - 1, 0)}
+    groups = range(min(_LEADERS.read_from(lws), _MOST_LEADERS))
     template = {"leaderTemplate": given.get("workerTemplate"), **given}
     by_leader = {str(group): workers for group in groups}
     return shape.with_spec(lws, leaderWorkerTemplate=template, workers=by_leader)
 
 
 def workers_of_all_leaders(lws: Json) -> Json:
-    """One part, with the labels of the first group."""
+    """Return a LeaderWorkerSet with its workers as one part, labelled as the first group."""
     first = workers_of_each_leader(shape.with_spec(lws, replicas=1))
-    workers = {**first["spec"]["workers"]["0"], "groups": _LEADERS.of(lws)}
-    return shape.with_spec(first, replicas=_LEADERS.of(lws), workers={"0": workers})
+    workers = {**first["spec"]["workers"]["0"], "groups": _LEADERS.read_from(lws)}
+    return shape.with_spec(first, replicas=_LEADERS.read_from(lws), workers={"0": workers})
 
 
 def one_group(lws: Json, _: Counts) -> int:
     """Return the size of a group: a leader and its workers, which may come once it is ready."""
-    waits = at(lws, ("spec", "startupPolicy")) == "LeaderReady"
-    return 1 if waits else _SIZE.of(at(lws, ("spec", "leaderWorkerTemplate")) or {})
+    waits = value_at(lws, ("spec", "startupPolicy")) == "LeaderReady"
+    return 1 if waits else _SIZE.read_from(value_at(lws, ("spec", "leaderWorkerTemplate")) or {})
 
 
 _JOBSET = "jobset.sigs.k8s.io"
@@ -124,7 +124,7 @@ JOB_SET = WorkloadRow(
     failed=(Sign(condition="Failed"),),
     complete=indexed_jobs,
     counted=jobs_left,
-    remark=in_order,
+    remark=why_in_order,
 )
 
 _LWS = "leaderworkerset.sigs.k8s.io"

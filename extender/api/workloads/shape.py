@@ -24,9 +24,9 @@ TEMPLATE = ("spec", "template")
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """Count of the children of one part: the number at `path`, or `default`.
+    """Number of children of one part: the number at `path`, or `default`.
 
-    It is not below `at_least`, not above `at_most`, and multiplied by each of `times`.
+    It is at least `at_least`, at most `at_most`, and multiplied by each of `times`.
     """
 
     path: Path = ()
@@ -35,7 +35,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     at_most: Path = ()
     times: Path = ()
 
-    def of(self, part: Json) -> int:
+    def read_from(self, part: Json) -> int:
         """Return the count of a part; a negative one counts as 0.
 
         Raises:
@@ -48,7 +48,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def _at(part: Json, path: Path, default: int) -> int:
-        found = at(part, path) if path else None
+        found = value_at(part, path) if path else None
         if found is None:
             return default
         if type(found) is not int or abs(found) > MOST:
@@ -59,11 +59,11 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offspring(msgspec.Struct, frozen=True, kw_only=True):
-    """One sort of object that a controller makes."""
+    """Kind of objects that a controller makes."""
 
     made: KindName  # the kind of it
     name: str  # the pattern of its name; one that ends in a hyphen gets random letters
-    prefix: str = ""  # the pattern of a generateName that stands beside a whole name
+    prefix: str = ""  # the pattern of a generateName that precedes the generated part, next to a full name
     each: Path = ()  # the list or mapping of whose items it is made; empty: it is made of the object itself
     roles: tuple[str, ...] = ()  # of the keys of that mapping only these, in lower case
     when: Mapping[
@@ -85,7 +85,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """Sign in an object of a state that it has reached."""
+    """Sign of a state in an object."""
 
     condition: str = ""  # the type of a condition in its status that is True
     fields: Mapping[Path, tuple[str, ...]] = {}  # instead of that, the values of which one is at each path
@@ -107,23 +107,23 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def qualified(self) -> str:
-        """`job.batch`, as kubectl writes it."""
+        """Return the resource with its group, such as `job.batch`."""
         return f"{self.kind.lower()}.{self.group}"
 
 
 class RuntimeKind(ApiKind, frozen=True, kw_only=True):
-    """A kind of objects that have the templates of jobs of another kind."""
+    """Kind of objects with the templates of jobs of another kind."""
 
     namespaced: bool  # a job finds them in its own namespace
 
 
 class RuntimeReference(msgspec.Struct, frozen=True, kw_only=True):
-    """Reference of an object to another one with its templates: the paths of group, kind and name."""
+    """Paths of group, kind and name of the object with the templates."""
 
     group: Path
     kind: Path
     name: Path
-    kinds: tuple[RuntimeKind, ...]  # what may be named so; the first where group or kind are missing
+    kinds: tuple[RuntimeKind, ...]  # kinds that may be named; the first without group or kind
 
 
 class Commanded(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,17 +138,17 @@ class Commanded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadRow(ApiKind, frozen=True, kw_only=True):
-    """A kind whose controller makes pods.
+    """Kind whose controller makes pods.
 
-    A `manageable` one can wait suspended: its controller makes nothing while `suspend` is true, removes what
-    it made when that becomes true, and begins anew when it becomes false. `annotate` returns the fields that
-    the spec has to have for all pods to have an annotation of this name and text, none where they have it
-    already; these may change only while the object is suspended.
+    A `manageable` one can wait suspended: its controller makes nothing while `suspend` is true, removes its
+    objects when that becomes true, and begins again when it becomes false. `annotate` returns the fields of
+    the spec that give all pods an annotation of this name and text, none if they have it already; these may
+    change only while the object is suspended.
     """
 
     short: tuple[str, ...] = ()  # names by which kubectl knows it, too
-    offspring: tuple[Offspring, ...]  # what is made, in this order
-    runtime: RuntimeReference | None = None  # what has its templates: `complete` finds it as `spec.runtime`
+    offspring: tuple[Offspring, ...]  # children, in the order of their creation
+    runtime: RuntimeReference | None = None  # its templates; `complete` finds it as `spec.runtime`
     annotate: Annotate = lambda *_: {}  # where another object has the templates
     templates: tuple[Path, ...] = ()  # further pod templates, from which `complete` makes others
     counts: tuple[Path, ...] = ()  # where further numbers are, 0 or more
@@ -162,8 +162,8 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     succeeded: tuple[Sign, ...] = ()  # any shows that it has ended so, and makes no more pods
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # with what the kind's admission puts in, in a form paths can read
-    counted: Complete | None = None  # the same to count pods: without what has ended for good
-    remark: Remark = lambda _: ""  # what is not done as in a real cluster; empty: nothing
+    counted: Complete | None = None  # `complete` to count pods: without children that have ended
+    remark: Remark = lambda _: ""  # difference from a real cluster; empty: none
 
     @property
     def key(self) -> KindName:
@@ -171,12 +171,12 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
 
     @property
     def makes_groups(self) -> bool:
-        """Return whether it says itself how many of its pods start together."""
+        """Return whether objects of the kind declare how many of their pods start together."""
         return self.runtime is None and self.commanded is None and (self.manageable or self.together({}))
 
     @property
     def spoken(self) -> str:
-        """Return the prefix that people write before a slash."""
+        """Return the prefix that users write before a slash."""
         return spoken_kind(*self.key)
 
 
@@ -184,11 +184,11 @@ Kinds = Mapping[KindName, WorkloadRow]
 
 
 def spoken_kind(api_version: str, kind: str) -> str:
-    """Kubernetes' own Job comes before Volcano's, which has another name among people."""
+    """Return the name of a kind for messages. `job` is Kubernetes' Job; Volcano's is `vcjob`."""
     return "vcjob" if (api_version, kind) == VOLCANO_JOB else kind.lower()
 
 
-def at(obj: Any, path: Path) -> Any:
+def value_at(obj: Any, path: Path) -> Any:
     """Return the value at a path; None if it is absent."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
@@ -202,7 +202,7 @@ def with_spec(obj: Json, **fields: Any) -> Json:
 
 def items_at(obj: Any, *path: str) -> list[Json]:
     """Return the mappings in a list."""
-    found = at(obj, path)
+    found = value_at(obj, path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
@@ -212,20 +212,20 @@ class JobOutcome(Enum):
 
 
 def is_suspended(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether its controller is told to make no pods.
+    """Return whether the controller of a job must make no pods.
 
     Values other than true count as false, as in the API.
     """
     if row.commanded is not None:
         return row.commanded.stopped(obj) or row.commanded.waits(obj)
-    return bool(row.suspend) and at(obj, row.suspend) is True
+    return bool(row.suspend) and value_at(obj, row.suspend) is True
 
 
 def is_stopped(row: WorkloadRow, obj: Json) -> bool:
-    """Return whether it is suspended until a user resumes it: by its user, or since it has run too long."""
+    """Return whether a job is suspended until a user resumes it: by a user, or by its run time limit."""
     if row.commanded is not None:
         return row.commanded.stopped(obj)
-    return is_suspended(row, obj) and bool(at(obj, ("metadata", "annotations", STARTED)))
+    return is_suspended(row, obj) and bool(value_at(obj, ("metadata", "annotations", STARTED)))
 
 
 def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
@@ -234,7 +234,7 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     holding = [given.get("type") for given in conditions if given.get("status") == "True"]
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
-            shown = all(at(obj, path) in values for path, values in sign.fields.items())
+            shown = all(value_at(obj, path) in values for path, values in sign.fields.items())
             if sign.condition in holding if sign.condition else shown:
                 return outcome
     return None
@@ -252,7 +252,7 @@ class RuntimeName(NamedTuple):
 
     @property
     def spoken_name(self) -> str:
-        """`ClusterTrainingRuntime torch-distributed`, as people say it."""
+        """Return kind and name, such as `ClusterTrainingRuntime torch-distributed`."""
         return f"{self.kind} {self.name}"
 
 
@@ -264,11 +264,11 @@ def runtime_named_by(row: WorkloadRow, obj: Json) -> RuntimeName | None:
     reference = row.runtime
     if reference is None:
         return None
-    kind = str(at(obj, reference.kind) or reference.kinds[0].kind)
-    group = str(at(obj, reference.group) or reference.kinds[0].group)
+    kind = str(value_at(obj, reference.kind) or reference.kinds[0].kind)
+    group = str(value_at(obj, reference.group) or reference.kinds[0].group)
     known = next((listed for listed in reference.kinds if (listed.kind, listed.group) == (kind, group)), None)
     namespace = (obj.get("metadata") or {}).get("namespace") or "" if known and known.namespaced else ""
-    name = str(at(obj, reference.name) or "")
+    name = str(value_at(obj, reference.name) or "")
     return RuntimeName(kind if known else f"{kind}.{group}", str(namespace), name)
 
 
@@ -278,7 +278,7 @@ def runtime_kind(row: WorkloadRow, name: RuntimeName) -> RuntimeKind | None:
 
 
 def runtime_kinds(rows: Iterable[WorkloadRow]) -> list[RuntimeKind]:
-    """All that jobs of these kinds may name."""
+    """Return all kinds of runtimes that jobs of these kinds may name."""
     kinds = (kind for row in rows if row.runtime for kind in row.runtime.kinds)
     return list({kind.kind: kind for kind in kinds}.values())
 

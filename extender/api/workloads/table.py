@@ -7,7 +7,17 @@ from extender.api.workloads import shape
 from extender.api.workloads.kubeflow import KUBEFLOW, TRAIN_JOB
 from extender.api.workloads.operators import RAY, SPARK_APPLICATION, VOLCANO_JOB
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
-from extender.api.workloads.shape import JOB, POD, TEMPLATE, Count, Json, Offspring, Sign, WorkloadRow, at
+from extender.api.workloads.shape import (
+    JOB,
+    POD,
+    TEMPLATE,
+    Count,
+    Json,
+    Offspring,
+    Sign,
+    WorkloadRow,
+    value_at,
+)
 
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _REPLICAS = Count(path=("spec", "replicas"))
@@ -25,8 +35,8 @@ _IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "to
 
 def _with_claimed_volumes(stateful_set: Json) -> Json:
     """Return a copy with an empty volume for each claim template, since no claims are made here."""
-    claims = at(stateful_set, ("spec", "volumeClaimTemplates")) or []
-    template = at(stateful_set, TEMPLATE)
+    claims = value_at(stateful_set, ("spec", "volumeClaimTemplates")) or []
+    template = value_at(stateful_set, TEMPLATE)
     if not claims or not isinstance(template, dict):
         return stateful_set
     names = [claim["metadata"]["name"] for claim in claims]
@@ -36,19 +46,19 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 
-def _what_is_left(job: Json) -> Json:
+def _suspended_job_rest(job: Json) -> Json:
     """Return the rest of a Job that was suspended after a run: ended pods, or indexes, are not made again."""
-    completions, status = at(job, ("spec", "completions")), job.get("status")
+    completions, status = value_at(job, ("spec", "completions")), job.get("status")
     if completions is None or not isinstance(status, dict):
         return job
-    ended = Count(path=("succeeded",), default=0).of(status)
+    ended = Count(path=("succeeded",), default=0).read_from(status)
     for indexes in filter(None, (status.get("failedIndexes") or "").split(",")):  # in 1,3-5,7 there are five
         bounds = indexes.split("-")
         ended += int(bounds[-1]) - int(bounds[0]) + 1
     return {**job, "spec": {**job["spec"], "completions": max(completions - ended, 0)}}
 
 
-def _is_whole(job: Json) -> bool:
+def _is_indexed_and_parallel(job: Json) -> bool:
     """Return whether each of its pods has its own index, and all run at the same time."""
     spec = job.get("spec") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism")
@@ -56,16 +66,16 @@ def _is_whole(job: Json) -> bool:
     return indexed and completions == (1 if parallelism is None else parallelism)
 
 
-def _in_order(stateful_set: Json) -> str:
-    """Return why the pods come in order. A gang of such pods never completes in a real cluster."""
-    ordered = at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
-    if not ordered or _REPLICAS.of(stateful_set) < 2:
+def _why_in_order(stateful_set: Json) -> str:
+    """Return why the pods are created in order. A gang of such pods never completes in a real cluster."""
+    ordered = value_at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
+    if not ordered or _REPLICAS.read_from(stateful_set) < 2:
         return ""
     return "its pods are made at once; a real cluster makes each when the one before is ready (OrderedReady)"
 
 
 def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
-    """Replicas that differ in nothing but their random letters."""
+    """Return the row of a kind whose replicas differ in their random letters only."""
     pods = Offspring(made=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
     return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
 
@@ -98,7 +108,7 @@ def _first(templates: dict[str, Json], name: str | None, depth: int) -> Iterator
         return
     steps = (template.get("steps") or [[]])[0] or [
         task
-        for task in at(template, ("dag", "tasks")) or []
+        for task in value_at(template, ("dag", "tasks")) or []
         if not (task.get("dependencies") or task.get("depends"))
     ]
     for step in steps:
@@ -109,7 +119,7 @@ def _first(templates: dict[str, Json], name: str | None, depth: int) -> Iterator
 
 
 def _repeats(step: Json) -> int:
-    count = at(step, ("withSequence", "count"))
+    count = value_at(step, ("withSequence", "count"))
     if isinstance(step.get("withItems"), list):
         return len(step["withItems"])
     return int(count) if is_count(str(count)) else 1
@@ -152,13 +162,13 @@ _CORE = (
                 annotations={_INDEX: "{index}"},
             ),
         ),
-        together=_is_whole,
+        together=_is_indexed_and_parallel,
         manageable=True,
         parallelism=("spec", "parallelism"),
         completions=("spec", "completions"),
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
-        counted=_what_is_left,
+        counted=_suspended_job_rest,
     ),
     WorkloadRow(
         api_version="batch/v1",
@@ -206,7 +216,7 @@ _CORE = (
         ),
         suspend=(),
         complete=_with_claimed_volumes,
-        remark=_in_order,
+        remark=_why_in_order,
     ),
 )
 WORKFLOW = WorkloadRow(

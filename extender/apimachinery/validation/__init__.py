@@ -1,1 +1,1 @@
-"""Validation as a real API server does it, in its words: 400 for unreadable forms, 422 for invalid values."""
+"""Validation as by a real API server: 400 for unreadable bodies, 422 for invalid values."""

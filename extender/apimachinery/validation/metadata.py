@@ -1,6 +1,6 @@
-"""The metadata of any object, and which texts are names, label keys and label values.
+"""Validation of metadata: names, label keys and label values.
 
-Rules and words are those of k8s.io/apimachinery: pkg/util/validation, pkg/api/validate/content, and
+Rules and texts are those of k8s.io/apimachinery: pkg/util/validation, pkg/api/validate/content, and
 ValidateObjectMeta of pkg/api/validation.
 """
 
@@ -25,14 +25,14 @@ _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 
 
 def subdomain(name: str) -> list[str]:
-    """RFC 1123 subdomain: what most kinds are named by."""
+    """Return the errors of a name that must be an RFC 1123 subdomain, as most names must."""
     rule = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
     wrong = _unlike(name, _SUBDOMAIN, rule, "example.com")
     return [*_too_long(name, _LONGEST_SUBDOMAIN, "characters"), *wrong]
 
 
 def dns_label(name: str) -> list[str]:
-    """RFC 1123 label: namespaces and containers."""
+    """Return the errors of a name that must be an RFC 1123 label: of containers and namespaces."""
     wrong = _too_long(name, _LONGEST_LABEL, "characters")
     if re.fullmatch(_LABEL, name):
         return wrong

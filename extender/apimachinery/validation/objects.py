@@ -1,12 +1,12 @@
-"""All that is wrong with one object, when it is created and when it changes.
+"""Validation of one object, when it is created and when it changes.
 
-Of a Job most of the pod template may not change, unless it is suspended and has no active pods.
+Most of the pod template of a Job is immutable, unless the Job is suspended and has no active pods.
 """
 
 from copy import deepcopy
 
 from extender.api.objects.volcano import VolcanoJob
-from extender.api.workloads.shape import at as at_path
+from extender.api.workloads.shape import value_at as at_path
 from extender.api.workloads.shape import with_spec
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import (
@@ -75,8 +75,6 @@ def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> Fie
     yield from (FieldError(fault.field, "FieldValueInvalid", fault.message) for fault in found)
 
 
-# ---- all kinds
-
 _OPERATORS = {"In", "NotIn", "Exists", "DoesNotExist"}
 _MOST_INDEXED = 100_000  # pods of an indexed Job at once
 _FOR_JOBS, _FOR_SERVICES = ("OnFailure", "Never"), ("Always",)
@@ -99,7 +97,7 @@ def _selects(selector: kinds.Json | None, labels: kinds.Json) -> bool:
 
 
 def _replicated(spec: kinds.Json, at: str) -> FieldErrors:
-    """Deployments and their like."""
+    """Yield the errors of Deployments and similar kinds."""
     yield from _template(spec, at, _FOR_SERVICES)
     selector, labels = spec.get("selector"), at_path(spec, ("template", "metadata", "labels")) or {}
     operators = {each.get("operator") for each in at_path(spec, ("selector", "matchExpressions")) or ()}
@@ -150,7 +148,7 @@ def _job(spec: kinds.Json, at: str) -> FieldErrors:
 
 
 def _selected(spec: kinds.Json, at: str) -> FieldErrors:
-    """Kubernetes makes the selector of a Job, unless it is told not to."""
+    """Yield the errors of a Job's selector, which Kubernetes sets unless `manualSelector` is true."""
     labels, selector = at_path(spec, ("template", "metadata", "labels")) or {}, spec.get("selector")
     if not spec.get("manualSelector"):
         if selector is not None:

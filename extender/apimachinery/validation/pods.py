@@ -1,6 +1,6 @@
 """Validation of pods, of the requests of their containers, and of nodes.
 
-Of ValidatePodCreate (pkg/apis/core/validation of Kubernetes) this has the common faults, with
+It covers the common errors of ValidatePodCreate (pkg/apis/core/validation of Kubernetes), with
 validateResourceRequirements and ValidateNodeResources.
 """
 
@@ -11,8 +11,6 @@ from extender.apimachinery import errors
 from extender.apimachinery.errors import FieldError, FieldErrors
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.validation import metadata
-
-# ---- amounts
 
 _STANDARD = frozenset(("cpu", "memory", "ephemeral-storage"))
 _OF_OTHERS = {
@@ -232,7 +230,7 @@ def _volumes(spec: Json, at: str) -> FieldErrors:
 
 
 def _probes(container: Json, at: str, first: bool) -> FieldErrors:
-    """`first`: it has to end before others start, unless it says that it restarts."""
+    """Yield the errors of probes. `first`: an init container that ends before other containers start."""
     policy = container.get("restartPolicy")
     if first and policy not in (None, "Always"):
         yield errors.not_supported(f"{at}.restartPolicy", policy, ("Always",))
@@ -243,9 +241,6 @@ def _probes(container: Json, at: str, first: bool) -> FieldErrors:
             yield errors.forbidden_field(f"{at}.{name}", message)
         elif probe is not None and name != "readinessProbe" and probe.get("successThreshold", 1) > 1:
             yield errors.wrong(f"{at}.{name}.successThreshold", probe["successThreshold"], "must be 1")
-
-
-# ---- tolerations and taints
 
 
 def _toleration(toleration: Json, at: str) -> FieldErrors:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from extender.api.units import at_least
-from extender.api.workloads.shape import at as at_path
+from extender.api.workloads.shape import value_at as at_path
 from extender.apimachinery import errors
 from extender.apimachinery.errors import FieldErrors
 from extender.apimachinery.field_schemas import KUBERNETES, FieldSchema
@@ -39,7 +39,7 @@ _MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # are named 
 
 @cache
 def _table() -> Any:
-    """Rules by the names of a type and of its field."""
+    """Return the rules, keyed by type, then by field."""
     [table] = read([KUBERNETES.with_name("rules.yaml")])
     return table
 
@@ -162,8 +162,6 @@ _RELATIONS: Relations = {
     "SecurityContext": _security,
 }
 
-# ---- formats
-
 _Format = Callable[[str, Any], FieldErrors]
 
 
@@ -172,7 +170,7 @@ def _named(rule: Callable[[str], list[str]]) -> _Format:
 
 
 def _fit(test: Callable[[Any], object], message: str) -> _Format:
-    """`test` raises ValueError, or returns something false, for what does not fit."""
+    """Return a rule from a `test` that raises ValueError, or returns a false value, for invalid input."""
 
     def review(path: str, value: Any) -> FieldErrors:
         try:
@@ -206,7 +204,7 @@ def _is_port(value: Any) -> object:
 
 
 def _is_schedule(value: str) -> bool:
-    """Five parts of numbers and names, ranges, steps, and lists of these; or @daily and its like."""
+    """Return whether this is a cron schedule: five fields with ranges, steps and lists, or @daily etc."""
     if re.fullmatch("@(yearly|annually|monthly|weekly|daily|midnight|hourly|every .+)", value):
         return True
     parts = value.lower().split()

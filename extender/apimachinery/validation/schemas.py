@@ -1,8 +1,8 @@
 """Schema validation: whether a body can be read as its kind, as by Go's decoder, and CRDs' rules.
 
-Of kinds that come from CRDs only the metadata is read as Go does; their schema finds other faults. Of its
-rules in CEL those are played that say what a quantity is, and those that compare the amounts of a queue.
-jsonschema in place of the checks saves no line: each of its errors needs Kubernetes' words.
+Of kinds that come from CRDs only the metadata is read as Go does; their schema finds other errors. Two sorts
+of CEL rules are implemented: those about the form of quantities, and those that compare the amounts of a
+queue. jsonschema in place of the checks saves no line: each of its errors needs Kubernetes' text.
 """
 
 import re
@@ -53,7 +53,7 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
 
 
 def filled(metadata: Json) -> Json:
-    """Without what is empty, as every server of Go writes it; empty managedFields mean something."""
+    """Return metadata without empty fields, as Go servers write it; empty managedFields are kept."""
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 
@@ -63,7 +63,10 @@ def _cannot_handle(kind: ResourceKind, why: str, name: str = "") -> errors.Statu
 
 
 def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
-    """`owner`: the Go type that has the field. `at`: the field's path in it, without indexes."""
+    """Yield the errors of values with a wrong type.
+
+    `owner` is the Go type with the field, `at` the path of the field in it, without indexes.
+    """
     if value is None or schema.type_name in _OWN_FORM:
         if schema.type_name == "Quantity" and value is not None and not _QUANTITY.fullmatch(str(value)):
             expression = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
@@ -113,7 +116,7 @@ def go_type(schema: FieldSchema) -> str:
 
 
 def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
-    """Without fields that the schema does not have; their paths go to `unknown`."""
+    """Return a value without unknown fields, whose paths are added to `unknown`."""
     if isinstance(value, list):
         return [_known(item, schema.items, f"{at}[{place}]", unknown) for place, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -121,21 +124,19 @@ def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
     retained = {}
     for name, part in value.items():
         inside = f"{at}.{name}".lstrip(".")
-        if schema.knows(name):
+        if schema.has_field(name):
             retained[name] = _known(part, schema.field(name), inside, unknown)
         else:
             unknown.append(inside)
     return retained
 
 
-# ---- CRDs
-
 _NAMES: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
 _NAMES |= {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def defaulted(value: Any, schema: FieldSchema) -> Any:
-    """`value` with the defaults of fields that are not there."""
+    """Return `value` with the defaults of absent fields."""
     if isinstance(value, list):
         return [defaulted(item, schema.items) for item in value]
     if not isinstance(value, dict):
@@ -150,12 +151,12 @@ def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") 
     published = schema.published
     if published.get("x-kubernetes-int-or-string"):
         if isinstance(value, bool) or not isinstance(value, int | str):
-            yield _of_type(at, value, "integer,string")
+            yield _check_type(at, value, "integer,string")
             return
     else:
         wanted, found = published.get("type"), _NAMES.get(type(value))
         if wanted not in (None, found) and (wanted, found) != ("number", "integer"):
-            yield _of_type(at, value, str(published.get("format") if found == "number" else wanted))
+            yield _check_type(at, value, str(published.get("format") if found == "number" else wanted))
             return
     yield from _scalar_errors(value, published, at)
     yield from _quantity_errors(value, published, in_rules or at)
@@ -190,7 +191,7 @@ def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.Field
             keys.add(key)
 
 
-def _of_type(at: str, value: Any, wanted: str) -> Any:
+def _check_type(at: str, value: Any, wanted: str) -> Any:
     found = "float64" if isinstance(value, float) else _NAMES[type(value)]
     detail = f'{at} in body must be of type {wanted}: "{found}"'
     return errors.wrong(at, found, detail, "FieldValueTypeInvalid")
@@ -247,7 +248,7 @@ def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
 
 
 def _above(one: Any, other: Any) -> bool:
-    """Return whether one is more; an invalid quantity, which has an error of its own, is not compared."""
+    """Return whether `one` is more than `other`; False for invalid quantities, which have their own error."""
     try:
         return at_least(one, _NANO) > at_least(other, _NANO)
     except BadQuantity:

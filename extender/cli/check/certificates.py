@@ -164,13 +164,13 @@ def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
 
 def _fault(secret: Json, now: float, host: str) -> str:
     """Return the fault of a certificate; empty if it has none. Raises ValueError."""
-    from extender.webhooks.certificates import fits, names
+    from extender.webhooks.certificates import is_key_of, names
 
     missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not part_of(secret, file)]
     if missing:
         return f"lacks {', '.join(missing)}"
     certificate = part_of(secret, CERTIFICATE)
-    if not fits(certificate, part_of(secret, KEY)):
+    if not is_key_of(certificate, part_of(secret, KEY)):
         return f"has a {KEY} that is not of its {CERTIFICATE}"
     if host not in names(certificate):
         known = ", ".join(sorted(names(certificate))) or "no host"

@@ -546,7 +546,11 @@ def waits(group: ObservedGroup) -> Statement:
 
 def summary_of(group: ObservedGroup, pods: int = 0, holds: Quantities | None = None) -> HolderSummary:
     """Return the summary of a group, with the kind and name that users know."""
-    kind, name, of = group.called.kind, group.called.name, group.called.api_version
+    kind, name, of = (
+        group.display_reference.kind,
+        group.display_reference.name,
+        group.display_reference.api_version,
+    )
     return HolderSummary(kind, group.namespace, name, pods=pods, holds=holds or {}, api_version=of)
 
 

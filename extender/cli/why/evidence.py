@@ -350,7 +350,7 @@ class Evidence:
     @cached_property
     def _quota_queues(self) -> dict[str, str]:
         """Return the queues made from quotas, by namespace."""
-        entering = {queue.name: queue.entering for queue in (self.queues or {}).values()}
+        entering = {queue.name: queue.entering_namespaces for queue in (self.queues or {}).values()}
         return {namespace: queue for queue, several in entering.items() for namespace in several}
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The right to use a restricted queue: the verb `use` on it, granted by RBAC.
+"""The right to use a restricted queue: the RBAC verb `use` on the queue.
 
-Either the user or the account that the pods will run as must have it. Pods of Deployments and Jobs of
-CronJobs are created by controllers that act for all users; for these only the account counts. Pods that such
-a controller creates for a Job are not judged again.
+Either the user or the service account of the pods must have the right. Pods of Deployments and Jobs of
+CronJobs are created by controllers that act for all users: for these only the service account counts. Pods
+that the Job controller creates are not reviewed again.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ class Subject(msgspec.Struct, frozen=True):
     user: str  # its name
     uid: str = ""  # empty if unknown, as for a service account
     groups: tuple[str, ...] = ()  # sorted
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what the authenticator added, sorted by key
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # extra fields of the authenticator, sorted by key
 
 
 def subject(user: UserInfo) -> Subject:
@@ -58,7 +58,7 @@ def acts_for_all(user: UserInfo) -> bool:
 
 
 def acts_for_owners(user: UserInfo, namespace: str) -> bool:
-    """Return whether an account creates objects for the owners of these.
+    """Return whether an account creates objects on behalf of their owners.
 
     Such accounts are the cluster's controllers, and operators: accounts of other namespaces.
     """

@@ -1,7 +1,7 @@
-"""Faults of an object, for which it is refused, and warnings, with which it is accepted.
+"""Faults, for which an object is refused, and warnings, with which it is accepted.
 
-A fault names the field, the value, and what is allowed, for people, and has a code for programs. Warnings are
-about ignored fields, and workloads whose pods cannot follow their queue or gang.
+A fault names the field, the value, and the allowed values for users, and has a code for programs. Warnings
+are about ignored fields, and about workloads whose pods cannot follow their queue or gang.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,11 +15,11 @@ from extender.api import keys
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, scaled_gang, size_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
-from extender.api.workloads.shape import STATEFUL_SET, Json, at
+from extender.api.workloads.shape import STATEFUL_SET, Json, value_at
 
 
 class Code(StrEnum):
-    """The closed list of faults: first those of the object's own values, then those of others around it."""
+    """Closed list of fault codes: first those of the object's own values, then those about other objects."""
 
     INVALID_STATE = "InvalidState"
     WEIGHT_BELOW_MIN = "WeightBelowMin"
@@ -89,7 +89,7 @@ class Code(StrEnum):
 
     @property
     def passing(self) -> bool:
-        """Return whether the same request may pass a moment later."""
+        """Return whether the same request may pass shortly after."""
         return self is Code.NOT_NOW
 
 
@@ -97,7 +97,7 @@ _ORDER = {code: number for number, code in enumerate(Code)}
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`field`: a path such as spec.deserved[cpu]; `message`: the value and the remedy."""
+    """Fault of a field. `field`: a path such as spec.deserved[cpu]; `message`: the value and the remedy."""
 
     code: Code
     field: str
@@ -107,11 +107,9 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.field}: {self.message}" if self.field else self.message
 
 
-def joined(faults: Iterable[Fault]) -> str:
+def join_faults(faults: Iterable[Fault]) -> str:
     return "; ".join(map(str, faults))
 
-
-# ---- warnings
 
 _ALL = "*"  # each item of a list
 _NO_TOPOLOGY = "Muster does not place pods by topology; use node selectors or pod affinity"
@@ -151,25 +149,25 @@ def ignored_fields(group: str, kind: str, thing: Mapping[str, Any]) -> list[str]
     """Return a warning for each field of a new object that Muster ignores, for its user."""
     found: list[str] = []
     for path, instead in _FIELDS.get((group, kind), {}).items():
-        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _at(thing, path)]
+        found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(thing, path)]
     for path in _ANNOTATED:
-        for field, annotations in _at(thing, path):
+        for field, annotations in _values_at(thing, path):
             keys = annotations if isinstance(annotations, dict) else ()
             named = [key for key in keys if key.startswith(_KUEUE_TOPOLOGY) and key != _ASKS_NOTHING]
             found += [f"{field}[{key[:100]}]: accepted and ignored; {_NO_TOPOLOGY}" for key in named]
     return found[:_MOST_WARNINGS]
 
 
-def _at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
+def _values_at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values at a path, without empty ones, and their fields."""
     if not path:
         if thing:
             yield field, thing
     elif path[0] == _ALL:
         for number, item in enumerate(thing if isinstance(thing, list) else ()):
-            yield from _at(item, path[1:], f"{field}[{number}]")
+            yield from _values_at(item, path[1:], f"{field}[{number}]")
     elif isinstance(thing, dict):
-        yield from _at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
+        yield from _values_at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
 
 
 _ANNOTATIONS = ("metadata", "annotations")
@@ -193,13 +191,13 @@ def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[s
 
 
 def _scheduler_of(part: JobPodSet) -> str:
-    return str(at(part.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
+    return str(value_at(part.template, ("spec", "schedulerName")) or keys.DEFAULT_SCHEDULER)
 
 
 def _created_in_turn(stateful_set: Json, part: JobPodSet) -> Iterator[str]:
-    policy = at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
-    gang = scaled_gang(at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
-    template = (at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")
+    policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
+    gang = scaled_gang(value_at(stateful_set, _ANNOTATIONS) or {}, part.count, policy)
+    template = (value_at(part.template, _ANNOTATIONS) or {}).get(keys.MIN_MEMBER, "")
     fault = size_of(gang, template, Defaults(), waits=False).fault
     if IN_TURN in fault:
         yield fault

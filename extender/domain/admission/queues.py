@@ -9,14 +9,14 @@ import msgspec
 from extender.api.keys import CLOSED_BY_PARENT, DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
 from extender.api.objects.base import Operation, Quantities, added
 from extender.api.objects.queues import Queue, ResourceFlavor
-from extender.api.units import BadQuantity, Quantity, at_most, listed, misnamed
+from extender.api.units import BadQuantity, Quantity, at_most, intended_name, listed
 from extender.domain.admission.faults import Code, Fault
 from extender.domain.model.resources import Resources, offered, show, total
-from extender.domain.queues.flavors import resolved
+from extender.domain.queues.flavors import resolve
 from extender.domain.queues.records import MOST_OVERSELL, QueueRecord, queue_record
 from extender.domain.queues.tree import QueueTree
 
-# ---- a queue compared with the queues around it, but not with root, which is the whole cluster. A resource
+# Comparison of a queue with the queues around it, but not with root, which is the whole cluster. A resource
 # that a queue does not list is unlimited in a capability and 0 in a guarantee or a deserved amount.
 
 
@@ -60,7 +60,7 @@ def _amounts(queue: Queue) -> _Amounts:
     return _Amounts(offered(spec.capability), offered(spec.deserved), offered(guarantee))
 
 
-def _recorded(queue: QueueRecord) -> _Amounts:
+def _recorded_amounts(queue: QueueRecord) -> _Amounts:
     return _Amounts(queue.capability or {}, queue.deserved or {}, queue.guarantee)
 
 
@@ -71,10 +71,10 @@ def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Ite
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
         return
     name, parent, own = queue.metadata.name, _parent_of(queue), _amounts(queue)
-    yield from islice(_misfits(own, name, parent, tree), 1)
+    yield from islice(_hierarchy_faults(own, name, parent, tree), 1)
 
 
-def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
+def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator[Fault]:
     """Yield the faults with the queues above, then with those below."""
     if parent:
         for resource, amount in own.capability.items():
@@ -84,8 +84,8 @@ def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator
                 text = f"invalid value {show(resource, amount)}: must be at most {show(resource, limit)}, "
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
-        siblings = [_recorded(tree.queues[each]) for each in tree.children(parent) if each != name]
-        for code, field, made, most in _sums_above([own, *siblings], _recorded(tree.queues[parent])):
+        siblings = [_recorded_amounts(tree.queues[each]) for each in tree.children(parent) if each != name]
+        for code, field, made, most in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
             text = f"together with its siblings that makes {made}: must be at most {most}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
@@ -95,7 +95,7 @@ def _misfits(own: _Amounts, name: str, parent: str, tree: QueueTree) -> Iterator
                 text = f"invalid value {show(resource, amount)}: must be at least {show(resource, largest)}, "
                 text += f"the capability of queue {owner!r} below it"
                 yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
-    children = [_recorded(tree.queues[child]) for child in tree.children(name)]
+    children = [_recorded_amounts(tree.queues[child]) for child in tree.children(name)]
     for code, field, made, got in _sums_above(children, own):
         text = f"invalid value {got}: must be at least {made}, the sum of the queues directly below it"
         yield Fault(code, field, text)
@@ -147,12 +147,12 @@ def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> I
 def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
     """Yield warnings about new flavors.
 
-    Warned of are flavors that name no existing ResourceFlavor, that have only labels that suffice for an
+    The warnings concern flavors that name no existing ResourceFlavor, that have only labels matched by an
     earlier one, or that have a name by which another queue means other nodes.
     """
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return
-    flavors = resolved(queue_record(queue).flavors, tree.shared_flavors)
+    flavors = resolve(queue_record(queue).flavors, tree.shared_flavors)
     theirs = {name: record for name, record in sorted(tree.queues.items()) if record.flavors}
     for number, own in enumerate(flavors):
         at, labels = f"spec.flavors[{number}].nodeLabels", set(own.nodes.labels)
@@ -191,8 +191,6 @@ def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
         yield Fault(Code.FLAVOR_IN_USE, "metadata.name", text)
 
 
-# ---- a queue judged by itself
-
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
 _SETTLED = ("", "Open", "Closed")
 _WRITTEN = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLimit"}
@@ -204,7 +202,10 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
-    """Faults of its own values hide those by other queues, and one of its parent those of its amounts."""
+    """Return the faults of a queue, those of its own values first.
+
+    They hide those by other queues, and a fault of the parent hides those of the amounts.
+    """
     faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
     faults = faults or list(_review_root(queue, before))
     faults = faults or list(review_place(queue, before, tree, max_depth))
@@ -223,7 +224,7 @@ def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def _review_amounts(queue: Queue) -> Iterator[Fault]:
-    lists, spec = _lists(queue), queue.spec
+    lists, spec = _amounts_by_field(queue), queue.spec
     limits = {
         "spec.borrowingLimit": spec.borrowing_limit or {},
         "spec.lendingLimit": spec.lending_limit or {},
@@ -258,8 +259,8 @@ def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
                 yield Fault(Code.DESERVED_ABOVE_CAPABILITY, f"{at}.{field}[{name}]", text)
 
 
-def _lists(queue: Queue) -> dict[str, Quantities]:
-    """Capability, deserved and guarantee, by their fields."""
+def _amounts_by_field(queue: Queue) -> dict[str, Quantities]:
+    """Return capability, deserved and guarantee, keyed by field."""
     spec = queue.spec
     return {
         "spec.capability": spec.capability or {},
@@ -271,7 +272,7 @@ def _lists(queue: Queue) -> dict[str, Quantities]:
 def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
     for name, quantity in amounts.items():
         at = f"{field}[{name}]"
-        if what := misnamed(name):
+        if what := intended_name(name):
             yield Fault(Code.NOT_A_RESOURCE, at, what)
         try:
             if _exact(quantity) < 0:
@@ -305,7 +306,7 @@ def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iter
 
 
 def _exact(quantity: Quantity) -> int:
-    """In thousandths, fine enough to compare the quantities that people write. Raises BadQuantity."""
+    """Return amounts in thousandths, to compare the quantities as written. Raises BadQuantity."""
     return at_most(quantity, 1000)
 
 
@@ -342,8 +343,8 @@ def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
 def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     if queue.metadata.name != ROOT_QUEUE or before is None:
         return
-    then = _lists(before)
-    for field, amounts in _lists(queue).items():
+    then = _amounts_by_field(before)
+    for field, amounts in _amounts_by_field(queue).items():
         was = then[field]
         if amounts.keys() != was.keys() or any(_exact(amounts[name]) != _exact(was[name]) for name in was):
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
@@ -351,7 +352,7 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
-    """Why a queue may not be deleted: the first cause, since removing it may remove others."""
+    """Return the first reason why a queue may not be deleted: removing it may remove others."""
     info = tree.info(name)
     if name in PROTECTED:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "
@@ -374,7 +375,7 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
 def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     """Return the operations that fill in a new queue.
 
-    Filled in are reclaimable, a weight unless it `has_weight`, a path that begins with root, and a state:
+    They set reclaimable, a weight unless it `has_weight`, a path that begins with root, and a state:
     that of its status, where vcctl writes it and the API server drops it. A queue from a backup that its
     parent kept closed is Open itself.
     """

@@ -1,7 +1,7 @@
-"""Submission of pods, Jobs and groups: their queue, whether it takes them, and their defaults.
+"""Submission of pods, Jobs and groups: their queue, its state, and their defaults.
 
-A pod of an existing group goes to the group's queue in any state of the queue: the group was taken in time. A
-pod that names no queue and a group that does not exist yet is not reviewed: its group will be.
+A pod of an existing group enters the group's queue in any state of the queue: the group was admitted before.
+A pod without a queue whose group does not exist yet is not reviewed: its group will be.
 """
 
 import re
@@ -43,7 +43,7 @@ _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
 
 class QueueLookup(Protocol):
-    """The queues that these rules need: those of the ledger, or as the API server has them now."""
+    """Look-up of the queues that these rules need, in the ledger or at the API server."""
 
     def info(self, name: str) -> QueueInfo | None:
         """Return a queue with its usage; None if it does not exist."""
@@ -65,7 +65,7 @@ class QueueLookup(Protocol):
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """The queue that an object goes to."""
+    """Queue that an object enters."""
 
     queue: str  # its name, whether it exists or not
     field: str  # the field that names it
@@ -79,7 +79,7 @@ class Destination(msgspec.Struct, frozen=True):
 def destination_of_pod(
     pod: NewPod, queues: QueueLookup, path: str = "", job: Meta | None = None
 ) -> Destination | None:
-    """Return the destination of a pod, or of the pods of a job; None: it is not to be judged.
+    """Return the destination of a pod, or of the pods of a job; None: it is not reviewed.
 
     Args:
         pod: The pod, or the template of the job.
@@ -98,19 +98,23 @@ def destination_of_pod(
         own = _named_by(job, meta.namespace, queues)
     controller = pod.controller if job is None else controller_of(job.owner_references)
     if own is None and controller is not None:
-        own = _by_owner(controller, meta.namespace, queues)
+        own = _destination_by_owner(controller, meta.namespace, queues)
     joined = queues.of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
     if joined is not None and (own is None or own.queue == joined):
         return Destination(joined, "metadata.ownerReferences", joined=True)
-    return own or by_namespace(meta.namespace, queues)
+    return own or destination_by_namespace(meta.namespace, queues)
 
 
 def _named_by(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
     named = queue_named_in(meta, path)
-    return replace(named, namespace=namespace) if named else _by_label(meta, namespace, queues, path)
+    return (
+        replace(named, namespace=namespace) if named else _destination_by_label(meta, namespace, queues, path)
+    )
 
 
-def _by_owner(controller: OwnerReference, namespace: str, queues: QueueLookup) -> Destination | None:
+def _destination_by_owner(
+    controller: OwnerReference, namespace: str, queues: QueueLookup
+) -> Destination | None:
     """Return the queue that an owner names. Where it is not read yet, the group waits for it."""
     named = queues.of_owner(namespace, controller)
     to = Destination(named.queue, "metadata.ownerReferences", namespace=namespace, by_owner=True)
@@ -128,7 +132,9 @@ def queue_named_in(meta: Meta, path: str = "") -> Destination | None:
     return None
 
 
-def _by_label(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -> Destination | None:
+def _destination_by_label(
+    meta: Meta, namespace: str, queues: QueueLookup, path: str = ""
+) -> Destination | None:
     """Return the queue that a LocalQueue leads to."""
     label = local_queue_label(meta)
     local = queues.local_queue_named_by(namespace, label)
@@ -138,7 +144,7 @@ def _by_label(meta: Meta, namespace: str, queues: QueueLookup, path: str = "") -
     return Destination(local.leads_to, field, namespace=namespace, leads_nowhere=not local.exists)
 
 
-def by_namespace(namespace: str, queues: QueueLookup) -> Destination:
+def destination_by_namespace(namespace: str, queues: QueueLookup) -> Destination:
     queue = queues.of_namespace(namespace)
     if queue:
         return Destination(queue, _BY_NAMESPACE, namespace=namespace)
@@ -153,8 +159,8 @@ def destination_of_other_group(
     The result is None if neither the group nor its namespace names a queue: its scheduler may have none.
     """
     meta = group.metadata
-    own = queue_named_in(meta) or _by_label(meta, namespace, queues)
-    to = replace(own, namespace=namespace) if own is not None else by_namespace(namespace, queues)
+    own = queue_named_in(meta) or _destination_by_label(meta, namespace, queues)
+    to = replace(own, namespace=namespace) if own is not None else destination_by_namespace(namespace, queues)
     return to if to.named else None
 
 
@@ -162,12 +168,12 @@ def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLo
     """Return the queue of a PodGroup or a Volcano Job. `queue`: in its spec."""
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
-    to = _by_label(meta, namespace, queues) or by_namespace(namespace, queues)
+    to = _destination_by_label(meta, namespace, queues) or destination_by_namespace(namespace, queues)
     return replace(to, named=to.named or bool(queue))
 
 
 def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
-    """Faults unless the queue takes new work of the namespace. A LocalQueue may be made later."""
+    """Return faults unless the queue admits new work of the namespace. Its LocalQueue may be missing."""
     if to.leads_nowhere:
         return []
     info = queues.info(to.queue)
@@ -178,7 +184,7 @@ def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
         return []
     if info.state != "Open":
         text = f"queue {to.queue!r} is {info.state} and takes no new work: "
-        text += f"name another queue, or set spec.state of {info.to_open} to Open"
+        text += f"name another queue, or set spec.state of {info.queue_to_open} to Open"
         if info.record.deleting:
             text = f"queue {to.queue!r} is being deleted and takes no new work: name another queue"
         return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
@@ -248,7 +254,7 @@ def _review_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
 
 
 def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
-    """Yield the faults in Muster's annotations of any object, for people. `pods`: those of a job."""
+    """Yield the faults in Muster's annotations of any object, for users. `pods`: those of a job."""
     annotations = meta.annotations or {}
     if (size := annotations.get(keys.MIN_MEMBER, ALL)) != ALL and (
         fault := size_of(None, size, Defaults(), waits=False).fault
@@ -270,7 +276,7 @@ def unread_annotations(meta: Meta, pods: Pod | None = None) -> Iterator[str]:
             yield f"{text}; put it on the PodGroup, or into spec.template.metadata"
 
 
-# ---- In-place resizes of pods: growth is taken from a queue without a start, so it is judged here.
+# In-place resizes of pods: growth uses a queue's amounts without a start, so it is reviewed here.
 
 _FIELD = "spec.containers[*].resources.requests"
 
@@ -307,7 +313,7 @@ def review_growth(
     return [Fault(Code.RESIZE_ABOVE_CEILING, _FIELD, text)] if text else []
 
 
-# ---- What is filled in, as JSON patches: an empty list changes nothing.
+# Defaults as JSON patches: an empty list changes nothing.
 
 
 def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: QueueLookup) -> list[Operation]:
@@ -383,7 +389,7 @@ def pod_defaults(
         patch.append(added(("spec", "schedulingGates"), [gate]))
     elif gated and gates and gate not in gates:
         patch.append(added(("spec", "schedulingGates", "-"), gate))
-    if flagged and (containers := spec.get("containers")):  # on the first, beside its own requests
+    if flagged and (containers := spec.get("containers")):  # on the first, next to its own requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
         asked = {part: {**(resources.get(part) or {}), **markers} for part in ("requests", "limits")}

@@ -1,1 +1,1 @@
-"""Why one group waits: who holds what it lacks, and the smallest change that starts it."""
+"""Explanation of a pending group: the holders of what it lacks, and the smallest change that starts it."""

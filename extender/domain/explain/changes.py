@@ -1,4 +1,7 @@
-"""The smallest change that would start a group, by the reason for which it waits. Each is tried out."""
+"""The smallest change that would start a group, by its reason.
+
+Each change is tried by decide() before it is reported.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +17,12 @@ from extender.api.units import listed
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.explain.hypotheses import (
     best_node,
-    on_nodes,
+    placements,
+    snapshot_without,
     with_group,
     with_groups,
     with_nodes,
     with_queue,
-    without,
     without_pods,
 )
 from extender.domain.model.reasons import Reason
@@ -37,13 +40,13 @@ _NAMES = 4  # in one sentence
 
 
 def window_clears(case: WaitingCase) -> StartChange | None:
-    """Members that start leave the window once they are on nodes."""
+    """Return the change that members which start leave the window once they are on nodes."""
 
     def after(n: int) -> Snapshot:
         return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
 
     window, size = case.snapshot.limits.window, len(missing(case.group).members)
-    count = case.trial.least(window + size, after)
+    count = case.trial.smallest_number(window + size, after)
     return StartChange(f"with room for {count} more in the window") if count is not None else None
 
 
@@ -63,7 +66,7 @@ def nodes(case: WaitingCase) -> StartChange | None:
     if (row := best_node(case.snapshot, case.group)) is None:
         return None
     most = min(len(missing(case.group).members), _MOST_NODES)
-    count = case.trial.least(most, lambda n: with_nodes(case.snapshot, row, n))
+    count = case.trial.smallest_number(most, lambda n: with_nodes(case.snapshot, row, n))
     return StartChange(_more_nodes(case, row, count)) if count is not None else None
 
 
@@ -76,7 +79,7 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
 
     def fits(n: int) -> bool:
         larger = with_nodes(case.snapshot, row or 0, n)
-        empty = Planner.empty(larger, Planner.of(larger).affinity)
+        empty = Planner.empty(larger, Planner.from_snapshot(larger).affinity)
         return empty.could_place(wanted.members, wanted.shapes)
 
     most = min(len(wanted.members), _MOST_NODES)
@@ -94,9 +97,6 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
     return f"with {count} more node{'s' * (count > 1)} like {like.name}{f' ({size})' * bool(size)}"
 
 
-# ---- what the group itself would have to say or to have
-
-
 def members(case: WaitingCase) -> StartChange | None:
     there = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
     more = case.group.min_member - len(there)
@@ -106,7 +106,7 @@ def members(case: WaitingCase) -> StartChange | None:
     if not there:
         likely = more <= case.snapshot.limits.window
         return StartChange(f"{text}, if they find room") if likely else None
-    if more > case.snapshot.limits.window:  # one number of a tenant's: so many are never made up
+    if more > case.snapshot.limits.window:  # a tenant may write any number: more pods are never simulated
         fewer = replace(case.group, min_member=len(there))
         text = f"if it needs no more than the {len(there)} member{'s' * (len(there) > 1)} that it has"
         return case.start_change(text, with_group(case.snapshot, fewer))
@@ -119,7 +119,7 @@ def members(case: WaitingCase) -> StartChange | None:
 
 def requests(case: WaitingCase) -> StartChange | None:
     """Return smaller requests of members that no node can hold."""
-    smaller = {shape: _largest(case, shape) for shape in missing(case.group).shapes}
+    smaller = {shape: _largest_request(case, shape) for shape in missing(case.group).shapes}
     changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
     if not changed or any(amounts is None for amounts in changed.values()):
         return None
@@ -139,7 +139,7 @@ def requests(case: WaitingCase) -> StartChange | None:
     return None if found.then == Reason.NEVER_FITS else found
 
 
-def _largest(case: WaitingCase, shape: Shape) -> Resources | None:
+def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
     """Return the requests that the best suitable node could hold; None without such a node."""
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
@@ -165,19 +165,19 @@ def run_time(case: WaitingCase) -> StartChange | None:
     return StartChange(f"with a declared run time of at most {seconds} s ({keys.RUN_TIME})")
 
 
-def resumed(case: WaitingCase) -> StartChange:
+def resume_queue(case: WaitingCase) -> StartChange:
     resumed = with_group(case.snapshot, replace(case.group, spec=replace(case.group.spec, held=False)))
     return case.start_change(f"without the annotation {keys.HOLD}", resumed)
 
 
-def tried_again(case: WaitingCase) -> StartChange:
+def next_attempt(case: WaitingCase) -> StartChange:
     """Return the next attempt of a job with too many start timeouts."""
     again = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
     return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
-    """Return the resumption of its LocalQueue."""
+    """Return the resumption of the group's LocalQueue."""
     local = case.group.local_queue
     if local is None or not local.stop_policy:
         return None
@@ -188,11 +188,8 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     return case.start_change(f"with spec.stopPolicy None in LocalQueue {local.key}", resumed)
 
 
-# ---- what its queue, or one above it, would have to allow
-
-
 def capability(case: WaitingCase) -> StartChange | None:
-    """Return a larger capability of its queue, or of one above it.
+    """Return the raise of the capability of the group's queue, or of one above it.
 
     It covers the usage of its groups, the group's missing members, and those of groups ahead.
     """
@@ -276,7 +273,7 @@ def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
 
 
 def limit(case: WaitingCase) -> StartChange | None:
-    """On groups or pods that run."""
+    """Return the raise of a limit on running groups or pods."""
     if case.queue is None:
         return None
     record, size = case.queue, len(missing(case.group).members)
@@ -285,19 +282,21 @@ def limit(case: WaitingCase) -> StartChange | None:
         for kind, now, more in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
             if now is None:
                 continue
-            raised = _raised(case, record, field, kind, now, more)
+            raised = _raise_needed(case, record, field, kind, now, more)
             if raised is not None:
                 text = f"with a limit of {now + raised} {kind}{whose} instead of {now} in queue {record.name}"
                 return StartChange(text)
     return None
 
 
-def _raised(case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, more: int) -> int | None:
+def _raise_needed(
+    case: WaitingCase, record: QueueRecord, field: str, kind: str, now: int, more: int
+) -> int | None:
     def after(n: int) -> Snapshot:
         limit = replace(getattr(record.limits, field), **{kind: now + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
-    return case.trial.least(more, after)
+    return case.trial.smallest_number(more, after)
 
 
 def queue_resumed(case: WaitingCase) -> StartChange | None:
@@ -308,7 +307,7 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
-    """All groups of its namespace may enter then, also those that go first."""
+    """Return the admission of a namespace by the queue, which also admits its groups ahead."""
     queue, namespace = case.group.queue, case.group.key.partition("/")[0]
     allowed = with_groups(
         case.snapshot,
@@ -327,18 +326,15 @@ def use_allowed(case: WaitingCase) -> StartChange:
     return case.start_change(f"once it is noted that its author may use queue {case.group.queue}", allowed)
 
 
-# ---- others that would have to end, or no longer wait
-
-
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
     """Return the ends of holders. Those on the group's reserved nodes come first: its messages then agree."""
-    there = sorted(case.that_may_end(), key=_smallest_first)
+    there = sorted(case.evictable_holders(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:
         nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
 
         def is_elsewhere(holder: Holder) -> bool:
             if holder.group:
-                return nodes.isdisjoint(node for _, node in on_nodes(snapshot.groups[holder.group]))
+                return nodes.isdisjoint(node for _, node in placements(snapshot.groups[holder.group]))
             pod = snapshot.others.get(holder.uid)
             return pod is None or pod.node not in nodes
 
@@ -347,7 +343,7 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
-    there = sorted(case.of_the_queue(), key=_smallest_first)
+    there = sorted(case.queue_holders(), key=_smallest_first)
     there.sort(key=lambda holder: holder.queue != case.group.queue)
     return _end_of(case, there, "ends", "end")
 
@@ -367,19 +363,19 @@ def reservations_end(case: WaitingCase) -> StartChange | None:
 
 
 def claims_end(case: WaitingCase) -> StartChange | None:
-    claimants = case.those(lambda decision: decision.claims_capacity)
+    claimants = case.holders_by_decision(lambda decision: decision.claims_capacity)
     return _end_of(case, claimants, "no longer waits", "no longer wait")
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
-    """Nobody has to do anything: their eviction is under way."""
+    """Return the end of victims whose eviction is under way: no user needs to act."""
     if case.decision.reclaim is None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}
     leaving = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing}
     leaving |= case.snapshot.others.leaving.keys()
     holders = list(case.victims())
-    whose = f"evicted for it are gone: {_named(holders)}" if holders else "that leave are gone"
+    whose = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"
     return case.start_change(f"once the pods {whose}", without_pods(case.snapshot, victims | leaving))
 
 
@@ -393,16 +389,16 @@ def _end_of(
     def ended(holders: Sequence[Holder]) -> Snapshot:
         groups = frozenset(holder.group for holder in holders if holder.group)
         pods = frozenset(holder.uid for holder in holders if holder.uid)
-        return without(case.snapshot, groups, pods)
+        return snapshot_without(case.snapshot, groups, pods)
 
     chosen = case.trial.fewest(candidates, ended, needs_capacity)
     if not chosen:
         return None
-    text = f"once {_named(chosen)} {one_does if len(chosen) == 1 else several_do}"
+    text = f"once {_names_of(chosen)} {one_does if len(chosen) == 1 else several_do}"
     return StartChange(text, ends=tuple(holder.name for holder in chosen))
 
 
-def _named(holders: Sequence[Holder]) -> str:
+def _names_of(holders: Sequence[Holder]) -> str:
     named: list[str] = []
     for holder in holders:
         pods = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
@@ -434,8 +430,8 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
     Reason.NEVER_FITS: (limit, capability, flavor_capability, requests, nodes_to_stand_alone),
     Reason.BACKING_OFF: (time,),
     Reason.NOT_ENOUGH_MEMBERS: (members,),
-    Reason.HELD: (resumed,),
-    Reason.START_TIMED_OUT: (tried_again,),
+    Reason.HELD: (resume_queue,),
+    Reason.START_TIMED_OUT: (next_attempt,),
     Reason.QUEUE_STOPPED: (queue_resumed, local_queue_resumed),
     Reason.NAMESPACE_NOT_ALLOWED: (namespace_allowed,),
     Reason.QUEUE_NOT_ALLOWED: (use_allowed,),

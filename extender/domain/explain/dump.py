@@ -1,7 +1,7 @@
-"""Dump: the state on which the newest decisions were made, with them, to be decided on again elsewhere.
+"""Dump: the snapshot of the latest decisions, and these decisions, to be decided again elsewhere.
 
-Names may be replaced. Records become JSON and are read back, each value by the type of its field. A record is
-an object without the fields that have their default; a mapping whose keys are no text is a list of pairs; an
+Names may be replaced. Records become JSON and are read back by the types of their fields. A record is an
+object without the fields that have their default; a mapping whose keys are no text is a list of pairs; an
 infinite number is a text. Shapes are compared by identity: each is written once, and elsewhere by its number.
 """
 
@@ -24,8 +24,8 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import LabelPairs, NodePart
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.memory import carried_of
-from extender.domain.snapshot.decisions import Decisions, GroupDecision, course
+from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.snapshot.decisions import Decisions, GroupDecision, event_course
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import OtherPods, Snapshot
@@ -39,7 +39,7 @@ _Act = Callable[[Any], Any]
 
 
 class Misread(ValueError):
-    """Something is not as it was written: in which field, and what is wrong."""
+    """Error: a field of a dump cannot be read; the message names it."""
 
 
 class Form(NamedTuple):
@@ -61,24 +61,26 @@ class Forms:
         self._sorts = sorts
         self._shapes: list[Shape] = []
         self._numbers: dict[Shape, int] = {}
-        self._forms: dict[Any, Form] = {kind: _plain(kind) for kind in (bool, NoneType)}
-        self._forms[str] = Form(renamed, _plain(str).read)
-        self._forms[int] = Form(int, _plain(int).read)  # those of numpy, too
+        self._forms: dict[Any, Form] = {kind: _plain_form(kind) for kind in (bool, NoneType)}
+        self._forms[str] = Form(renamed, _plain_form(str).read)
+        self._forms[int] = Form(int, _plain_form(int).read)  # those of numpy, too
         self._forms[float] = Form(_write_number, _read_number)
-        self._forms[object] = self._forms[NoneType]  # what means something to one process alone
+        self._forms[object] = self._forms[NoneType]  # values of one process only
         self._forms[AmountRows] = Form(lambda rows: [rows.shape[1], rows.tolist()], _read_rows)
-        self._forms[Shape] = Form(self._number, lambda number: self._shapes[_exactly(int, number)])
-        self._forms[bytes] = self._as(str, bytes.decode, str.encode)
+        self._forms[Shape] = Form(self._number, lambda number: self._shapes[_read_exactly(int, number)])
+        self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
         pairs = tuple[LabelPairs, tuple[LabelPairs, ...]]
-        self._forms[NodePart] = self._as(pairs, lambda it: (it.labels, it.before), lambda it: NodePart(*it))
+        self._forms[NodePart] = self._as_other_type(
+            pairs, lambda it: (it.labels, it.before), lambda it: NodePart(*it)
+        )
         rows = tuple[NodeRecord | None, ...]
-        self._forms[NodeTable] = self._as(rows, lambda table: table.nodes, NodeTable)
-        self._forms[OtherPods] = self._as(tuple[PodRecord, ...], tuple, _others)
-        self._forms[TermIndex] = self._as(tuple[Term, ...], tuple, _index)
+        self._forms[NodeTable] = self._as_other_type(rows, lambda table: table.nodes, NodeTable)
+        self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
+        self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
 
     def write(self, kind: Any, value: object) -> Any:
-        """For msgspec to encode: parts of it are encoded already."""
-        return self._of(kind).write(value)
+        """Return a value for msgspec to encode: some parts are encoded already."""
+        return self._form_of(kind).write(value)
 
     def read(self, kind: Any, written: Any) -> Any:
         """Return a value.
@@ -87,18 +89,16 @@ class Forms:
             Misread: It cannot be read.
         """
         try:
-            return self._of(kind).read(written)
-        except Exception as fault:  # of hundreds of fields of all types, whatever stands there
+            return self._form_of(kind).read(written)
+        except Exception as fault:  # fields of all types may hold any value
             raise _misread(fault) from fault
-
-    # ---- shapes
 
     def write_shapes(self) -> Any:
         """Return all written shapes. None of a snapshot is bound to a part of the nodes."""
         return self.write(_WRITTEN, [(shape.requests, shape.constraints) for shape in self._shapes])
 
     def read_shapes(self, written: Any) -> None:
-        """Before all that has them. Raises Misread."""
+        """Read all shapes before the records that refer to them. Raises Misread."""
         self._shapes = [Shape(*parts) for parts in self.read(_WRITTEN, written)]
 
     def _number(self, shape: Shape) -> int:
@@ -107,25 +107,23 @@ class Forms:
             self._shapes.append(shape)
         return self._numbers[shape]
 
-    # ---- types
-
-    def _of(self, kind: Any) -> Form:
+    def _form_of(self, kind: Any) -> Form:
         if kind not in self._forms:
-            made = self._made(kind)
+            made = self._make_form(kind)
             self._forms[kind] = Form(_packed(made.write), made.read) if kind in _MANY else made
         return self._forms[kind]
 
-    def _as(self, other: Any, write: _Act, read: _Act) -> Form:
+    def _as_other_type(self, other: Any, write: _Act, read: _Act) -> Form:
         """Return the form of values that are written as those of another type."""
-        form = self._of(other)
+        form = self._form_of(other)
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
 
-    def _made(self, kind: Any) -> Form:
+    def _make_form(self, kind: Any) -> Form:
         if isinstance(kind, NewType):
-            return self._of(kind.__supertype__)
+            return self._form_of(kind.__supertype__)
         origin, of = get_origin(kind) or kind, get_args(kind)
         if NoneType in of:
-            write, read = self._of(next(each for each in of if each is not NoneType))
+            write, read = self._form_of(next(each for each in of if each is not NoneType))
             return Form(
                 lambda value: None if value is None else write(value),
                 lambda written: None if written is None else read(written),
@@ -134,21 +132,21 @@ class Forms:
             return Form(lambda value: value.value, kind)
         if issubclass(origin, Mapping):
             return self._mapping(
-                self._of(of[0]), self._of(of[1]), getattr(of[0], "__supertype__", of[0]) is str
+                self._form_of(of[0]), self._form_of(of[1]), getattr(of[0], "__supertype__", of[0]) is str
             )
         if origin is tuple and of[-1] is not ...:
-            return _fixed([*map(self._of, of)])
+            return _tuple_form([*map(self._form_of, of)])
         if of and issubclass(origin, Set):
-            form = self._of(of[0])
+            form = self._form_of(of[0])
             return Form(
                 lambda values: sorted(map(form.write, values), key=repr),
-                lambda written: frozenset(map(form.read, _exactly(list, written))),
+                lambda written: frozenset(map(form.read, _read_exactly(list, written))),
             )
         if of and issubclass(origin, Collection):
-            form, made = self._of(of[0]), list if origin is list else tuple
+            form, made = self._form_of(of[0]), list if origin is list else tuple
             return Form(
                 lambda values: [*map(form.write, values)],
-                lambda written: made(map(form.read, _exactly(list, written))),
+                lambda written: made(map(form.read, _read_exactly(list, written))),
             )
         return self._record(kind)
 
@@ -157,7 +155,7 @@ class Forms:
             return Form(
                 lambda value: {keys.write(key): values.write(it) for key, it in value.items()},
                 lambda written: {
-                    keys.read(key): values.read(it) for key, it in _exactly(dict, written).items()
+                    keys.read(key): values.read(it) for key, it in _read_exactly(dict, written).items()
                 },
             )
 
@@ -169,7 +167,7 @@ class Forms:
 
     def _record(self, kind: Any) -> Form:
         """Return the form of a Struct or a NamedTuple."""
-        forms = [(name, self._of(of), default) for name, of, default in _fields_of(kind)]
+        forms = [(name, self._form_of(of), default) for name, of, default in _fields_of(kind)]
         readers = {name: form.read for name, form, _ in forms}
 
         def write(value: Any) -> dict[str, Any]:
@@ -179,7 +177,7 @@ class Forms:
         def read(written: Any) -> Any:
             given, at = {}, ""
             try:
-                for name, part in _exactly(dict, written).items():
+                for name, part in _read_exactly(dict, written).items():
                     at = f".{name}"
                     given[name] = readers[name](part)
                 at = ""
@@ -216,11 +214,11 @@ def _equal(one: object, other: object) -> bool:
     return one is other or ((type(one) is type(other) or isinstance(one, Mapping)) and one == other)
 
 
-def _plain(kind: type) -> Form:
-    return Form(lambda value: value, lambda written: _exactly(kind, written))
+def _plain_form(kind: type) -> Form:
+    return Form(lambda value: value, lambda written: _read_exactly(kind, written))
 
 
-def _exactly(kind: type, written: Any) -> Any:
+def _read_exactly(kind: type, written: Any) -> Any:
     if type(written) is not kind:
         raise Misread(f"invalid value {str(written)[:40]!r}, which is no {kind.__name__}")
     return written
@@ -243,14 +241,14 @@ def _read_rows(written: Any) -> AmountRows:
     return np.array(rows, np.int64).reshape(len(rows), columns)
 
 
-def _fixed(forms: Sequence[Form]) -> Form:
+def _tuple_form(forms: Sequence[Form]) -> Form:
     return Form(
         lambda value: [form.write(part) for form, part in zip(forms, value, strict=True)],
         lambda written: tuple(form.read(part) for form, part in zip(forms, written, strict=True)),
     )
 
 
-def _others(pods: Sequence[PodRecord]) -> OtherPods:
+def _as_other_pods(pods: Sequence[PodRecord]) -> OtherPods:
     return OtherPods().with_changes({pod.uid: pod for pod in pods})
 
 
@@ -265,7 +263,7 @@ KIND = "MusterDump"
 
 
 class InvalidDump(ValueError):
-    """For people."""
+    """Error of a dump, for users."""
 
 
 class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,9 +272,9 @@ class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = KIND
     muster: str  # the version that wrote it, which alone reads it
     python: str
-    taken: str  # the moment of the snapshot, as a timestamp
-    slept: int  # how many groups' decisions were taken over from the round before
-    renamed: bool = False  # its names are hashed, and the decisions made anew
+    taken: str  # the time of the snapshot, as a timestamp
+    slept: int  # number of decisions that the cycle took over from the previous one
+    renamed: bool = False  # whether names are hashed, and the decisions repeated
     otherwise: int = 0  # on how many groups something else was decided then
     configuration: Mapping[str, Any]
     shapes: Sequence[Any]
@@ -296,7 +294,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
     It takes two seconds for 40,000 pods, and no lock: its input never changes. `versions`: of `muster`
     and `python`.
     """
-    if (carried := carried_of(decisions)) is None:
+    if (carried := carried_facts_of(decisions)) is None:
         return None
     forms, snapshot = Forms(), carried.snapshot
     written = DumpFile(
@@ -305,7 +303,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
         taken=timestamp_at(snapshot.epoch + snapshot.now),
         slept=len(snapshot.groups) - len(carried.evaluated.cycle.decided),
         configuration=configuration,
-        decisions=forms.write(Decisions, _said(decisions)),
+        decisions=forms.write(Decisions, _without_history(decisions)),
         snapshot=forms.write(Snapshot, snapshot),
         shapes=forms.write_shapes(),
     )
@@ -335,11 +333,8 @@ def read_dump(raw: bytes, version: str) -> Dump:
         raise InvalidDump(f"it is not as muster wrote it: {fault}") from fault
 
 
-# ---- deciding again
-
-
 class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Changed decision on one group; None: there is none."""
+    """Changed decision on one group; None: there was none."""
 
     group: GroupKey
     before: GroupDecision | None = None
@@ -347,12 +342,12 @@ class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    same: bool  # byte for byte: what is decided on groups, queues, evictions and moments
+    same: bool  # byte for byte: what is decided on groups, queues, evictions and times
     differences: tuple[ChangedDecision, ...]  # by group
     decisions: Decisions
 
 
-def replayed(snapshot: Snapshot, before: Decisions) -> Replay:
+def replay(snapshot: Snapshot, before: Decisions) -> Replay:
     """Return the decisions from nothing, and those after them with only changed groups evaluated again.
 
     Both must be the same.
@@ -371,15 +366,15 @@ def differences(before: Decisions, now: Decisions) -> tuple[ChangedDecision, ...
 
 def as_bytes(decisions: Decisions) -> bytes:
     """Return decisions as bytes, equal for equal decisions."""
-    return msgspec.json.encode(Forms(sorts=True).write(Decisions, _said(decisions)), order="sorted")
+    return msgspec.json.encode(
+        Forms(sorts=True).write(Decisions, _without_history(decisions)), order="sorted"
+    )
 
 
-def _said(decisions: Decisions) -> Decisions:
-    """Without how it came about."""
+def _without_history(decisions: Decisions) -> Decisions:
+    """Return decisions without their serial, changes and memory, which depend on the previous cycle."""
     return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
 
-
-# ---- other names
 
 # Words by which something is decided, or that stand in selectors.
 _WORDS = """
@@ -394,7 +389,7 @@ _WORDS = """
 _PARTS = re.compile(
     r"(?P<kept>\d{4}-\d\d-\d\dT[\d:.+-]+Z?|(?:[a-z0-9-]+\.)*(?:kubernetes|k8s)\.io/[\w.-]+)"
     r"|[^\x00-,/:-@\[-^`{-\x7f]+"
-)  # moments and Kubernetes' own keys; and whatever is neither a space nor a sign that separates
+)  # times and Kubernetes' own keys; and whatever is neither a space nor a sign that separates
 
 
 class Pseudonyms:
@@ -418,11 +413,11 @@ class Pseudonyms:
 
 
 def keyed_hash(key: bytes) -> Callable[[str], str]:
-    """`key`: secret, and of one dump alone, or names could be tried out."""
+    """Return a hash of texts with a secret `key` for one dump: without a key, names could be guessed."""
     return lambda part: f"x{blake2b(part.encode(), digest_size=6, key=key).hexdigest()}"
 
 
-def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
+def rename_dump(found: Dump, hashed: Callable[[str], str]) -> bytes:
     """Return the dump under other names, with new decisions; without the configuration.
 
     Decisions may differ where names decide the order.
@@ -437,9 +432,9 @@ def renamed(found: Dump, hashed: Callable[[str], str]) -> bytes:
         replace(
             found.file,
             renamed=True,
-            otherwise=sum(now is None or course(was) != course(now) for was, now in pairs),
+            otherwise=sum(now is None or event_course(was) != event_course(now) for was, now in pairs),
             configuration={},
-            decisions=again.write(Decisions, _said(decisions)),
+            decisions=again.write(Decisions, _without_history(decisions)),
             snapshot=msgspec.Raw(snapshot),
             shapes=shapes,
         )

@@ -1,4 +1,4 @@
-"""All that is known of why one group waits, worked out when somebody asks: never for all groups."""
+"""Explanation of one pending group, computed on request: never for all groups."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from extender.domain.model.reasons import LACKS_CAPACITY, NOT_TAKEN_BACK, Verdic
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.eviction_units import Disruptions
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.memory import carried_of
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions, message_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import ready_since
@@ -28,18 +28,18 @@ _LOOKS = 20  # at a node for a term of affinity take about as long as all that i
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a group waits, and what would start it."""
+    """Reason why a group waits, and the change that would start it."""
 
     group: GroupKey
     queue: str
     verdict: Verdict  # whether it waits at all
     reason: str = ""  # a Reason; empty: no member waits
-    sentence: str = ""  # what the reason means
+    sentence: str = ""  # meaning of the reason
     message: str = ""  # the numbers behind it and its position, as its condition says
     position: int = 0  # its place in line; 0: it is not in line
     waiting: int = 0  # how many groups of its queue are in line
-    ahead: tuple[GroupKey, ...] = ()  # the first of those in front of it
-    holders: tuple[Holder, ...] = ()  # who holds what it lacks, the largest first
+    ahead: tuple[GroupKey, ...] = ()  # the first of those ahead of it
+    holders: tuple[Holder, ...] = ()  # holders of lacking resources, the largest first
     more_holders: int = 0  # how many others do
     reserved: str = (
         ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
@@ -49,7 +49,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def outlook(self) -> str:
-        """Return the expected change, for people."""
+        """Return the expected change, for users."""
         return "; ".join(filter(None, (self.reserved, self.change.sentence if self.change else "")))
 
 
@@ -58,7 +58,7 @@ def work_of(decisions: Decisions) -> int:
 
     It is the work of the last cycle with all groups.
     """
-    if (memory := carried_of(decisions)) is None:
+    if (memory := carried_facts_of(decisions)) is None:
         return 0
     snapshot, looks = memory.snapshot, memory.evaluated.cycle.effort_spent
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS)
@@ -69,7 +69,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
 
     `work`: what all cycles may go through, as `work_of` counts it.
     """
-    decision, memory = decisions.groups.get(key), carried_of(decisions)
+    decision, memory = decisions.groups.get(key), carried_facts_of(decisions)
     if decision is None:
         return None
     queue = decisions.queues.get(decision.queue)
@@ -90,12 +90,12 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
     change, reserved = None, ""
-    with suppress(Exception):  # whatever a group says: it is only left without an explanation
+    with suppress(Exception):  # any error of a group: it is only left without an explanation
         reserved = _reserved_from(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(
         why,
-        ahead=case.ahead(_MOST_AHEAD),
+        ahead=case.groups_ahead(_MOST_AHEAD),
         holders=tuple(holders[:_MOST_HOLDERS]),
         more_holders=max(len(holders) - _MOST_HOLDERS, 0),
         reserved=reserved,
@@ -114,13 +114,16 @@ def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
     lends = any(it is not None and it.record.reclaimable and name not in above for name, it in queues)
     if case.queue is None or not lends:
         return ""
-    over = [shares.beyond_share(group.queue, asked) for asked in cycle.budget.flavors.asks(group)]
+    over = [
+        shares.beyond_share(group.queue, asked)
+        for asked in cycle.budget.flavors.requests_by_assignment(group)
+    ]
     is_beyond = bool(over) and all(over)
     if not (is_beyond or snapshot.disruption_budgets):
         return ""
     rules, since = case.queue.preemption, ready_since(group)
     at = snapshot.instant(since) + max(rules.after, rules.at_most) if since else snapshot.now
-    then = replace(snapshot, now=max(at, snapshot.now))  # what its victims lose counts no more
+    then = replace(snapshot, now=max(at, snapshot.now))  # the losses of victims do not count any more
     found = case.trial.decision(then)
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
         return ""
@@ -138,12 +141,14 @@ def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -
     bound = {
         it.uid
         for it in victims
-        if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.by_budgets
+        if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.honours_budgets
     }
     going = [pod for pod in there if pod.uid in bound]
     if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):
         return ""
-    whose = sorted({groups[it.group].called if it.group else f"{it.namespace}/{it.name}" for it in victims})
+    whose = sorted(
+        {groups[it.group].display_name if it.group else f"{it.namespace}/{it.name}" for it in victims}
+    )
     keeps = (
         f"disruption budget {names[0]} keeps"
         if len(names) == 1

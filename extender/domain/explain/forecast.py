@@ -1,12 +1,13 @@
 """Forecast: when each pending group is expected to start.
 
-The same decisions in several futures with different run times give an interval; or the cause without a known
-end is named. It is computed in slices, one scheduling cycle each, so that a caller can pace it.
+The same decisions in several futures with different run times give an interval; if a start depends on a run
+without a known end, that cause is named. The forecast is computed in slices, one scheduling cycle each, so
+that a caller can pace it.
 
-Errors of earlier forecasts correct the next ones: others come meanwhile and overtake, owners declare too
-much, runs vary more than their law. After each start every quantile is moved by a step, so far that in the
-long run the part of earlier starts is the part of the quantile, for any cause (Gibbs and Candès, Adaptive
-conformal inference under distribution shift, 2021).
+Errors of earlier forecasts correct the next ones: new groups overtake, owners declare too much, runs vary
+more than their law. After each start every quantile is moved by a step, such that in the long run the
+fraction of earlier starts is that of the quantile (Gibbs and Candès, Adaptive conformal inference under
+distribution shift, 2021).
 """
 
 from collections import Counter, defaultdict
@@ -24,13 +25,13 @@ from extender.api.keys import RUN_TIME
 from extender.api.units import listed
 from extender.domain.explain.future import EndOf, Future, Method
 from extender.domain.explain.holders import WaitingCase
-from extender.domain.explain.hypotheses import on_nodes
+from extender.domain.explain.hypotheses import placements
 from extender.domain.model.reasons import FOR_OTHERS, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shapes
 from extender.domain.placement.departures import RunEnd, expected_end
-from extender.domain.scheduling.memory import CarriedFacts, carried_of
+from extender.domain.scheduling.memory import CarriedFacts, carried_facts_of
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
@@ -62,7 +63,7 @@ class ExpectedStart(msgspec.Struct, frozen=True):
     p50: float = inf
     p90: float = inf
     method: Method = Method.DECLARED
-    unknown: str = ""  # a sentence: what has no known end; empty: the moments are known
+    unknown: str = ""  # why the times are unknown, as a sentence; empty: they are known
 
     @property
     def is_known(self) -> bool:
@@ -77,26 +78,26 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
 
     `cycles`: the most cycles of each future.
     """
-    memory = carried_of(decisions)
+    memory = carried_facts_of(decisions)
     waiting = [key for key, made in decisions.groups.items() if made.verdict is Verdict.WAITING]
     if memory is None or not waiting:
         return {}
-    unknown = dict.fromkeys(_beyond(memory), _TOO_FAR)
-    snapshot = _without(memory.snapshot, unknown)
+    unknown = dict.fromkeys(_groups_further_back(memory), _TOO_FAR)
+    snapshot = _snapshot_without(memory.snapshot, unknown)
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
     reclaiming = Counter[GroupKey]()  # by group the futures in which other groups give up capacity for it
     for number in range(FUTURES):
-        future = Future(snapshot, laws.of_future(number), _PACE)
+        future = Future(snapshot, laws.ends_in_future(number), _PACE)
         yield
         future.step()  # decides for the first time
         yield
-        is_cut = yield from _played(future, set(waiting).difference(unknown), cycles)
+        is_cut = yield from _run_until_started(future, set(waiting).difference(unknown), cycles)
         causes = _Causes(future, is_cut)
         for key in waiting:
             if key not in future.starts and key not in unknown:
                 looked_for = causes.looked_for
-                unknown[key] = causes.of(key)
+                unknown[key] = causes.cause_of(key)
                 if causes.looked_for > looked_for:
                     yield
         starts.append(future.starts)
@@ -117,17 +118,17 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     return found
 
 
-def _beyond(memory: CarriedFacts) -> Iterator[GroupKey]:
+def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
     """Yield the groups without holdings that are further back in line than the forecast."""
     for line in memory.lines.values():
         kinds = set[Signature]()
         for place, group in enumerate(line):
             kinds.add(missing(group).signature)
-            if (place >= _MOST_PLACES or len(kinds) > _MOST_KINDS) and not on_nodes(group):
+            if (place >= _MOST_PLACES or len(kinds) > _MOST_KINDS) and not placements(group):
                 yield group.key
 
 
-def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
+def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     """Return the snapshot without groups, but with their requests.
 
     In each queue one group that is never complete asks for as much as all of them, so that others of them
@@ -136,19 +137,21 @@ def _without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     left = defaultdict[str, list[GroupInfo]](list)
     for group in (snapshot.groups[key] for key in keys):
-        if group.asks and group.waiting:
+        if group.missing_request and group.waiting:
             left[group.queue].append(group)
     for first, *others in left.values():
         asked = total(group.pending for group in (first, *others))
-        pod = replace(first.waiting[0], shape=Shapes().sized(first.waiting[0].shape, asked), to_be=False)
+        pod = replace(
+            first.waiting[0], shape=Shapes().with_requests(first.waiting[0].shape, asked), to_be=False
+        )
         spec, job = replace(first.spec, min_resources={}), replace(first.job, managed=False)
         group = replace(first, spec=spec, job=job, min_member=2, min_task_member={}, pending=asked)
         groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
     return replace(snapshot, groups=groups)
 
 
-def _played(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Play until all of them have started; return whether the limit of cycles was reached."""
+def _run_until_started(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
+    """Run cycles until all groups have started; return whether the limit of cycles was reached."""
     for _ in range(cycles):
         if not left or not future.step():
             return False
@@ -158,11 +161,11 @@ def _played(future: Future, left: set[GroupKey], cycles: int) -> Generator[None,
 
 
 class _Causes:
-    """Why groups have not started at the end of a future. Of those alike, one is looked at."""
+    """Causes why groups have not started at the end of a future. Of equal groups, one is examined."""
 
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
-        self._endless = future.endless
+        self._endless = future.endless_groups
         self._is_cut = is_cut
         self._known: dict[object, str] = {}
 
@@ -171,7 +174,7 @@ class _Causes:
         """Return the number of causes so far."""
         return len(self._known)
 
-    def of(self, key: GroupKey, depth: int = 0) -> str:
+    def cause_of(self, key: GroupKey, depth: int = 0) -> str:
         made, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
         if made is None or group is None or made.reason is None:
             return "it is not known what becomes of it"
@@ -195,13 +198,13 @@ class _Causes:
             return f"{listed(named, _MOST_NAMES)} {has} no known end (annotation {RUN_TIME})"
         ahead = next((it.group for it in holders if it.group and it.group != group.key), None)
         if ahead is not None and reason in _BEHIND and depth < _DEEPEST:
-            return self.of(ahead, depth + 1)
+            return self.cause_of(ahead, depth + 1)
         return f"nothing that is expected to happen starts it: {reason.meaning}"
 
 
-_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # what it waits for waits itself
+_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # a wait for other pending groups
 
-# ---- How long groups will run, as laws of probability by what is declared and by how those of their kind
+# How long groups will run, as laws of probability by what is declared and by how those of their kind
 # ran, and the ends that follow in each of several futures. Without dice: a future is a number, and over all
 # futures a group takes each part of its law once, in an order of its own.
 #
@@ -214,11 +217,11 @@ _SHORTEST = 1.0  # seconds
 _USUAL, _COUNTS = 0.3, 2  # how much runs vary, in logarithms, and as how many runs that counts
 _AS_DECLARED = 0.1  # how much runs vary about what their owners declare
 _CERTAIN = 0.9999  # by then it has outrun the law
-_LATER = 1.0 + 1e-9  # what still runs ends later than now, however numbers are rounded
+_LATER = 1.0 + 1e-9  # running groups end later than now, despite rounding
 
 
 class RunLaw(NamedTuple):
-    """Law of the seconds of a run."""
+    """Probability distribution of a run time, in seconds."""
 
     usual: float  # the median
     varies: float  # the standard deviation of the logarithm
@@ -237,7 +240,7 @@ class RunLaw(NamedTuple):
 
 
 class RunLaws:
-    """Laws of run times, by the knowledge of the snapshot.
+    """Distributions of run times, from what the snapshot knows.
 
     `learnt_from`: by future when the first run with a learned law ends.
     """
@@ -247,19 +250,19 @@ class RunLaws:
         self._laws: dict[GroupKey, RunLaw | None] = {}
         self.learnt_from = [inf] * FUTURES
 
-    def of_future(self, number: int) -> EndOf:
+    def ends_in_future(self, number: int) -> EndOf:
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
-            law = self.of(group)
+            law = self.law_of(group)
             if law is None:
                 return RunEnd(inf, is_known=False)
-            end = law.end(_chance(group.key, number), min(since, now), now)
+            end = law.end(_quantile_of(group.key, number), min(since, now), now)
             if law.is_learnt:
                 self.learnt_from[number] = min(self.learnt_from[number], end.at)
             return end
 
         return end_of
 
-    def of(self, group: GroupInfo) -> RunLaw | None:
+    def law_of(self, group: GroupInfo) -> RunLaw | None:
         """Return the law of a group; None: unknown."""
         if group.key not in self._laws:
             self._laws[group.key] = self._law(group)
@@ -271,13 +274,13 @@ class RunLaws:
         if declared is not None:
             usual = max(declared, _SHORTEST)
             runs = [usual * ratio for ratio in history.stretches.get(group.spec.series, ())]
-            return _by(runs, limit) or RunLaw(usual, _AS_DECLARED, limit, is_learnt=False)
-        if (learnt := _by(history.runs.get(kind_of(group), ()), limit)) is not None:
+            return _empirical_law(runs, limit) or RunLaw(usual, _AS_DECLARED, limit, is_learnt=False)
+        if (learnt := _empirical_law(history.runs.get(kind_of(group), ()), limit)) is not None:
             return learnt
         return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_learnt=False)
 
 
-def _by(runs: Sequence[float], limit: float) -> RunLaw | None:
+def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
     """Return the law that follows from runs; None without any."""
     if not runs:
         return None
@@ -290,23 +293,21 @@ def _by(runs: Sequence[float], limit: float) -> RunLaw | None:
     return RunLaw(exp(middle), varies, limit, is_learnt=True)
 
 
-def _chance(key: GroupKey, number: int) -> float:
+def _quantile_of(key: GroupKey, number: int) -> float:
     mixed = crc32(key.encode())
     return ((number * _STEPS[mixed % len(_STEPS)] + mixed // len(_STEPS)) % FUTURES + 0.5) / FUTURES
 
-
-# ---- what forecasts have missed
 
 _Factors = tuple[float, float, float]
 
 
 class Calibration(msgspec.Struct, frozen=True, dict=True):
-    """Calibration: by method and namespace the factors of the time until p10, p50 and p90."""
+    """Calibration: factors of the time until p10, p50 and p90, by method and namespace."""
 
     factors: Mapping[tuple[Method, str], _Factors] = {}
 
     @cached_property
-    def _usual(self) -> Mapping[Method, _Factors]:
+    def _default_factors(self) -> Mapping[Method, _Factors]:
         """Return the factors of a namespace without starts: the middle of all, and of two exact ones.
 
         So declarations in one namespace move others little.
@@ -318,23 +319,23 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
             usual[method] = p10, p50, p90
         return usual
 
-    def _of(self, key: GroupKey, method: Method) -> _Factors:
-        return self.factors.get((method, _namespace(key))) or self._usual[method]
+    def _factors_of(self, key: GroupKey, method: Method) -> _Factors:
+        return self.factors.get((method, _namespace(key))) or self._default_factors[method]
 
     def applied(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
         if not forecast.is_known:
             return forecast
         made, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
-        factors = self._of(key, forecast.method)
+        factors = self._factors_of(key, forecast.method)
         p10, p50, p90 = sorted(made + (at - made) * n for at, n in zip(instants, factors, strict=True))
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
     def after(self, key: GroupKey, reported: ExpectedStart, start: float) -> "Calibration":
-        """Once a group has started of which that was told."""
+        """Return the calibration after the start of a group with a published estimate."""
         if not reported.is_known:
             return self
         moved, instants = list[float](), (reported.p10, reported.p50, reported.p90)
-        for n, at, share in zip(self._of(key, reported.method), instants, _SHARES, strict=True):
+        for n, at, share in zip(self._factors_of(key, reported.method), instants, _SHARES, strict=True):
             step = share if start > max(at, reported.made_at + SHORTEST) else share - 1.0
             moved.append(min(max(n * exp(_STEP * step), 1.0 / _MOST), _MOST))
         p10, p50, p90 = moved

@@ -39,7 +39,7 @@ from extender.domain.snapshot.wholeness import running_since, whole
 _QUIET = 3600.0  # seconds without any event after which nothing is expected to change any more
 _LAST = 253_402_300_799.0  # the last second that a timestamp can say
 
-EndOf = Callable[[GroupInfo, float, float], RunEnd]  # of a group that has run since the first moment, now
+EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its start, and now
 
 
 class Method(StrEnum):
@@ -86,7 +86,7 @@ class Followed(NamedTuple):
 
 
 class VirtualCluster:
-    """Ledger whose decisions an ideal scheduler and all controllers carry out at once, without a fault.
+    """Ledger whose decisions an ideal scheduler and ideal controllers carry out at once.
 
     Args:
         begun: What the ledger's clock shows at the beginning.
@@ -102,27 +102,25 @@ class VirtualCluster:
         self._epoch, self._step = epoch, step
         self._due: list[_Due] = []
         self._order = count()
-        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # those that were let go here, as they were before
+        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs admitted here, as they were before
 
     @property
     def timestamp(self) -> str:
         return timestamp_at(min(self._epoch + self.now, _LAST))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot. Pods that are being deleted go when their grace is over."""
+        """Continue from a snapshot. Terminating pods go when their grace period is over."""
         restore(self.ledger, snapshot)
         departing = [pod for group in snapshot.groups.values() for pod in group.departing]
         for pod in (*departing, *snapshot.others.leaving.values()):
             gone_at = max(clock_time_of(pod.gone_by, snapshot.epoch), self.begun + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
 
-    # ---- time
-
     def plan(self, at: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._due, _Due(at, next(self._order), act))
 
     def advance(self) -> bool:
-        """Go to the next moment, and do what is due then. Return whether there is one."""
+        """Go to the next instant with due actions, and run them. Return False if there is none."""
         if (found := self._next(self.requeue_at())) is None:
             return False
         self.now, until = found
@@ -136,7 +134,7 @@ class VirtualCluster:
         return self.ledger.decisions.requeue_at
 
     def _next(self, requeued: float | None) -> tuple[float, float] | None:
-        """Return the next moment, and until when what is due later is due then."""
+        """Return the next time, and the latest time of actions that count as due then."""
         first = self._due[0].at if self._due else inf
         if requeued is not None and requeued <= self.last + (self._step.quiet if self._due else _QUIET):
             requeued = max(
@@ -149,8 +147,6 @@ class VirtualCluster:
         until = max(first, self.begun + (first - self.begun) * self._step.together)
         return fmean(due.at for due in self._due if due.at <= until), until
 
-    # ---- decisions
-
     def decide(self) -> Snapshot:
         """Decide, and return what that is based on."""
         snapshot = self.ledger.snapshot()
@@ -159,7 +155,7 @@ class VirtualCluster:
         return snapshot
 
     def follow(self) -> Followed:
-        """Carry out what was decided last."""
+        """Carry out the last decisions."""
         decisions = self.ledger.decisions
         undone = [uid for made in decisions.groups.values() for uid in made.undo]
         gone = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
@@ -175,7 +171,7 @@ class VirtualCluster:
         """Start the pods of planned claims, and those on their way to a node; return them."""
         started, claims = list[PodRecord](), self.ledger.claims
         coming: dict[GroupKey, list[Claim]] = {}
-        for claim in [*claims.at(ClaimStage.ANSWERED), *claims.at(ClaimStage.PLANNED)]:
+        for claim in [*claims.in_stage(ClaimStage.ANSWERED), *claims.in_stage(ClaimStage.PLANNED)]:
             made = decisions.groups.get(claim.pod.group)
             if claim.pinned or (made is not None and claim.pod.uid in made.plan):
                 coming.setdefault(claim.pod.group, []).append(claim)
@@ -192,7 +188,7 @@ class VirtualCluster:
         return group.stood_whole or whole(*group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
-        """Let a pod run on a node from now on. Return the pod as it was."""
+        """Run a pod on a node from now on. Return the previous record of the pod."""
         since, more = self.timestamp, {"phase": "Running", "started": True, "gated": False}
         self.ledger.pods.put(replace(pod, node=node, running_since=since, **more))
         return pod
@@ -207,7 +203,7 @@ class VirtualCluster:
             return None if pod.to_be else pod
         if not pod.reserved_for:
             self._unsuspend(pod.group)
-        return replace(pod, uid=_new(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
+        return replace(pod, uid=_new_uid(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
         job, made = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
@@ -221,10 +217,10 @@ class VirtualCluster:
         self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
 
     def make_again(self, gone: Sequence[PodRecord]) -> None:
-        """Suspend jobs of which pods are gone, and let other controllers replace theirs."""
+        """Suspend jobs that lost pods; other controllers replace their pods."""
         for key in dict.fromkeys(pod.group for pod in gone):
             job = self.ledger.registry.jobs.get(key)
-            if job is not None and job.is_let_go:
+            if job is not None and job.is_unsuspended:
                 job = self._waiting_jobs.pop(key, job)
                 self.ledger.intake.put_job(replace(job, suspended=True, started_at=""))
                 for pod in [*self.ledger.registry.group(key).pods.values()]:
@@ -232,15 +228,15 @@ class VirtualCluster:
             else:
                 again = [pod for pod in gone if pod.group == key and pod.is_replaced]
                 for pod in again:
-                    self.ledger.pods.put(self.again(pod))
+                    self.ledger.pods.put(self.replacement_of(pod))
 
-    def again(self, pod: PodRecord) -> PodRecord:
+    def replacement_of(self, pod: PodRecord) -> PodRecord:
         """Return the pod that a controller makes in the place of another one."""
         waits = {"node": "", "phase": "Pending", "started": False, "running_since": "", "deleting": False}
-        return replace(pod, uid=_new(pod), created=self.timestamp, **waits)
+        return replace(pod, uid=_new_uid(pod), created=self.timestamp, **waits)
 
 
-def _new(pod: PodRecord) -> Uid:
+def _new_uid(pod: PodRecord) -> Uid:
     return Uid(f"{pod.uid}+")
 
 
@@ -255,7 +251,7 @@ class Future(VirtualCluster):
         none = Ownership(frozenset())
         super().__init__(none, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace))
         self.restore(snapshot)
-        self.starts: dict[GroupKey, float] = {}  # by group the moment at which it first starts
+        self.starts: dict[GroupKey, float] = {}  # first start of each group
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # evicted for the start of a group
         self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
         self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
@@ -271,7 +267,7 @@ class Future(VirtualCluster):
         return self.ledger.decisions
 
     @property
-    def endless(self) -> Set[GroupKey]:
+    def endless_groups(self) -> Set[GroupKey]:
         """Return the running groups without a known end."""
         return {key for key, end in self.ends.items() if end.at == inf}
 

@@ -1,7 +1,7 @@
 """History: waits, runs and evictions, and their sums over a period, by queue, user or namespace.
 
-The recorder (recorder.py) makes the records. They are kept in the process and, optionally, in a file. Times
-and durations are in seconds, times since 1970; amounts are by resource, here times seconds.
+The recorder (recorder.py) makes the records. They are kept in the process and, optionally, in a file.
+Durations are in seconds, times in seconds since 1970; amounts are by resource, here multiplied by seconds.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ Spent = Mapping[str, float]  # by resource, times seconds
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """`end` None: it goes on. What is so far of it is written up to `until`."""
+    """Record of a time span. `end` None: it goes on, and has been written up to `until`."""
 
     queue: str
     namespace: str = ""
@@ -32,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def name(self) -> str:
-        """Return the name of its subject, unique with its start among its kind."""
+        """Return the name of the subject, unique per kind together with the start."""
         return self.queue
 
     @property
@@ -41,19 +41,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def is_final(self) -> bool:
-        """Return whether it never changes: a known one counts instead."""
+        """Return whether a record never changes: a known one counts instead."""
         return False
 
-    def at(self, now: float) -> Self:
+    def up_to(self, now: float) -> Self:
         """Return the record up to now."""
         return self
 
     def ended(self, now: float) -> Self:
-        return replace(self.at(now), end=max(now, self.start))
+        return replace(self.up_to(now), end=max(now, self.start))
 
 
 class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run"):
-    """Run of members of a group on nodes, over a time in which it changed little."""
+    """Run of members of a group on nodes, during which the number of members hardly changed."""
 
     group: str
     until: float
@@ -64,14 +64,14 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
     def name(self) -> str:
         return self.group
 
-    def at(self, now: float) -> "GroupRun":
+    def up_to(self, now: float) -> "GroupRun":
         more = max(now - self.until, 0.0)
         spent = {name: self.spent.get(name, 0.0) + amount * more for name, amount in self.held.items()}
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
-    def within(self, since: float, until: float) -> Spent:
+    def usage_between(self, since: float, until: float) -> Spent:
         """Return the usage from `since` to `until`, in proportion to the time."""
-        whole = self if self.end is not None else self.at(until)
+        whole = self if self.end is not None else self.up_to(until)
         end = whole.until if whole.end is None else whole.end
         length, part = end - whole.start, min(end, until) - max(whole.start, since)
         if length <= 0.0 or part <= 0.0:
@@ -84,14 +84,14 @@ OWN = frozenset({Reason.HELD, Reason.NOT_ENOUGH_MEMBERS, Reason.GROUP_NOT_FOUND,
 
 
 class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
-    """A group that waited until it ran, or was gone."""
+    """Wait of a group until it ran, or was gone."""
 
     group: str
     until: float
-    reason: str = ""  # for which it waits since `until`; empty: it is starting, or that is not known
+    reason: str = ""  # reason of the wait since `until`; empty: starting, or unknown
     waited: Mapping[str, float] = {}  # by reason
     has_started: bool = False  # whether it ended since the group ran
-    from_objects: bool = False  # nobody saw it: the objects say that the group waited and runs
+    from_objects: bool = False  # no recorder saw it: the objects say that the group waited and runs
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
     def is_final(self) -> bool:
         return self.from_objects
 
-    def at(self, now: float) -> "Wait":
+    def up_to(self, now: float) -> "Wait":
         waited = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
         both = {**self.waited, self.reason: waited}
         return replace(self, until=max(now, self.until), waited=both)
@@ -112,13 +112,13 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
 
 
 class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicted"):
-    """A pod that was evicted: by Muster, or by its job, at Muster's request."""
+    """Pod that was evicted: by Muster, or by its job, at Muster's request."""
 
     uid: str
     pod: str  # namespace/name
     group: str = ""  # empty: the pod is not Muster's
     cause: str  # an EvictionCause
-    claimant: str = ""  # the group for which it made room; empty: for none
+    claimant: str = ""  # the group that gets the capacity; empty: none
     lost: Spent = {}  # the work that went with it
 
     @property
@@ -135,7 +135,7 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
 
 
 class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="QueueHour"):
-    """Hour of a queue and those below it: usage and deserved share, by samples."""
+    """One hour of a queue and its descendants: usage and deserved share, by samples."""
 
     deserved: Spent = {}
     wanting: float = 0.0  # seconds in which it asked for more than it held
@@ -143,9 +143,6 @@ class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Queu
 
 
 AnyRecord = GroupRun | Wait | Evicted | QueueHour
-
-
-# ---- sums
 
 
 class By(StrEnum):
@@ -157,7 +154,7 @@ class By(StrEnum):
 class ReportRow(msgspec.Struct, frozen=True, rename="camel"):
     """Row of a report for one queue, user or namespace, or for all.
 
-    Waits are of groups started in the period.
+    Waits are those of groups that started in the period.
     """
 
     name: str
@@ -180,24 +177,24 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     since: str
     until: str
     by: By
-    rows: tuple[ReportRow, ...]  # those that held most come first
+    rows: tuple[ReportRow, ...]  # the largest usage first
     total: ReportRow
-    note: str = ""  # what is missing, for people; empty: nothing is
+    note: str = ""  # missing parts, for users; empty: none
 
 
 class InvalidPeriod(ValueError):
-    """Error in a question, for people: `since: invalid value …: must be …`."""
+    """Error in a request for a report, for users: `since: invalid value …: must be …`."""
 
 
 class Period(NamedTuple):
-    """Period of a question."""
+    """Period of a report."""
 
     by: By
     since: float
     until: float
 
     @classmethod
-    def of(cls, by: str, since: str, until: str, now: float) -> "Period":
+    def parse(cls, by: str, since: str, until: str, now: float) -> "Period":
         """Return the period of texts; empty ones stand for queues, a week ago and now.
 
         Raises:
@@ -219,7 +216,7 @@ class Period(NamedTuple):
 
 
 def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Report:
-    """One row for each name. Every record is looked at once, and none is kept."""
+    """Return one row for each name. Each record is read once, and none is kept in memory."""
     by, since, until = period
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     for record in records:
@@ -234,7 +231,7 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
 
 
 def gap(first: float, period: Period) -> str:
-    """Return the missing part if recording began at `first`, for people; empty if none is."""
+    """Return the missing part if recording began at `first`, for users; empty if none is."""
     return f"what was over before {timestamp_at(first)} is not known" if first > period.since else ""
 
 
@@ -256,7 +253,7 @@ class _Sums(msgspec.Struct):
     def add(self, record: AnyRecord, since: float, until: float) -> None:
         match record:
             case GroupRun():
-                _add(self.spent, record.within(since, until))
+                _add(self.spent, record.usage_between(since, until))
             case Wait(start=start, end=end) if start <= until and (end is None or end > until):
                 self.waiting += end is not None or record.reason not in OWN
             case Wait(end=end, has_started=True) if end is not None and since <= end <= until:
@@ -302,7 +299,7 @@ class _Sums(msgspec.Struct):
 
 
 def gpus(amounts: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Whole devices, of whatever vendor: `nvidia.com/gpu`."""
+    """Yield the amounts of GPUs of all vendors, such as `nvidia.com/gpu`, in devices."""
     return ((name, amount) for name, amount in amounts.items() if name.endswith("/gpu"))
 
 

@@ -1,4 +1,4 @@
-"""Holders of the missing resources of a group: groups by queue, and other pods, the largest first."""
+"""Holders of the resources that a group lacks: groups by queue, and other pods, the largest first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from extender.domain.explain.hypotheses import Trial, on_nodes
+from extender.domain.explain.hypotheses import Trial, placements
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import PODS, Resources, total
@@ -20,23 +20,23 @@ from extender.domain.snapshot.wholeness import missing
 
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A group, or a pod of others, that stands in the way."""
+    """Group, or pod of another scheduler, that uses resources which a pending group lacks."""
 
     name: str  # `namespace/name`
     pods: int  # how many pods of it count
-    amounts: Resources  # what these hold of what is lacking
+    amounts: Resources  # their part of the lacking resources
     queue: str = ""  # of the group; empty for a pod of others
     group: GroupKey = GroupKey("")  # empty for a pod of others
     uid: Uid = Uid("")  # of a pod of others
     deleting: int = 0  # how many of its pods are being deleted
     overdue: str = ""  # since when the first of these should have gone, as a timestamp; empty: none is late
-    called: str = ""  # what people know the group by
+    called: str = ""  # its name for users
 
 
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Change that would start a group."""
 
-    text: str  # a condition for people, to be read after `it starts`
+    text: str  # a condition for users, to be read after `it starts`
     then: str = ""  # why it would wait even then; empty: it starts
     ends: tuple[str, ...] = ()  # groups, and pods of others, that would have to end, by `namespace/name`
     queue: str = ""  # the queue whose capability would have to be higher; empty if none would
@@ -44,7 +44,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sentence(self) -> str:
-        """`it starts once team/a (2 pods) ends`."""
+        """Return the change as a sentence, such as `it starts once team/a (2 pods) ends`."""
         return f"{self.text} it would wait for {self.then}" if self.then else f"it starts {self.text}"
 
 
@@ -53,7 +53,7 @@ _Picks = Callable[[GroupDecision], bool]
 
 
 class WaitingCase:
-    """One group that waits: what surrounds it, and what is needed to try out what would start it."""
+    """A pending group, with the data to try what would start it."""
 
     def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupInfo, cycles: int) -> None:
         self.snapshot = snapshot
@@ -72,9 +72,9 @@ class WaitingCase:
     def holders(self, reason: Reason) -> list[Holder]:
         """Return the holders, by the group's reason."""
         if reason in _FOR_CAPACITY:
-            return self.largest_first([*self.on_suitable_nodes(), *self.others()])
+            return self.largest_first([*self.on_suitable_nodes(), *self.other_holders()])
         if reason is Reason.QUEUE_CEILING:
-            return self.largest_first(self.of_the_queue())
+            return self.largest_first(self.queue_holders())
         if reason is Reason.RECLAIMING:
             return self.largest_first(self.victims())
         picks: Mapping[Reason, _Picks] = {
@@ -82,7 +82,7 @@ class WaitingCase:
             Reason.RESERVED: lambda made: made.reservation is not None,
             Reason.WINDOW_FULL: lambda made: made.verdict is Verdict.STARTING,
         }
-        return self.those(picks[reason]) if reason in picks else []
+        return self.holders_by_decision(picks[reason]) if reason in picks else []
 
     def victims(self) -> Iterator[Holder]:
         """Yield the victims, and how many of their pods still hold capacity."""
@@ -90,55 +90,53 @@ class WaitingCase:
         gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
         for key in dict.fromkeys(gone.values()):
             if (group := self.snapshot.groups.get(key)) is not None:
-                pods = [pod for pod, _ in on_nodes(group) if pod.uid in gone]
+                pods = [pod for pod, _ in placements(group) if pod.uid in gone]
                 yield self._holding(pods, key, group)
         for uid in gone:
             if (pod := self.snapshot.others.get(uid)) is not None:
                 yield self._holding([pod], pod.key)
 
-    def ahead(self, most: int) -> tuple[GroupKey, ...]:
-        """Return the first groups in line ahead of it."""
+    def groups_ahead(self, most: int) -> tuple[GroupKey, ...]:
+        """Return the first groups ahead of the group."""
         line = filter(self._is_ahead, self.decisions.groups.values())
         return tuple(made.key for made in nsmallest(most, line, key=lambda made: (made.position, made.key)))
 
     def _is_ahead(self, made: GroupDecision) -> bool:
         return made.queue == self.group.queue and 0 < made.position < self.decision.position
 
-    def those(self, picks: _Picks) -> list[Holder]:
+    def holders_by_decision(self, picks: _Picks) -> list[Holder]:
         """Return groups by their decisions, the next ones first."""
         decisions = (made for made in self.decisions.groups.values() if made.key != self.group.key)
         found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
         return [self._holder(self.snapshot.groups[made.key]) for made in found]
 
-    # ---- who holds room
-
     def on_suitable_nodes(self) -> Iterator[Holder]:
         """Yield groups with members on suitable nodes."""
         for group in self.snapshot.groups.values():
-            if group.key != self.group.key and any(self._suits(node) for _, node in on_nodes(group)):
+            if group.key != self.group.key and any(self._suits(node) for _, node in placements(group)):
                 yield self._holder(group)
 
-    def others(self) -> Iterator[Holder]:
-        """Pods of others there."""
+    def other_holders(self) -> Iterator[Holder]:
+        """Yield pods of other schedulers on the nodes."""
         for pod in self.snapshot.others:
             if self._suits(pod.node):
                 yield self._holding([pod], pod.key)
 
-    def that_may_end(self) -> Iterator[Holder]:
-        """All of these, but for pods that belong to their nodes or on which the cluster rests."""
+    def evictable_holders(self) -> Iterator[Holder]:
+        """Yield all holders except pods that belong to their nodes or that the cluster depends on."""
         yield from self.on_suitable_nodes()
-        for holder in self.others():
+        for holder in self.other_holders():
             pod = self.snapshot.others.get(holder.uid)
             if pod is not None and (pod.deleting or not pod.is_vital):
                 yield holder
 
-    def of_the_queue(self) -> Iterator[Holder]:
-        """Yield groups of its queue, and of those that share a parent with it, that hold or start."""
+    def queue_holders(self) -> Iterator[Holder]:
+        """Yield running or starting groups of the queue and of its siblings."""
         own = {*queues_above(self.decisions, self.group.queue)} - {"root"}
         for group in self.snapshot.groups.values():
             if group.key == self.group.key or own.isdisjoint(queues_above(self.decisions, group.queue)):
                 continue
-            if on_nodes(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
+            if placements(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
                 yield self._holder(group)
 
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
@@ -152,28 +150,28 @@ class WaitingCase:
         return sorted(holders, key=size)
 
     def _holder(self, group: GroupInfo) -> Holder:
-        pods = [pod for pod, _ in on_nodes(group)]
+        pods = [pod for pod, _ in placements(group)]
         plan = self.decisions.groups[group.key].plan
         pods += [pod for pod in group.waiting if pod.uid in plan]
         return self._holding(pods, group.key, group)
 
     def _holding(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
-        """Pods of a group, or without one a single pod of others."""
+        """Return the holder of pods: their group, or a single pod of another scheduler."""
         ends = [pod.gone_by for pod in pods if pod.deleting]
         now, epoch = self.snapshot.now, self.snapshot.epoch
         holder = Holder(
             name,
             len(pods),
-            self._held(pods),
+            self._amounts_of(pods),
             uid=pods[0].uid if group is None else Uid(""),
             deleting=len(ends),
             overdue=min((at for at in ends if clock_time_of(at, epoch) < now), default=""),
         )
         if group is None:
             return holder
-        return replace(holder, queue=group.queue, group=group.key, called=group.called)
+        return replace(holder, queue=group.queue, group=group.key, called=group.display_name)
 
-    def _held(self, pods: Iterable[PodRecord]) -> Resources:
+    def _amounts_of(self, pods: Iterable[PodRecord]) -> Resources:
         sums = total(pod.shape.requests for pod in pods)
         return {name: sums[name] for name in self._asked if name in sums and name != PODS}
 

@@ -1,4 +1,4 @@
-"""Hypotheses: snapshots after a change, and their trial by decide(), so that promises come true."""
+"""Hypotheses: snapshots after a change, tried by decide(), so that reported changes really help."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources, add, tally, total
+from extender.domain.model.resources import Resources, add, add_times, total
 from extender.domain.model.shapes import requests_of
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord
@@ -23,7 +23,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
-_MOST = 48  # rounds for one explanation
+_MOST = 48  # cycles for one explanation
 _ALONE = 12  # how many are tried one by one before several together
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def with_infos(
         for info, times in ((before, -1), (now, 1)):
             if info is None:
                 continue
-            moved += [(pod, node, times) for pod, node in on_nodes(info)]
+            moved += [(pod, node, times) for pod, node in placements(info)]
             if (queue := queues.get(info.queue)) is not None:
                 queues[info.queue] = _counting(snapshot, queue, info, times)
     return replace(
@@ -60,18 +60,18 @@ def with_infos(
 
 def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
     """Return a queue with a group that it has not counted, or without (-1)."""
-    asks = {} if queue.record.stop_policy else group.asks
+    asks = {} if queue.record.stop_policy else group.missing_request
     allocated, requested = dict(queue.allocated), dict(queue.requested)
     for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, asks)):
-        tally(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
+        add_times(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
     by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
     for pool, amounts in group.by_pool.items():
-        tally(by_pool.setdefault(pool, {}), amounts, times)
+        add_times(by_pool.setdefault(pool, {}), amounts, times)
     groups = max(queue.groups + times * group.is_in_queue, 0)
     return replace(queue, groups=groups, allocated=allocated, requested=requested, by_pool=by_pool)
 
 
-def without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
+def snapshot_without(snapshot: Snapshot, ended: Set[GroupKey], gone: Set[Uid]) -> Snapshot:
     """Return the snapshot after groups `ended` and other pods are `gone`."""
     return with_infos(snapshot, dict.fromkeys(ended), gone)
 
@@ -80,7 +80,7 @@ def without_pods(snapshot: Snapshot, gone: Set[Uid]) -> Snapshot:
     """Return the snapshot without some pods; a group with others left continues."""
     changed: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
-        pods = on_nodes(group)
+        pods = placements(group)
         going = [each for each in pods if each[0].uid in gone]
         if going:
             changed[key] = None if len(going) == len(pods) else _without_members(snapshot, group, going)
@@ -95,12 +95,12 @@ def _without_members(
         group,
         placed=tuple(pod for pod in group.placed if pod.uid not in gone),
         departing=tuple(pod for pod in group.departing if pod.uid not in gone),
-        allocated=_less(group.allocated, [pod.shape.requests for pod, _ in going]),
+        allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in going]),
         by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(going)),
     )
 
 
-def on_nodes(group: GroupInfo) -> list[tuple[PodRecord, str]]:
+def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, and their nodes."""
     there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
     return [*there, *((pod, node) for pod, node in group.pinned)]
@@ -116,19 +116,21 @@ def with_groups(snapshot: Snapshot, changed: Iterable[GroupInfo]) -> Snapshot:
     for group in changed:
         group = replace(group, pending=requests_of(Counter(pod.shape for pod in group.waiting)))
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
-            others = _less(queue.requested, [groups[group.key].asks])
-            queues[group.queue] = replace(queue, requested=_offered(snapshot, [others, group.asks]))
+            others = _minus(queue.requested, [groups[group.key].missing_request])
+            queues[group.queue] = replace(
+                queue, requested=_offered_sum(snapshot, [others, group.missing_request])
+            )
         groups[group.key] = group
     return replace(snapshot, groups=groups, queues=queues)
 
 
 def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
-    """One that is resumed asks for what its groups wait for."""
+    """Return the snapshot with another queue. A resumed queue requests what its groups wait for."""
     before = snapshot.queues[record.name]
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:
-        asks = (group.asks for group in snapshot.groups.values() if group.queue == record.name)
-        queue = replace(queue, requested=_offered(snapshot, [queue.allocated, *asks]))
+        asks = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
+        queue = replace(queue, requested=_offered_sum(snapshot, [queue.allocated, *asks]))
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
 
@@ -152,7 +154,7 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
 
 
 def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
-    """`count` more nodes, empty, like the one in a row."""
+    """Return the snapshot with `count` more empty nodes like the one in `row`."""
     like = snapshot.nodes.nodes[row]
     assert like is not None
     there = len(snapshot.nodes.nodes)
@@ -171,20 +173,20 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     )
 
 
-def _less(amounts: Resources, those: Iterable[Resources]) -> Resources:
+def _minus(amounts: Resources, those: Iterable[Resources]) -> Resources:
     left = dict(amounts)
     for amounts_less in those:
         add(left, amounts_less, -1)
     return {name: amount for name, amount in left.items() if amount > 0}
 
 
-def _offered(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
-    """Their sum, of what nodes offer."""
+def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, int]:
+    """Return the sum of amounts, limited to the resources that nodes offer."""
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 
 def _less_by_pool(held: Mapping[str, Resources], less: Mapping[str, Resources]) -> dict[str, Resources]:
-    return {pool: _less(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
+    return {pool: _minus(amounts, [less.get(pool, {})]) for pool, amounts in held.items()}
 
 
 def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
@@ -221,7 +223,7 @@ class Trial:
         self._left -= 1
         return decide(snapshot).groups.get(self._key)
 
-    def least(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
+    def smallest_number(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
         """Return the smallest number from 1 to `most` with which it starts.
 
         None where `most` does not suffice.
@@ -243,7 +245,9 @@ class Trial:
         def does(some: Sequence[T]) -> bool:
             snapshot = after(some)
             wanted = missing(snapshot.groups[self._key])
-            if needs_capacity and not Planner.of(snapshot).could_place(wanted.members, wanted.shapes):
+            if needs_capacity and not Planner.from_snapshot(snapshot).could_place(
+                wanted.members, wanted.shapes
+            ):
                 return False
             return self.starts(snapshot)
 
@@ -261,6 +265,6 @@ class Trial:
                 rest = [other for other in chosen if other is not thing]
                 if rest and does(rest):
                     chosen = rest
-            # Without those that were spared, the order of queues may be another one.
+            # Without the spared groups, the order of queues may differ.
             tried = chosen if len(chosen) < before else []
         return chosen

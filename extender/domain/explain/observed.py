@@ -1,6 +1,6 @@
-"""Read model of API objects: queues, groups and nodes, by Muster's statuses and the objects themselves.
+"""Read model of API objects: queues, groups and nodes, from Muster's statuses and the objects themselves.
 
-It works while Muster is down, too. `dashboard/decided` makes the same records of decisions.
+It works while Muster is down, too. `dashboard/decided` makes the same records from decisions.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from extender.domain.model.ownership import group_name, stands_for
 from extender.domain.model.reasons import NOT_WAITING, Verdict, sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.domain.queues.flavors import Pools
-from extender.domain.queues.quota_records import entering
+from extender.domain.queues.quota_records import entering_namespaces
 from extender.domain.queues.tree import in_tree_order
 from extender.domain.snapshot.phases import reported_verdict
 
@@ -34,7 +34,7 @@ _MOST_GROUPS = 16  # that are named on one node
 
 
 class ObservedQueue(Queue, frozen=True):
-    """Queue as the API server has it, read by what Muster wrote into its status."""
+    """Queue of the API server, with the status that Muster wrote."""
 
     @property
     def name(self) -> str:
@@ -42,18 +42,18 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def state(self) -> str:
-        """The state in the status; before there is one, the state that the specification asks for."""
+        """Return the state in the status; before there is one, that of the specification."""
         return self.status.state or self.spec.state or "Open"
 
     @property
     def quota(self) -> str:
-        """The quota that it is made from, or empty."""
+        """Return the quota that the queue is made from; empty without one."""
         return (self.metadata.annotations or {}).get(QUOTA_SOURCE, "")
 
     @property
-    def entering(self) -> list[str]:
-        """The namespaces that a quota lets enter it."""
-        return entering(self.metadata.annotations)
+    def entering_namespaces(self) -> list[str]:
+        """Return the namespaces that a quota leads into the queue."""
+        return entering_namespaces(self.metadata.annotations)
 
     @property
     def share(self) -> float:
@@ -61,23 +61,23 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether it admits no groups, by its stop policy."""
+        """Return whether the stop policy admits no groups."""
         return self.spec.stop_policy not in ("", STOP_NONE)
 
     @property
     def has_fault(self) -> bool:
-        """Return whether its own specification is invalid."""
+        """Return whether the queue's own specification is invalid."""
         found = condition(self.status.conditions, "Valid")
         return found is not None and found.status == "False"
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of its groups, by phase. A count that is not written yet is shown as 0."""
+        """Return the numbers of groups by phase. A count that is not yet in the status is 0."""
         return {column: getattr(self.status, column) or 0 for column in _COLUMNS}
 
 
 class ObservedGroup(PodGroup, frozen=True):
-    """PodGroup as the API server has it, read by what Muster wrote into its status."""
+    """PodGroup of the API server, with the status that Muster wrote."""
 
     @property
     def name(self) -> str:
@@ -93,38 +93,38 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that the group stands for, if Muster made it for pods that name no group."""
+        """Return the owner of a group that Muster made for pods without a group name."""
         return stands_for(self.name, self.metadata.owner_references)
 
     @property
-    def called(self) -> OwnerReference:
-        """The kind and name by which people know the group: its own, or those of its owner."""
+    def display_reference(self) -> OwnerReference:
+        """Return the kind and name that users know: those of the group, or of its owner."""
         return self.controller or OwnerReference(kind="PodGroup", name=self.name)
 
     @property
     def spoken_name(self) -> str:
-        """`pytorchjob/train` for a group that Muster made."""
+        """Return kind and name, such as `pytorchjob/train` for a group that Muster made."""
         return self.controller.spoken_name if self.controller else self.name
 
     @property
     def scheduled(self) -> Condition | None:
-        """The condition that says whether the group may start, and why not."""
+        """Return the condition that says whether the group may start, and why not."""
         return condition(self.status.conditions, SCHEDULED)
 
     @property
     def reason(self) -> str:
-        """The reason why the group or further members of it wait; empty where none does."""
+        """Return why the group or further members of it wait; empty if none waits."""
         found = self.scheduled
         return found.reason if found and found.reason not in NOT_WAITING else ""
 
     @property
     def message(self) -> str:
-        """The numbers behind the verdict; empty where none is written."""
+        """Return the numbers behind the verdict; empty before they are written."""
         return self.scheduled.message if self.scheduled else ""
 
     @property
     def waiting(self) -> WaitingStatus:
-        """The details of its waiting; empty where the group does not wait, or where none are known."""
+        """Return the details of the wait; empty if the group does not wait, or before they are written."""
         return self.status.waiting or WaitingStatus()
 
     @property
@@ -135,11 +135,8 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def is_holding(self) -> bool:
-        """Return whether it runs or starts."""
+        """Return whether the group runs or starts."""
         return self.verdict in (Verdict.RUNNING, Verdict.STARTING)
-
-
-# ---- queues
 
 
 def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
@@ -155,12 +152,14 @@ def _parent(queue: ObservedQueue) -> str:
 
 def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummary:
     spec, status, counts = queue.spec, queue.status, queue.counts
-    guarantee = _read(spec.guarantee.resource) if spec.guarantee else {}
-    ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_read(spec.capability)}
-    held, deserved = _read(status.allocated), _read(status.deserved)
-    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _read(spec.deserved))]
+    guarantee = _readable_amounts(spec.guarantee.resource) if spec.guarantee else {}
+    ceiling = {**dict.fromkeys(spec.capability or (), 0.0), **_readable_amounts(spec.capability)}
+    held, deserved = _readable_amounts(status.allocated), _readable_amounts(status.deserved)
+    shares = [*share_summaries("", held, deserved, guarantee, ceiling, _readable_amounts(spec.deserved))]
     for each in status.flavors or ():
-        shares += share_summaries(each.name, _read(each.allocated), _read(each.deserved))
+        shares += share_summaries(
+            each.name, _readable_amounts(each.allocated), _readable_amounts(each.deserved)
+        )
     return QueueSummary(
         name=queue.name,
         parent=parent,
@@ -177,16 +176,13 @@ def _queue_summary(queue: ObservedQueue, parent: str, depth: int) -> QueueSummar
     )
 
 
-def _read(quantities: Quantities | None) -> dict[str, float]:
-    """Return the amounts; those that make no sense are left out."""
+def _readable_amounts(quantities: Quantities | None) -> dict[str, float]:
+    """Return the amounts without invalid ones."""
     found: dict[str, float] = {}
     for name, quantity in (quantities or {}).items():
         with suppress(BadQuantity):
             found |= in_units(offered({name: quantity}))
     return found
-
-
-# ---- groups
 
 
 class RequestSums:
@@ -195,18 +191,18 @@ class RequestSums:
     def __init__(self) -> None:
         self._known: dict[str, tuple[PodSpec, Mapping[str, int]]] = {}
 
-    def of(self, pods: Iterable[Pod]) -> Amounts:
+    def of_pods(self, pods: Iterable[Pod]) -> Amounts:
         sums: dict[str, int] = {}
         for pod in pods:
-            add(sums, self._one(pod))
+            add(sums, self._of_pod(pod))
         return in_units(sums)
 
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
         there = {pod.metadata.uid for pod in pods}
         self._known = {uid: known for uid, known in self._known.items() if uid in there}
 
-    def _one(self, pod: Pod) -> Mapping[str, int]:
-        """Return the requests of a pod; none where its amounts make no sense."""
+    def _of_pod(self, pod: Pod) -> Mapping[str, int]:
+        """Return the requests of a pod; none for invalid amounts."""
         uid = pod.metadata.uid
         if (known := self._known.get(uid)) is None or known[0] is not pod.spec:
             amounts: Mapping[str, int] = {}
@@ -227,7 +223,7 @@ def group_summary(
     left = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed = [pod for pod in left if pod.spec.node_name]
     status, annotations = group.status, group.metadata.annotations or {}
-    wait = WaitSummary.of(group.reason, sentence(group.reason), group.message, group.waiting, line)
+    wait = WaitSummary.from_status(group.reason, sentence(group.reason), group.message, group.waiting, line)
     return GroupSummary(
         namespace=group.namespace,
         name=group.name,
@@ -240,17 +236,14 @@ def group_summary(
         placed=len(placed) if pods else status.running,
         failed=status.failed,
         succeeded=status.succeeded,
-        asks=requests.of(pod for pod in left if not pod.spec.node_name),
-        holds=requests.of(placed),
+        asks=requests.of_pods(pod for pod in left if not pod.spec.node_name),
+        holds=requests.of_pods(placed),
         created=group.metadata.creation_timestamp or "",
         started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
         wait=wait if group.reason else None,
         held=annotations.get(HOLD) == "true",
         is_job=is_job,
     )
-
-
-# ---- nodes
 
 
 def node_summaries(
@@ -270,10 +263,10 @@ def node_summaries(
         groups = {f"{pod.metadata.namespace}/{group}" for pod in here if (group := group_name(pod))}
         yield NodeSummary(
             name,
-            _read(node.status.allocatable),
-            requests.of(used[name]),
-            requests.of(coming[name]),
+            _readable_amounts(node.status.allocatable),
+            requests.of_pods(used[name]),
+            requests.of_pods(coming[name]),
             groups=sorted(groups)[:_MOST_GROUPS],
-            flavors=[pool.name for pool in pools.on(node.metadata.labels or {})],
+            flavors=[pool.name for pool in pools.pools_of_node(node.metadata.labels or {})],
             taken=not node.spec.unschedulable,
         )

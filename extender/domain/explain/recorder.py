@@ -1,7 +1,7 @@
-"""Recorder of history: from one decision to the next, at the cost of changes.
+"""Recorder of history: compares each decision with the previous one, at the cost of the changes.
 
-After a restart, records of a file continue where they still hold. Running groups in the objects are added,
-each once, by its group and the start, which is equal in both.
+After a restart, records of a file continue if they still hold. Running groups are added from their objects,
+each once, by the group and its start, which is equal in both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDe
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FINEST = 60.0  # seconds: changes of what a group holds within this time are told as one run
+_FINEST = 60.0  # seconds: changes of what a group holds within this time are reported as one run
 _LONGEST_NAME = 253  # characters of a user: the API allows any number
 _SLACK = 1.0  # seconds: timestamps of the API are whole ones
 _HOUR = 3600.0
@@ -29,14 +29,14 @@ _WAITS = (Verdict.WAITING, Verdict.STARTING)
 
 
 class _Step(NamedTuple):
-    """From one decision to the next."""
+    """Step from one decision to the next."""
 
     snapshot: Snapshot
     now: float
-    since: float  # what changed did so after this; it is now, but for the first step after a restart
+    since: float  # earliest time of the changes; equals `now` except at the first step after a restart
     is_first: bool  # whether nothing was seen before
 
-    def begun(self, info: GroupInfo, pod: PodRecord) -> float:
+    def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
         """Return when a member on a node began to run: by its object, else by the watch."""
         seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
         return min(instant(pod.running_since) or seen, self.now)
@@ -48,7 +48,7 @@ class _Step(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A group that exists."""
+    """Group that exists."""
 
     decision: GroupDecision
     info: GroupInfo
@@ -58,8 +58,8 @@ class _Seen(NamedTuple):
         return instant(self.info.created)
 
     @property
-    def whose(self) -> dict[str, Any]:
-        """The first fields of a record."""
+    def group_fields(self) -> dict[str, Any]:
+        """Return the fields that name the group of a record."""
         key, user = self.info.key, self.info.spec.submitter[:_LONGEST_NAME]
         return {
             "group": key,
@@ -82,12 +82,12 @@ class _Seen(NamedTuple):
         )
 
     def is_that_of(self, record: GroupRun | Wait) -> bool:
-        """Not another one of its name, and in the same queue."""
+        """Return whether a record belongs to this group, not to another of its name, and to its queue."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
 
 
 class Recorder:
-    """Recorder.
+    """Recorder of runs, waits and evictions.
 
     Attributes:
         known: Records without an end, of earlier recording until `seen`.
@@ -118,8 +118,8 @@ class Recorder:
         made: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
-            was = _seen(before, self._infos, key)
-            group = _seen(decisions, snapshot.groups, key)
+            was = _seen_group(before, self._infos, key)
+            group = _seen_group(decisions, snapshot.groups, key)
             if group is not None and was is not None and was.is_like(group) and not self._is_first:
                 continue
             self._guard(key, partial(self._follow, key, group, step, was is not None, made))
@@ -137,16 +137,13 @@ class Recorder:
 
     @property
     def open(self) -> list[AnyRecord]:
-        """Records without an end."""
+        """Return the records without an end."""
         return [*self._runs.open.values(), *self._waits.open.values()]
 
 
-def _seen(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
+def _seen_group(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Seen | None:
     decision, info = decisions.groups.get(key), infos.get(key)
     return _Seen(decision, info) if decision is not None and info is not None else None
-
-
-# ---- what groups hold
 
 
 class _Runs:
@@ -163,7 +160,7 @@ class _Runs:
         if goes_on and held == run.held:
             return
         if goes_on and step.since - run.start < _FINEST:
-            self.open[key] = replace(run.at(step.since), held=held)
+            self.open[key] = replace(run.up_to(step.since), held=held)
             yield self.open[key]
             return
         run = self.open.pop(key).ended(step.since)
@@ -172,24 +169,21 @@ class _Runs:
             yield self._begin(group, step, floor=run.until, is_same=bool(goes_on))
 
     def _begin(self, group: _Seen, step: _Step, floor: float, is_same: bool = False) -> GroupRun:
-        """`floor`: what was before is told already. `is_same`: it has held something since then."""
+        """Begin a record. `floor`: the end of the records before; `is_same`: the group has run since then."""
         spent, starts = dict[str, float](), [step.now]
         if is_same:
             starts = [step.since]
-        elif step.is_first:  # what its objects say
+        elif step.is_first:  # from the objects
             for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
-                    starts.append(max(step.begun(group.info, pod), floor))
+                    starts.append(max(step.running_since(group.info, pod), floor))
                     for name, amount in pod.shape.requests.items():
                         spent[name] = spent.get(name, 0.0) + amount * (step.now - starts[-1])
         start, held = min(starts), group.info.allocated
         until = step.now if spent else start
-        run = GroupRun(**group.whose, start=start, until=until, spent=spent, held=held)
+        run = GroupRun(**group.group_fields, start=start, until=until, spent=spent, held=held)
         self.open[run.group] = run
         return run
-
-
-# ---- who waits
 
 
 class _Waits:
@@ -199,55 +193,52 @@ class _Waits:
     def follow(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
-            yield from self._by_objects(group, step)
+            yield from self._waits_from_objects(group, step)
         is_another = wait is not None and group is not None and not group.is_that_of(wait)
         if wait is not None and (is_another or verdict not in _WAITS):
             del self.open[key]
-            yield self._ended(wait, None if is_another else group, step)
+            yield self._end_of_wait(wait, None if is_another else group, step)
             wait = None
         if group is None or verdict not in _WAITS:
             return
         reason = group.decision.reason or ""
         if wait is None:
             begun = step.now if was_there else min(group.created or step.now, step.now)
-            wait = Wait(**group.whose, start=begun, until=begun)
+            wait = Wait(**group.group_fields, start=begun, until=begun)
         elif wait.reason == reason:
             return
-        self.open[key] = replace(wait.at(step.now), reason=reason)
+        self.open[key] = replace(wait.up_to(step.now), reason=reason)
         yield self.open[key]
 
-    def _ended(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
+    def _end_of_wait(self, wait: Wait, group: _Seen | None, step: _Step) -> Wait:
         """Return the wait with its end: the group runs, has run, or is gone."""
         decision = group.decision if group is not None else None
         runs, at = decision is not None and decision.verdict is Verdict.RUNNING, step.since
         if runs and group is not None and step.is_first:
-            at = max(self._begun(group, step), wait.start)
+            at = max(self._waiting_since(group, step), wait.start)
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
         return replace(wait.ended(at), has_started=runs or has_run)
 
-    def _by_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
+    def _waits_from_objects(self, group: _Seen, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group that was not seen to wait; none if it may have waited twice."""
-        start, end = group.created, self._begun(group, step)
+        start, end = group.created, self._waiting_since(group, step)
         if start and not group.info.history.lost_work:
             waited = {"": max(end - start, 0.0)}
-            wait = Wait(**group.whose, start=start, until=end, waited=waited, has_started=True)
+            wait = Wait(**group.group_fields, start=start, until=end, waited=waited, has_started=True)
             yield replace(wait, end=max(end, start), from_objects=True)
 
     @staticmethod
-    def _begun(group: _Seen, step: _Step) -> float:
+    def _waiting_since(group: _Seen, step: _Step) -> float:
         on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
-        return min((step.begun(group.info, pod) for pod in on_nodes), default=step.now)
-
-
-# ---- who was evicted
+        return min((step.running_since(group.info, pod) for pod in on_nodes), default=step.now)
 
 
 class _Evictions:
     def __init__(self, is_going: Callable[[Uid], bool]) -> None:
         self._is_going = is_going
-        self._reclaims: dict[GroupKey, Reclaim] = {}  # those in force, by the group that gets the room
+        self._reclaims: dict[GroupKey, Reclaim] = {}  # active reclaims, by the group that gets the capacity
         self._undone: dict[GroupKey, list[ReclaimVictim]] = {}  # members of starts that failed
-        self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: told already
+        self._leaving: dict[Uid, Evicted | None] = {}  # pods to be evicted; None: reported already
 
     def record(self, key: GroupKey, group: _Seen | None) -> None:
         self._reclaims.pop(key, None)
@@ -291,11 +282,8 @@ class _Evictions:
         )
 
 
-# ---- what queues deserve
-
-
 class QueueHours:
-    """`known`: records without an end."""
+    """Recorder of the hours of queues. `known`: records without an end."""
 
     def __init__(self, known: Iterable[AnyRecord] = ()) -> None:
         self._open = {record.queue: record for record in known if isinstance(record, QueueHour)}
@@ -314,16 +302,16 @@ class QueueHours:
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
                 known = self._open.get(name) or QueueHour(queue=name, start=hour)
-                self._open[name] = _sampled(known, queue, seconds)
+                self._open[name] = _sample_times(known, queue, seconds)
                 yield self._open[name]
 
     @property
     def open(self) -> list[QueueHour]:
-        """Records without an end."""
+        """Return the records without an end."""
         return list(self._open.values())
 
 
-def _sampled(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
+def _sample_times(hour: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:
     wants = any(amount > queue.allocated.get(name, 0) for name, amount in queue.requested.items())
     names = hour.deserved.keys() | queue.deserved.keys()
     due = {name: hour.deserved.get(name, 0.0) + queue.deserved.get(name, 0.0) * seconds for name in names}

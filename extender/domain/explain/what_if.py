@@ -1,6 +1,6 @@
-"""Changes of a what-if, named by a person (`nodes=+2`, `queue.weight=research:4`), and their effects.
+"""What-if: changes in words (`nodes=+2`, `queue.weight=research:4`), and their effects.
 
-Each change is a term. Nothing is written.
+Each change is a term. Nothing is written to the cluster.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.units import BadQuantity, listed
-from extender.domain.explain.hypotheses import best_node, with_group, with_nodes, with_queue, without
+from extender.domain.explain.hypotheses import best_node, snapshot_without, with_group, with_nodes, with_queue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import offered
@@ -32,7 +32,7 @@ _MOST_OTHERS = 20
 
 
 class BadTerm(ValueError):
-    """A term that makes no sense: names it, and says what is allowed."""
+    """Error of an invalid term: it names the term and the allowed values."""
 
 
 class Supposition(NamedTuple):
@@ -42,7 +42,7 @@ class Supposition(NamedTuple):
     value: str
     resource: str = ""  # of `queue.capability.cpu`
 
-    def bad(self, why: str) -> BadTerm:
+    def error(self, why: str) -> BadTerm:
         return BadTerm(f"{self.text[:_SAID]!r}: {why}")
 
 
@@ -80,13 +80,13 @@ def _term(text: str) -> Supposition:
     name, equals, value = text.partition("=")
     field, resource = name, ""
     if len(text) > _LONGEST:
-        raise Supposition(text, name, "", value).bad(f"{len(text)} letters; at most {_LONGEST} are allowed")
+        raise Supposition(text, name, "", value).error(f"{len(text)} letters; at most {_LONGEST} are allowed")
     if name.startswith("queue."):
         _, kind, resource = [*name.split(".", 2), ""][:3]
         field = f"queue.{kind}"
     if not equals or field not in ALLOWED or bool(resource) is not ("RESOURCE" in ALLOWED[field]):
         why = ALLOWED[field] if field in ALLOWED else listed([*ALLOWED.values()], len(ALLOWED))
-        raise Supposition(text, name, "", value).bad(f"must be {why}")
+        raise Supposition(text, name, "", value).error(f"must be {why}")
     if field == "delete":
         subject, value = "", value
     elif field == "nodes":
@@ -96,10 +96,7 @@ def _term(text: str) -> Supposition:
     return Supposition(text, field, subject, value, resource)
 
 
-# ---- the snapshot with what is supposed
-
-
-def supposing(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
+def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
     """Return the snapshot after the terms, one after the other.
 
     `about`: the group that is meant where none is named.
@@ -117,13 +114,13 @@ def _nodes(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
     if term.subject:
         row = snapshot.nodes.row.get(term.subject)
         if row is None or snapshot.nodes.nodes[row] is None:
-            raise term.bad(_absent("node", term.subject, snapshot.nodes.row))
+            raise term.error(_not_found("node", term.subject, snapshot.nodes.row))
     elif about is None:
-        raise term.bad("like which node? Allowed is nodes=+N:LIKE-NODE")
+        raise term.error("like which node? Allowed is nodes=+N:LIKE-NODE")
     else:
         row = best_node(snapshot, snapshot.groups[about])
         if row is None:
-            raise term.bad("no node could hold its members even when empty: name one, nodes=+N:LIKE-NODE")
+            raise term.error("no node could hold its members even when empty: name one, nodes=+N:LIKE-NODE")
     return with_nodes(snapshot, row, count)
 
 
@@ -135,12 +132,12 @@ def _queue(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sna
     try:
         amount = offered({term.resource: term.value})
     except BadQuantity as fault:
-        raise term.bad(str(fault)) from fault
+        raise term.error(str(fault)) from fault
     if min(amount.values(), default=-1) < 0:
         why = (
             "the amount has to be 0 or more" if amount else f"{term.resource} is no resource that is counted"
         )
-        raise term.bad(f"{why}, such as {term.field}.cpu={term.subject}:8")
+        raise term.error(f"{why}, such as {term.field}.cpu={term.subject}:8")
     before = getattr(record, _AMOUNTS[field]) or {}
     return with_queue(snapshot, replace(record, **{_AMOUNTS[field]: {**before, **amount}}))
 
@@ -150,16 +147,16 @@ def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
     record, before = _record(snapshot, term), snapshot.queues[term.subject].flavors
     known = {it.name: it for queue in snapshot.queues.values() for it in queue.record.flavors}
     if not before:
-        raise term.bad(f"queue {record.name} has no flavors: it may use all nodes")
+        raise term.error(f"queue {record.name} has no flavors: it may use all nodes")
     if term.value in (it.name for it in before):
-        raise term.bad(f"queue {record.name} has this flavor")
+        raise term.error(f"queue {record.name} has this flavor")
     if term.value not in known:
-        raise term.bad(f"no queue names this flavor: must be {listed(sorted(known), _NAMES)}")
+        raise term.error(f"no queue names this flavor: must be {listed(sorted(known), _NAMES)}")
     more = (*before, replace(known[term.value], amounts={}))
     queues = {
         name: replace(queue, flavors=more) if queue.flavors == before and not queue.record.flavors else queue
         for name, queue in snapshot.queues.items()
-        if record.name in _above(snapshot, name)
+        if record.name in _ancestors(snapshot, name)
     }
     queues[record.name] = replace(
         snapshot.queues[record.name], record=replace(record, flavors=more), flavors=more
@@ -167,7 +164,7 @@ def _flavor(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Sn
     return replace(snapshot, queues={**snapshot.queues, **queues})
 
 
-def _above(snapshot: Snapshot, name: str) -> list[str]:
+def _ancestors(snapshot: Snapshot, name: str) -> list[str]:
     """Return a queue and those above it, as they are written."""
     names: list[str] = []
     while name in snapshot.queues and name not in names:
@@ -189,64 +186,64 @@ def _priority(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> 
 def _delete(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> Snapshot:
     kind, _, name = term.value.partition("/")
     if not (kind and name):
-        raise term.bad(f"must be {ALLOWED['delete']}")
-    full = _full(term, name, about)
+        raise term.error(f"must be {ALLOWED['delete']}")
+    full = _full_name(term, name, about)
     gone = [pod.uid for pod in snapshot.others if pod.key == full] if kind == "pod" else []
     ended = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full)]
     if not (gone or ended):
         known = f"there is no {kind} {full} that Muster knows a group of"
-        raise term.bad(f"{known}: must be {ALLOWED['delete']}")
+        raise term.error(f"{known}: must be {ALLOWED['delete']}")
     if about in ended:
-        raise term.bad("this is what is asked about")
-    return without(snapshot, frozenset(ended), frozenset(gone))
+        raise term.error("this is what is asked about")
+    return snapshot_without(snapshot, frozenset(ended), frozenset(gone))
 
 
 def _is_called(group: GroupInfo, kind: str, full: str) -> bool:
-    """`full`: namespace and name, of its PodGroup or of what its pods are made by."""
+    """Return whether a group or its owner has this kind and this name, `namespace/name`."""
     if kind == "podgroup":
         return group.key == full
     namespace, _, name = full.partition("/")
-    return group.called == f"{namespace}/{kind}/{name}" or (
+    return group.display_name == f"{namespace}/{kind}/{name}" or (
         kind == "pod" and group.key == f"{namespace}/pod:{name}"
     )
 
 
-def _full(term: Supposition, name: str, about: GroupKey | None) -> str:
+def _full_name(term: Supposition, name: str, about: GroupKey | None) -> str:
     """Return the name with the namespace of the group in question, where none is written."""
     if "/" not in name and about is None:
-        raise term.bad(f"in which namespace? Allowed is {ALLOWED[term.field]}, with the namespace")
+        raise term.error(f"in which namespace? Allowed is {ALLOWED[term.field]}, with the namespace")
     return name if "/" in name or about is None else f"{about.partition('/')[0]}/{name}"
 
 
 def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupInfo:
-    key = GroupKey(_full(term, term.subject, about)) if term.subject or about is None else about
+    key = GroupKey(_full_name(term, term.subject, about)) if term.subject or about is None else about
     if key not in snapshot.groups:
         near = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
-        raise term.bad(_absent("podgroup", key, near))
+        raise term.error(_not_found("podgroup", key, near))
     return snapshot.groups[key]
 
 
 def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
     if not term.subject:
-        raise term.bad(f"must be {ALLOWED[term.field]}")
+        raise term.error(f"must be {ALLOWED[term.field]}")
     queue = snapshot.queues.get(term.subject)
     if queue is None or not queue.exists:
-        raise term.bad(
-            _absent("queue", term.subject, (name for name, it in snapshot.queues.items() if it.exists))
+        raise term.error(
+            _not_found("queue", term.subject, (name for name, it in snapshot.queues.items() if it.exists))
         )
     return queue.record
 
 
-def _absent(kind: str, name: str, there: Iterable[str]) -> str:
+def _not_found(kind: str, name: str, there: Iterable[str]) -> str:
     known = sorted(there)
     return f"there is no {kind} {name}; there are {listed(known, _NAMES)}" if known else f"there is no {kind}"
 
 
 def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> int:
-    """Return a whole number as people write it: `int` alone takes `1_000` and other scripts, too."""
+    """Return a whole number as users write it: `int` alone takes `1_000` and other scripts, too."""
     number = int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
     if number is None or not least <= number <= most:
-        raise term.bad(f"must be {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
+        raise term.error(f"must be {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
     return number
 
 
@@ -260,9 +257,6 @@ _FIELDS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapsho
 }
 
 
-# ---- whose decisions differ
-
-
 class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Outlook of a group by one decision."""
 
@@ -270,22 +264,22 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     reason: str = ""  # a Reason; empty: no member waits
     message: str = ""  # the numbers behind it, and its place in line
     position: int = 0  # its place in line; 0: it is not in line
-    evicted: int = 0  # how many of its pods have to give their room to others
+    evicted: int = 0  # how many of its pods have to free capacity for others
 
 
 class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A group, and how it stands with what is supposed and without."""
+    """Group with its outlook in both decisions, with and without the change."""
 
     group: GroupKey
     queue: str
     change: str  # one of CHANGES; empty where nothing that matters differs
     before: Outlook
     after: Outlook
-    called: str = ""  # what people know the group by
+    called: str = ""  # its name for users
 
 
 STARTS = "starts"
-CHANGES = (  # those that matter most first
+CHANGES = (  # the most important first
     STARTS,
     "no longer starts",
     "gives up room",
@@ -309,14 +303,17 @@ def _change(before: Outlook, after: Outlook) -> str:
 
 
 def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> list[ChangedGroup]:
-    """All groups that both decide on, those of which most changes first. `snapshot`: that of either."""
+    """Return the groups with different decisions, the largest differences first.
+
+    Both decisions know the groups of the snapshot.
+    """
     losing = [Counter(it.victim.group for it in made.evictions.values()) for made in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
         was, now = (
             _outlook(made.groups[key], lost[key]) for made, lost in zip((before, after), losing, strict=True)
         )
-        called = snapshot.groups[key].called
+        called = snapshot.groups[key].display_name
         found.append(ChangedGroup(key, after.groups[key].queue, _change(was, now), was, now, called))
     order = (*CHANGES, "")
     return sorted(found, key=lambda it: (order.index(it.change), it.after.position, it.group))
@@ -354,7 +351,7 @@ def future(group: ChangedGroup) -> str:
 
 
 class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Effects of a what-if at once.
+    """Immediate effects of a what-if.
 
     Attributes:
         group: The group in question, also without a difference; None: there was none.
@@ -368,8 +365,8 @@ class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | None = None) -> WhatIf:
-    """Two rounds from nothing, so that both know the same. Raises BadTerm."""
-    supposed = supposing(snapshot, terms, about)
+    """Decide without and with the terms, both times without a previous cycle. Raises BadTerm."""
+    supposed = with_terms(snapshot, terms, about)
     before, after = decide(snapshot), decide(supposed)
     found = changed_groups(supposed, before, after)
     asked = next((it for it in found if it.group == about), None)

@@ -1,1 +1,1 @@
-"""The ledger: everything that Muster knows and every claim on room, updated event by event."""
+"""The ledger: the state of the cluster and the claims on capacity, updated event by event."""

@@ -1,15 +1,15 @@
-"""On which nodes (anti-)affinity terms apply and host ports are taken, counted incrementally."""
+"""Nodes by (anti-)affinity terms and by used host ports, counted incrementally."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, clashing, required_pairs
+from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, conflicting_ports, required_pairs
 
 
 class HostPorts:
-    """Host ports that pinned and planned claims take, counted by node. Few nodes have any."""
+    """Host ports of claims, counted by node. Few nodes have any."""
 
     def __init__(self) -> None:
         self._pinned: dict[str, Counter[HostPort]] = {}
@@ -26,12 +26,12 @@ class HostPorts:
             if not taken:
                 del by_node[node]
 
-    def clash(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
+    def conflicts(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
         """Return whether any of `wanted` is taken by another claim than the one that has `own`."""
         if not wanted:
             return False
         taken = self._pinned.get(node, Counter()) + self._planned.get(node, Counter())
-        return clashing(wanted, taken - Counter(own))
+        return conflicting_ports(wanted, taken - Counter(own))
 
     def pinned(self) -> dict[str, dict[HostPort, int]]:
         """Return a copy of the host ports of pinned claims."""
@@ -39,7 +39,7 @@ class HostPorts:
 
 
 class PodsByLabels:
-    """Numbers of pods on each node, by namespace and labels, from which the pods of a new term are found.
+    """Numbers of pods on each node, by namespace and labels, to count the pods that a new term selects.
 
     Pods of one template share their labels, so there are far fewer sets than pods. They are indexed by
     label pairs only in namespaces in which a term has selected pods before: most never see a term.
@@ -118,18 +118,18 @@ class _LabelSets:
         return self._having
 
 
-# ---- On which nodes (anti-)affinity terms apply. Of the terms of pods that are not ours, those are followed
+# Nodes on which (anti-)affinity terms apply. Of other schedulers' pods, those terms are followed
 # that select one of ours: most keep only their own kind away. A term is forgotten with the last pod that has
 # it. The cost of an event does not grow with the number of terms, which are found by the labels they require.
 
 # Of one namespace, terms of so much weight are followed. A wide one is compared with pods of all namespaces,
-# each with labels of its own at worst: so a gang of a thousand stays within what its judging may cost.
+# each with labels of its own at worst: so a gang of a thousand stays within its budget.
 MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 200
 ByNode = Mapping[Term, Mapping[str, int]]
 
 
 class Terms:
-    """The terms that are followed, and where the pods are that they select and that have them."""
+    """Followed terms, with the nodes of the pods that they select and of the pods that have them."""
 
     def __init__(self) -> None:
         self._index = TermIndex()
@@ -138,13 +138,13 @@ class Terms:
         self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod whose terms are followed
         self._users: dict[Term, int] = {}  # how many pods have a term that is followed
         self._others = _TermsOfOthers()
-        self._brought: dict[Term, str] = {}  # by which namespace's pods, as far as they are ours
+        self._brought: dict[Term, str] = {}  # namespace of the member pods with the term
         self._weight: Counter[str] = Counter()  # by namespace, of these
         self._selected = _Places()
         self._carried = _Places()
 
     def has_capacity_for(self, pod: PodRecord) -> bool:
-        """Return whether its terms can be followed, too.
+        """Return whether the terms of a pod can be followed, too.
 
         Those of one namespace make events expensive for all.
         """
@@ -152,9 +152,9 @@ class Terms:
         return not more or self._weight[pod.namespace] + more <= MOST_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
-        """Follow the terms of a pod of ours, and no longer those it had before."""
-        for term in self._others.record_ours(pod):
-            self._use(term)
+        """Follow the terms of a member pod, and no longer its previous ones."""
+        for term in self._others.record_member(pod):
+            self._add_user(term)
         written, before = pod.shape.terms, self._of.get(pod.uid, ())
         if not (written or before) or (terms := tuple(dict.fromkeys(written))) == before:
             return
@@ -162,9 +162,9 @@ class Terms:
             if term not in self._users:
                 self._brought[term] = pod.namespace
                 self._weight[pod.namespace] += _weight(term, pod.namespace)
-            self._use(term)
+            self._add_user(term)
         for term in before:
-            self._disuse(term)
+            self._remove_user(term)
         self._of[pod.uid] = terms
         if not terms:
             del self._of[pod.uid]
@@ -172,27 +172,27 @@ class Terms:
     def watch_other(self, pod: PodRecord) -> None:
         """Record that a pod of another scheduler is on a node."""
         for term in self._others.add(pod):
-            self._use(term)
+            self._add_user(term)
 
     def unwatch(self, uid: Uid) -> None:
         """Record that any pod is gone."""
         for term in (*self._of.pop(uid, ()), *self._others.remove(uid)):
-            self._disuse(term)
+            self._remove_user(term)
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         self._pods.count(pod, node, times)
-        for term in self._index.selecting(pod.namespace, pod.labels):
+        for term in self._index.terms_selecting(pod.namespace, pod.labels):
             self._selected.count(term, node, times)
         for term in pod.shape.constraints.anti_affinity:
             self._carried.count(term, node, times)
 
     def selected(self) -> ByNode:
         """Return a copy of the nodes of the pods that each term selects."""
-        return self._selected.of(self._users)
+        return self._selected.counts_by_node(self._users)
 
-    def carried(self) -> ByNode:
+    def anti_affinity_nodes(self) -> ByNode:
         """Return a copy of the nodes of the pods that have each term as an anti-affinity term."""
-        return self._carried.of(self._users)
+        return self._carried.counts_by_node(self._users)
 
     @property
     def namespaces(self) -> int:
@@ -205,16 +205,14 @@ class Terms:
             self._frozen = self._index.copy()
         return self._frozen
 
-    # ---- inside
-
-    def _use(self, term: Term) -> None:
+    def _add_user(self, term: Term) -> None:
         self._users[term] = self._users.get(term, 0) + 1
         if self._users[term] == 1:
             self._index.add(term)
             self._frozen = None
             self._selected.set(term, self._pods.selected_by(term))
 
-    def _disuse(self, term: Term) -> None:
+    def _remove_user(self, term: Term) -> None:
         self._users[term] -= 1
         if not self._users[term]:
             del self._users[term]
@@ -234,7 +232,7 @@ def _weight(term: Term, namespace: str) -> int:
 
 
 class _TermsOfOthers:
-    """Anti-affinity terms of pods that are not ours: followed once one has selected a pod of ours."""
+    """Anti-affinity terms of other schedulers' pods: followed once one has selected a member pod."""
 
     def __init__(self) -> None:
         self._index = TermIndex()
@@ -244,8 +242,8 @@ class _TermsOfOthers:
         self._ours: dict[Uid, PodRecord] = {}
         self._our_labels: PodsByLabels | None = None  # made for the first term: many clusters have none
 
-    def record_ours(self, pod: PodRecord) -> list[Term]:
-        """Record a pod of Muster. Return the terms that are followed from now on."""
+    def record_member(self, pod: PodRecord) -> list[Term]:
+        """Record a member pod. Return the terms that are followed from now on."""
         known = self._ours.get(pod.uid)
         if known is not None and known.namespace == pod.namespace and known.labels is pod.labels:
             return []
@@ -254,7 +252,7 @@ class _TermsOfOthers:
                 self._our_labels.count(known, "", -1)
             self._our_labels.count(pod, "", 1)
         self._ours[pod.uid] = pod
-        selecting = self._index.selecting(pod.namespace, pod.labels)
+        selecting = self._index.terms_selecting(pod.namespace, pod.labels)
         more = [term for term in selecting if term not in self._followed]
         self._followed.update(more)
         return more
@@ -298,7 +296,7 @@ class _TermsOfOthers:
 
 
 class _Places:
-    """Numbers of pods by term and node. Copies are kept until something about their term changes."""
+    """Numbers of pods by term and node. Copies stay valid until a count of their term changes."""
 
     def __init__(self) -> None:
         self._counts: dict[Term, dict[str, int]] = {}
@@ -320,8 +318,8 @@ class _Places:
         if not by_node:
             del self._counts[term]
 
-    def of(self, terms: Mapping[Term, int]) -> ByNode:
-        """For each of `terms` the number of its pods by node, without zeros."""
+    def counts_by_node(self, terms: Mapping[Term, int]) -> ByNode:
+        """Return the number of selected pods by node for each term, without zeros."""
         for term in terms.keys() - self._copies.keys():
             self._copies[term] = dict(self._counts.get(term, {}))
         if len(self._copies) > len(terms):

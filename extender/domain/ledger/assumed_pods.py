@@ -1,4 +1,4 @@
-"""Assumed pods, for the verbs: claims answered, held, and posted with their group; and preemptions."""
+"""Assumed pods of the verbs: answered, held and posted claims; and preemptions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,11 +35,11 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Preemptions:
-    """Preemptions that were granted to pods that are not ours, and what they may still take.
+    """Preemptions that were granted to pods of other schedulers, and the evictions that they may still cause.
 
-    The scheduler is told which nodes it may clear; it picks one, nominates it, and evicts later. Until the
-    watch shows that, the next preemption is judged as if the victims were gone: those of the nominated node
-    or, while that is not known, the worst case over all granted nodes.
+    The scheduler gets the nodes whose victims it may evict; it picks one, nominates it, and evicts later.
+    Until the watch shows that, the next preemption is evaluated as if the victims were gone: those of the
+    nominated node or, while that is not known, the worst case over all granted nodes.
     """
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
@@ -97,14 +97,14 @@ def losses(victims: Iterable[PodRecord]) -> Losses:
 
 
 class Confirmation(msgspec.Struct, frozen=True):
-    """The last check before binding."""
+    """Last check before binding."""
 
     posting: tuple[Claim, ...] = ()  # claims whose bindings are to be posted
     lost: tuple[Claim, ...] = ()  # claims that lost their node and were released
 
 
 class AssumedPods:
-    """Assumed pods: which nodes a pod may use, and how its claim advances.
+    """Assumed pods: the nodes that a pod may use, and the stages of its claim.
 
     Filter assumes the pod on a node, a bind call holds it there, and it is posted with the whole group.
     `decided` returns the decisions published last.
@@ -140,7 +140,7 @@ class AssumedPods:
                 return ([claim.node] if is_placed else fitting) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
                 return self._pin(pod, claim.node)
-            # The planned node is not offered: take any other where the pod fits, net of other claims.
+            # The planned node is not offered: use any other where the pod fits, net of other claims.
             fits = self._claims.rows_that_fit(pod)
             rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
             for node, row in rows:
@@ -150,12 +150,12 @@ class AssumedPods:
                 text = f"the scheduler did not offer node {claim.node}"
                 if group.attempt(pod.uid).refused_at is None:
                     self._all_pods.record_refused(pod, text, self._clock())
-                self._registry.touch(pod.group)
+                self._registry.mark_dirty(pod.group)
                 self._changes.mark()
             return Reason.NO_ROOM
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
-        """Hold a pod's claim for a bind call, `token`; return the reason of a refusal."""
+        """Hold a pod's claim for the bind call `token`; return the reason of a refusal."""
         with self._lock:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is not None:
@@ -190,8 +190,10 @@ class AssumedPods:
             claims = (self._claims.get(uid) for uid in group.pods)
             held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
             lost, capacity = [], self._claims.capacity
-            for claim in held:  # another pod may have taken its room, or its node be gone
-                if capacity.overcommitted(claim.node, claim.pod) or not capacity.suits(claim.pod, claim.node):
+            for claim in held:  # another pod may use its capacity, or its node be deleted
+                if capacity.overcommitted(claim.node, claim.pod) or not capacity.is_suitable(
+                    claim.pod, claim.node
+                ):
                     self.release(claim.pod.uid, claim.token)
                     lost.append(claim)
             posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
@@ -202,7 +204,7 @@ class AssumedPods:
     def release(self, uid: Uid, token: int) -> None:
         """End a bind call for a pod without a binding; the claim ends with the last call.
 
-        A newer call keeps the claim, and so does a binding which is on its way, because it may still
+        A newer call keeps the claim, and so does a binding which is under way, because it may still
         take effect.
         """
         with self._lock:
@@ -219,18 +221,20 @@ class AssumedPods:
             self._changes.mark()
 
     def record_barred(self, uid: Uid, words: str) -> None:
-        """Note that the API server refuses the binding of a pod for good, in these words."""
+        """Record the message with which the API server permanently refuses the binding of a pod."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
                 self._registry.group(pod.group).record_barred(uid, words)
-                self._registry.touch(pod.group)
+                self._registry.mark_dirty(pod.group)
                 self._changes.mark()
 
     def posted_before(self, instant: float) -> list[Claim]:
         """Return claims with all bindings posted before `instant`, unconfirmed by a watch since."""
         with self._lock:
             return [
-                claim for claim in self._claims.at(ClaimStage.POSTED) if claim.posting[-1].since < instant
+                claim
+                for claim in self._claims.in_stage(ClaimStage.POSTED)
+                if claim.posting[-1].since < instant
             ]
 
     def fullness(self, uid: Uid, nodes: Sequence[str]) -> dict[str, float]:
@@ -239,10 +243,8 @@ class AssumedPods:
             pod = self._pods.get(uid)
             return {node: self._claims.fullness(pod, node) for node in nodes} if pod else {}
 
-    # ---- inside
-
     def _pass_to(self, claim: Claim, token: int, posting: tuple[Posting, ...]) -> None:
-        """Pass the claim to the call `token`, with the bindings of `posting` on their way."""
+        """Pass the claim to the call `token`, with the bindings in `posting` under way."""
         is_posted = any(binding.token == token for binding in posting)
         event = ClaimEvent.POST if is_posted else ClaimEvent.HOLD
         self._moves.put(claim.pod, event, claim.node, token, posting)

@@ -1,4 +1,4 @@
-"""Claims on room: which pod takes what on which node, and the stages of a claim's life."""
+"""Claims: the capacity that a pod uses on a node, and the stages of a claim."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, IntEnum, auto
@@ -12,7 +12,7 @@ from extender.domain.snapshot.nodes import Mask
 
 
 class ClaimStage(IntEnum):
-    """The life of a claim on room: five stages, and the transition of each on every event.
+    """Stage of a claim; five stages, and the transition of each on every event.
 
         planned ──► answered ──► held ──► posted ──► bound
 
@@ -23,7 +23,7 @@ class ClaimStage(IntEnum):
     PLANNED = 1  # a decision has given the pod a node; another decision may take it away
     ANSWERED = 2  # Filter has named the node to the scheduler
     HELD = 3  # a bind call waits for the rest of the pod's group
-    POSTED = 4  # the binding is on its way to the API server, and may have taken effect
+    POSTED = 4  # the binding was sent to the API server, and may have taken effect
     BOUND = 5  # the watch shows the pod on the node
 
     @property
@@ -39,7 +39,7 @@ class ClaimEvent(Enum):
     REFUSE = auto()  # the scheduler reports that it finds no node
     EXPIRE = auto()  # no bind call followed an answer in time
     HOLD = auto()  # a bind call arrived; a second one for the pod takes the claim over
-    POST = auto()  # the group is whole; or one call has ended while the binding of another is on its way
+    POST = auto()  # the group is whole; or one call has ended while the binding of another is under way
     RELEASE = auto()  # the last bind call ended without a binding, or the node was lost
     BIND = auto()  # the watch shows the pod on a node, however it was bound
     LEAVE = auto()  # the watch shows that the pod is gone, has ended, or is being deleted without a node
@@ -67,7 +67,7 @@ def allows(event: ClaimEvent, stage: ClaimStage | None) -> bool:
     return stage in TRANSITIONS[event]
 
 
-def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
+def next_stage(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
     """Return the stage that follows; None: no claim.
 
     Raises:
@@ -77,28 +77,28 @@ def after(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None:
 
 
 class Posting(NamedTuple):
-    """A binding that is on its way to the API server, and may have taken effect."""
+    """Binding under way to the API server, which may have taken effect."""
 
     token: int  # of its bind call
     since: float  # when it was posted: monotonic, in seconds
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Pinned from ANSWERED on: filter has given the node away, and no older decision may move it."""
+    """Claim of a pod on a node. Pinned from ANSWERED on: no older decision may move it any more."""
 
     pod: PodRecord  # the pod as it was when the claim was last put
     node: str  # the name of the node, which may be unknown so far
-    stage: ClaimStage  # how far the pod has come on its way to the node
+    stage: ClaimStage  # progress of the pod to the node
     since: float = 0.0  # when it reached this stage: monotonic, in seconds
-    version: int = 0  # the ledger's version from which on the claim is as it is now
+    version: int = 0  # the ledger's version of its last change
     token: int = 0  # the token of the bind call that holds it or has posted it; 0 before
     posting: tuple[
         Posting, ...
-    ] = ()  # bindings on their way, the oldest first, also while a newer call holds it
+    ] = ()  # bindings under way, the oldest first, also while a newer call holds it
 
     @property
     def calls(self) -> set[int]:
-        """The tokens of all bind calls that hold it or have posted a binding of it."""
+        """Return the tokens of all bind calls that hold the claim or have posted a binding."""
         return {self.token, *(posting.token for posting in self.posting)}
 
     @property
@@ -107,12 +107,12 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def in_flight(self) -> bool:
-        """Return whether its pod is on its way to the node."""
+        """Return whether the pod is being bound to the node."""
         return self.pinned and self.stage is not ClaimStage.BOUND
 
 
 class Claims:
-    """All claims on all nodes, by the pod's UID and by node. Putting or dropping one updates `capacity`."""
+    """All claims, by the pod's UID and by node. `capacity` follows each change."""
 
     def __init__(self) -> None:
         self.capacity = NodeCapacity()
@@ -126,7 +126,7 @@ class Claims:
     def on_node(self, node: str) -> Iterable[Claim]:
         return self._on_node.get(node, {}).values()
 
-    def at(self, stage: ClaimStage) -> Iterable[Claim]:
+    def in_stage(self, stage: ClaimStage) -> Iterable[Claim]:
         return self._at[stage].values()
 
     def __iter__(self) -> Iterator[Claim]:
@@ -144,7 +144,7 @@ class Claims:
     ) -> Claim:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
-        # All sums stay as they are for a claim that only advances to another pinned stage.
+        # No sum changes when a claim advances to another pinned stage.
         stays = before is not None and (before.node, before.stage.pinned) == (node, stage.pinned)
         then = before.pod if before is not None and stays else None
         if then is None or then.shape is not pod.shape or then.labels is not pod.labels:
@@ -165,10 +165,10 @@ class Claims:
             del self._at[claim.stage][uid]
             self._take_off(claim)
             if claim.stage is ClaimStage.BOUND:
-                self.capacity.touch(claim.node)
+                self.capacity.forget_refusals(claim.node)
         return claim
 
-    # ---- looking for a pod: its own claim does not count against it
+    # Capacity for a pod: its own claim does not count against it.
 
     def fits(self, pod: PodRecord, node: str) -> bool:
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))
@@ -178,10 +178,8 @@ class Claims:
         return self.capacity.rows_that_fit(pod, self._claims.get(pod.uid))
 
     def fullness(self, pod: PodRecord, node: str) -> float:
-        """From 0 to 1, with the pod there."""
+        """Return the used fraction of a node, from 0 to 1, with the pod on it."""
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
-
-    # ---- inside
 
     def _take_off(self, claim: Claim) -> None:
         on_node = self._on_node[claim.node]

@@ -29,11 +29,11 @@ from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 from extender.domain.snapshot.wholeness import binding_roles
 
-_LATE = -inf  # room is kept no more, until a pod comes
+_LATE = -inf  # capacity is no longer reserved, until a pod comes
 
 
 class LaterPods:
-    """Later pods of a job that runs: its capacity stays reserved until enough pods have succeeded.
+    """Later pods of a running job: its capacity stays reserved until enough pods have succeeded.
 
         runs ──ends──► expected, on its node ──the next pod comes──► runs
 
@@ -46,7 +46,7 @@ class LaterPods:
         self._patience = patience
         self._since: dict[GroupKey, float] = {}  # when a job that has pods to come was last given one
 
-    def to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
+    def pods_to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
         """Return how many pods its controller will make now, besides those that are `there`."""
         # The status of a job is behind that of its pods, and pods may be deleted: the fewer of both count.
         succeeded = sum(1 for pod in there if pod.phase == "Succeeded")
@@ -78,7 +78,7 @@ class LaterPods:
 
 
 def has_later_pods(group: Group, job: JobRecord) -> bool:
-    return job.is_let_go and group.stood_whole and job.completions is not None
+    return job.is_unsuspended and group.stood_whole and job.completions is not None
 
 
 # By part of a job: how many pods are still to come, and the pods of it that have no claim.
@@ -88,8 +88,8 @@ Missing = Mapping[int, tuple[int, list[PodRecord]]]
 class ExpectedMembers:
     """Expected members of jobs.
 
-    `most` is how many pods the jobs of one namespace may wait for. A job costs its author one object,
-    however many pods it asks for, so the excess waits until others have started or are gone.
+    `most` limits the expected pods of the jobs of one namespace. A job costs its author one object, however
+    many pods it requests: the excess waits until others have started or are gone.
     """
 
     def __init__(self, parts: Parts, pods: Pods, rules: JobRules, most: int) -> None:
@@ -110,33 +110,31 @@ class ExpectedMembers:
         is_adopted = ownership.is_adopted(routes.labels_of(job.namespace))
         return self._rules.manage(job, routes.queue_of_job(job), is_adopted)
 
-    def settle(self) -> None:
-        """Bring the expected members of touched groups in line with their jobs and the pods there."""
+    def sync(self) -> None:
+        """Update the expected members of dirty groups from their jobs and existing pods."""
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later.late())):
-            self._settle(self._registry.group(key), self._registry.jobs.get(key))
-        # Those that were crowded out, in the order in which they came, as far as there is room again.
+            self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
+        # Jobs over the limit, oldest first, up to the limit.
         for namespace, waiting in list(self._crowded_out.items()):
             for key in list(waiting):
                 job = self._registry.jobs.get(key)
                 if job is not None and self._is_too_much(self._waited_for[namespace], job.needed):
                     break
-                self._settle(self._registry.group(key), job)
-
-    # ---- inside
+                self._sync_group(self._registry.group(key), job)
 
     def _is_too_much(self, others: int, wanted: int) -> bool:
-        """One job alone may always wait: it has a bound of its own."""
+        """Return whether `wanted` more pods exceed the limit. A single job has a limit of its own."""
         return others > 0 and wanted > 0 and others + wanted > self._most
 
-    def _settle(self, group: Group, job: JobRecord | None) -> None:
+    def _sync_group(self, group: Group, job: JobRecord | None) -> None:
         before, group.job = group.job, job if job is not None and self.manages(job) else None
-        if job is not None and job.suspended:  # what an earlier start left does not count for the next one
+        if job is not None and job.suspended:  # pods of an earlier start do not count for the next one
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
         group.record_coming(self._clock())
         then, now = ([part.pod for part in each.pods] if each else [] for each in (before, group.job))
         if then != now:
-            for pod in _expected(group):
+            for pod in _expected_pods(group):
                 self._pass_on(group, pod, [])
         missing = self._missing(group)
         self._record_crowded_out(group, sum(left for left, _ in missing.values()))
@@ -146,7 +144,7 @@ class ExpectedMembers:
         for index in sorted(missing.keys() | expected.keys()):
             self._settle_part(group, index, expected.get(index, []), *missing.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
-            unclaimed = [pod for pod in _expected(group) if self._claims.get(pod.uid) is None]
+            unclaimed = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
             for pod, gone in zip(unclaimed, group.vacated, strict=False):
                 if self._claims.fits(pod, gone.node):
                     self._moves.put(pod, ClaimEvent.PLAN, gone.node)
@@ -155,11 +153,11 @@ class ExpectedMembers:
 
     def _missing(self, group: Group) -> Missing:
         job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
-        if group.coming.refusal:  # no room is kept for what does not come
+        if group.coming.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
             unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
-            return {0: (self.later.to_come(job, there, bool(unclaimed)), unclaimed)}
+            return {0: (self.later.pods_to_come(job, there, bool(unclaimed)), unclaimed)}
         self.later.forget(group.key)
         if job is None or not _expects(group, job, there):
             return {}
@@ -183,9 +181,9 @@ class ExpectedMembers:
         A namespace waits for all pods of a job, or for none; for all of a job that Muster has
         admitted.
         """
-        is_let_go = group.job is not None and group.job.is_let_go
-        waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected(group))
-        is_out = not is_let_go and self._is_too_much(waited_for, wanted)
+        is_unsuspended = group.job is not None and group.job.is_unsuspended
+        waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected_pods(group))
+        is_out = not is_unsuspended and self._is_too_much(waited_for, wanted)
         if group.crowded_out is is_out:
             return
         group.crowded_out, others = is_out, self._crowded_out[group.namespace]
@@ -195,7 +193,7 @@ class ExpectedMembers:
             others.pop(group.key, None)
         if not others:
             del self._crowded_out[group.namespace]
-        self._registry.touch(group.key)
+        self._registry.mark_dirty(group.key)
 
     def _count(self, namespace: str, change: int) -> None:
         self._waited_for[namespace] += change
@@ -206,7 +204,7 @@ class ExpectedMembers:
         self, group: Group, index: int, there: list[PodRecord], wanted: int, newcomers: list[PodRecord]
     ) -> None:
         there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
-        newcomers.sort(key=attrgetter("place"), reverse=True)  # the last one is the next to get a claim
+        newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last one is the next to get a claim
         superfluous = max(len(there) - wanted, 0)
         taken_over = min(superfluous, len(newcomers))
         for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):
@@ -221,7 +219,7 @@ class ExpectedMembers:
                     group.pods[uid] = replace(part.pod, uid=uid, name=name)
                     self._claims.capacity.watch_terms(group.pods[uid])
                     self._count(group.namespace, 1)
-            self._registry.touch(group.key)
+            self._registry.mark_dirty(group.key)
             self._changes.mark()
 
     def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
@@ -230,7 +228,7 @@ class ExpectedMembers:
 
 
 def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
-    """Let the last of the new pods take over the claim of an expected one, which is forgotten.
+    """Let the last of the new pods take over the claim of an expected pod, which is removed.
 
     The claim ends without a new pod, or if the pod asks for more: ceilings have admitted the claim, and
     no more.
@@ -240,12 +238,12 @@ def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[Pod
         parts.moves.end(expected, ClaimEvent.WITHDRAW)
     group.forget(expected.uid)
     parts.claims.capacity.terms.unwatch(expected.uid)
-    if claim is not None and newcomers and _takes_over(parts, newcomers[-1], expected, claim.node):
+    if claim is not None and newcomers and _may_take_over(parts, newcomers[-1], expected, claim.node):
         parts.moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
     parts.changes.mark()
 
 
-def _takes_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
+def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
     return pod.shape.asks_at_most(expected.shape.requests) and parts.claims.fits(pod, node)
 
 
@@ -260,19 +258,19 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
     if job.suspended:
         return not any(pod.waiting or pod.holds_capacity for pod in there)
     if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first of them run, and others follow
-        return job.started and not group.got_going
+        return job.started and not group.became_ready
     under_way = group.start.admitted or not group.waited
     return job.started and under_way and not group.stood_whole
 
 
-def _expected(group: Group) -> Iterator[PodRecord]:
+def _expected_pods(group: Group) -> Iterator[PodRecord]:
     return (pod for pod in list(group.pods.values()) if pod.to_be and not pod.reserved_for)
 
 
 def _by_part(group: Group) -> dict[int, list[PodRecord]]:
-    """Sorted once: a job may have thousands of parts."""
+    """Return the expected pods by part, sorted once: a job may have thousands of parts."""
     parts = defaultdict[int, list[PodRecord]](list)
-    for pod in _expected(group):
+    for pod in _expected_pods(group):
         parts[_place_of(pod)[0]].append(pod)
     return parts
 
@@ -299,25 +297,28 @@ _FIRST, _MOST = 30.0, 900.0  # seconds
 class LostMembers:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._until: dict[GroupKey, float] = {}  # by group with lost members: when the first room goes back
+        self._until: dict[GroupKey, float] = {}  # by group with lost members: first end of a reservation
 
     def expiries(self) -> Iterable[float]:
-        """Return when time alone gives room back."""
+        """Return when time alone frees capacity."""
         return self._until.values()
 
-    def settle(self, evicted: Container[Uid]) -> None:
-        """Bring what is kept for touched groups in line with their pods. `evicted`: by Muster."""
+    def sync(self, evicted: Container[Uid]) -> None:
+        """Update the lost members of dirty groups from their pods.
+
+        `evicted`: the pods that Muster evicted.
+        """
         now = self._parts.clock()
         late = [key for key, until in self._until.items() if until <= now]
         for key in dict.fromkeys((*self._parts.registry.dirty, *late)):
             self._until.pop(key, None)
             group = self._parts.registry.groups.get(key)
             if group is not None and (group.lost or (group.vacated and not _has_later_pods(group))):
-                self._settle(group, evicted)
+                self._sync_group(group, evicted)
                 if group.lost:
                     self._until[key] = min(group.lost.values())
 
-    def _settle(self, group: Group, evicted: Container[Uid]) -> None:
+    def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         now = self._parts.clock()
         there = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []
@@ -328,7 +329,7 @@ class LostMembers:
         reserved = set(self._needed(group, there, candidates))
         newcomers = [pod for pod in there if pod.waiting and self._parts.claims.get(pod.uid) is None]
         for uid in [uid for uid in group.lost if uid not in reserved]:
-            self._dismiss(group, group.pods[uid], newcomers)
+            self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
         until = now + min(_FIRST * 2 ** min(max(failures - 1, 0), 10), _MOST)
         for pod in vacated:
@@ -349,7 +350,7 @@ class LostMembers:
                 yield pod.uid
 
     def _makes_others(self, group: Group) -> bool:
-        """Return whether a gang runs that stood whole, and nobody has ended, suspended or held it."""
+        """Return whether a gang that has fully run still runs, and was not ended, suspended or held."""
         registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
         return (
             group.stood_whole
@@ -381,13 +382,13 @@ class LostMembers:
         self._parts.claims.capacity.watch_terms(member)
         if self._parts.claims.fits(member, pod.node):
             self._parts.moves.put(member, ClaimEvent.PLAN, pod.node)
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
         self._parts.changes.mark()
 
-    def _dismiss(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
+    def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
         newcomers.sort(key=lambda pod: pod.role == member.role)
         pass_on(self._parts, group, member, newcomers)
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
 
 
 def _has_later_pods(group: Group) -> bool:

@@ -16,7 +16,7 @@ from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
 from extender.domain.model.ownership import name_of, too_long
 from extender.domain.model.records import GroupKey, Needs, Uid
-from extender.domain.model.resources import Resources, tally
+from extender.domain.model.resources import Resources, add_times
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, series_of
 from extender.domain.model.shapes import asked_by
 from extender.domain.model.shared_maps import with_changes
@@ -27,12 +27,12 @@ from extender.domain.snapshot.wholeness import whole
 
 
 class Used(msgspec.Struct):
-    """The sums of one queue; amounts are without zeros."""
+    """Sums of one queue; amounts are without zeros."""
 
     groups: int = 0  # groups that the queue counts
     infos: int = 0  # groups that name it
-    allocated: dict[str, int] = {}  # what pods on nodes, and pods pinned to nodes, ask for
-    requested: dict[str, int] = {}  # the same, and what entitled groups wait for
+    allocated: dict[str, int] = {}  # requests of pods on nodes or pinned to nodes
+    requested: dict[str, int] = {}  # `allocated`, and the requests of waiting entitled groups
     by_pool: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on the nodes of each pool
 
 
@@ -45,8 +45,8 @@ class Usage:
 
     def __init__(self) -> None:
         self.of: dict[str, Used] = {}  # by queue that groups name
-        self.of_local: dict[str, dict[str, int]] = {}  # what groups hold, by LocalQueue; without zeros
-        self.changed: set[str] = set()  # LocalQueues that were counted anew
+        self.of_local: dict[str, dict[str, int]] = {}  # allocation of groups by LocalQueue, without zeros
+        self.changed: set[str] = set()  # LocalQueues that were counted again
         self.changed_queues: set[str] = set()  # and queues
         self._offered: frozenset[str] = frozenset()
 
@@ -61,11 +61,11 @@ class Usage:
             self.count(info, 1)
 
     def follow(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
-        """Update the sums for a group that was `before` and is `now`; None: it is absent.
+        """Update the sums after a change of a group; None: it is absent.
 
-        Mostly they stay.
+        Most changes do not affect them.
         """
-        if before is not None and now is not None and _counted(before) == _counted(now):
+        if before is not None and now is not None and _summed_parts(before) == _summed_parts(now):
             return
         if before is not None:
             self.count(before, -1)
@@ -76,18 +76,18 @@ class Usage:
         """Add a group, or remove it (-1)."""
         self.changed_queues.add(info.queue)
         used = self.of.setdefault(info.queue, Used())
-        allocated = self._offered_of(info.allocated)
-        tally(used.allocated, allocated, times)
-        tally(used.requested, allocated, times)
-        tally(used.requested, self._offered_of(info.asks), times)
+        allocated = self._offered_part(info.allocated)
+        add_times(used.allocated, allocated, times)
+        add_times(used.requested, allocated, times)
+        add_times(used.requested, self._offered_part(info.missing_request), times)
         if info.local_queue is not None:
             key = info.local_queue.key
             self.changed.add(key)
-            tally(self.of_local.setdefault(key, {}), allocated, times)
+            add_times(self.of_local.setdefault(key, {}), allocated, times)
             if not self.of_local[key]:
                 del self.of_local[key]
         for pool, amounts in info.by_pool.items():
-            tally(used.by_pool.setdefault(pool, {}), self._offered_of(amounts), times)
+            add_times(used.by_pool.setdefault(pool, {}), self._offered_part(amounts), times)
             if not used.by_pool[pool]:
                 del used.by_pool[pool]
         used.groups += times if info.is_in_queue else 0
@@ -95,20 +95,20 @@ class Usage:
         if not used.infos:
             del self.of[info.queue]
 
-    def _offered_of(self, amounts: Resources) -> Resources:
+    def _offered_part(self, amounts: Resources) -> Resources:
         return {name: amount for name, amount in amounts.items() if name in self._offered}
 
 
-def _counted(info: GroupInfo) -> tuple[object, ...]:
-    """All that sums depend on."""
-    amounts = (info.allocated, info.asks, info.by_pool)
+def _summed_parts(info: GroupInfo) -> tuple[object, ...]:
+    """Return the parts of an info that sums depend on."""
+    amounts = (info.allocated, info.missing_request, info.by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 
 
 class GroupInfos:
-    """Views of groups and queues for decide(), rebuilt only if something about a group changed.
+    """Infos of groups and queues for decide(), rebuilt only for dirty groups.
 
-    The sums of its queue are updated by the difference. Callers hold the ledger's lock.
+    The sums of the queue are updated by the difference. Callers hold the ledger's lock.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class GroupInfos:
         if self._registry.queues.pools != self.pools:
             self.pools = self._registry.queues.pools
             for key in self._registry.groups:
-                self._registry.touch(key)
+                self._registry.mark_dirty(key)
         dirty, moved = self._registry.take_dirty()
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:
@@ -173,8 +173,6 @@ class GroupInfos:
             name, used.groups, dict(used.allocated), dict(used.requested), by_pool
         )
 
-    # ---- inside
-
     def _moved_info(self, group: Group, before: GroupInfo) -> GroupInfo | None:
         """Return the info of a group of which only claims, attempts and the start differ from `before`.
 
@@ -208,7 +206,7 @@ class GroupInfos:
         on_nodes = Counter([pod.role for pod in members.placed])
         self._record_history(group, queue, needs, members)
         self._record_reserved_back(group, queue, needs, members)
-        ran_with = group.ran_with.within(needs) if group.ran_with else None
+        ran_with = group.ran_with.at_most(needs) if group.ran_with else None
         return GroupInfo(
             key=group.key,
             exists=group.exists and not named.awaits_controller(group),
@@ -248,7 +246,7 @@ class GroupInfos:
         )
 
     def _created(self, group: Group) -> str:
-        """Return when its PodGroup was created.
+        """Return the creation time of a group's PodGroup.
 
         A PodGroup that Muster makes may come late, for example after a restart: the creation of its
         job or its first pod counts, if that is earlier.
@@ -263,9 +261,9 @@ class GroupInfos:
         job, made_by = group.job, self._registry.jobs.get(group.key)
         return JobState(
             managed=job is not None,
-            let_go=job is not None and job.is_let_go,
+            let_go=job is not None and job.is_unsuspended,
             outcome=made_by.outcome if made_by is not None else None,
-            least=group.least,
+            least=group.fewest_members,
             crowded_out=group.crowded_out,
             start_timeouts=group.start_timeouts,
             made=group.coming.there if group.coming.asked_at is not None else None,
@@ -281,7 +279,7 @@ class GroupInfos:
         record, markers_count = group.record, self._registry.markers_count
         return GroupHistory(
             entitled=group.entitled_in == queue,
-            accepted_by=self._registry.accepts(group, queue),
+            accepted_by=self._registry.admitting_queue(group, queue),
             ran_with=ran_with,
             resumes=record is not None and record.admitted and markers_count and not group.waited,
             took_from=dict(group.took_from),
@@ -327,7 +325,9 @@ class GroupInfos:
         """Return what its members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
         pinned = (claim for claim in claims if claim.pinned and claim.pod.uid not in self._stuck)
-        return self.pools.hold((it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned)
+        return self.pools.amounts_by_pool(
+            (it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned
+        )
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
         """Yield the checkpoints in its PodGroup, in the owner of its pods, and in its members on nodes."""
@@ -337,14 +337,14 @@ class GroupInfos:
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
 
     def _run_time(self, group: Group) -> float | None:
-        """Return the run time in its PodGroup, else in the owner of its pods, else in all of these."""
+        """Return the run time of the PodGroup, else of the owner of the pods, else of all pods."""
         said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
         said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
-        return said[0] if said else _longest(pod.run_time for pod in group.pods.values())
+        return said[0] if said else _longest_names(pod.run_time for pod in group.pods.values())
 
     def _run_limit(self, group: Group) -> float | None:
-        """Return the limit of its pods' run time, if all have one; else that of their controller."""
-        of_pods = _longest(pod.run_limit for pod in group.pods.values())
+        """Return the run time limit of the pods, if all have one; else that of their controller."""
+        of_pods = _longest_names(pod.run_limit for pod in group.pods.values())
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
@@ -389,7 +389,7 @@ class GroupInfos:
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
-def _longest(times: Iterable[float | None]) -> float | None:
+def _longest_names(times: Iterable[float | None]) -> float | None:
     """Return the longest time; None: one is not known, or there is none."""
     known = list(times)
     return max((float(it) for it in known if it is not None), default=None) if None not in known else None

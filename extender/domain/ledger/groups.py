@@ -1,4 +1,4 @@
-"""Group of the ledger: the state of one group and its members, from which its GroupInfo is made."""
+"""Groups of the ledger: the state of each group and its members, from which its GroupInfo is made."""
 
 from collections import Counter
 from collections.abc import Container, Mapping
@@ -19,7 +19,7 @@ from extender.domain.snapshot.wholeness import whole
 
 
 class Group(msgspec.Struct, eq=False):
-    """A group as the ledger knows it, by a PodGroup or by pods alone."""
+    """Group in the ledger, from a PodGroup or from pods alone."""
 
     key: GroupKey
     record: GroupRecord | None = None  # its PodGroup
@@ -28,30 +28,30 @@ class Group(msgspec.Struct, eq=False):
     records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
     owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
     asked_by_pods: str = ""  # how many members start together, by an annotation of its pods
-    defaults: Defaults = Defaults()  # the same by its namespace and queue
+    defaults: Defaults = Defaults()  # defaults of its namespace and queue
     pods: dict[Uid, PodRecord] = {}  # its members
     standing: dict[Uid, str] = {}  # members on a node, posted or held, with their roles
     started: dict[Uid, str] = {}  # members that run or have run, with their roles
     bound_since: dict[Uid, float] = {}  # when members were first seen on their nodes
-    attempts: dict[Uid, Attempt] = {}  # what came of the planned nodes of waiting members
+    attempts: dict[Uid, Attempt] = {}  # results of planned nodes of waiting members
     info: GroupInfo | None = None  # the newest one
     job: JobRecord | None = None  # the job that is managed, and makes its pods
-    job_let_go: float | None = None  # since when that is not suspended, as far as was seen
-    job_finished_at: float | None = None  # when it had finished, as far as was seen
+    unsuspended_since: float | None = None  # observed time of the job's unsuspension
+    job_finished_at: float | None = None  # observed time of the job's end
     crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
     vacated: list[PodRecord] = []  # members that have left their nodes since it was last settled
-    lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its room is kept
-    coming: ComingPods = ComingPods()  # those that its controller has created since then
-    got_going: bool = False  # all needed members have run at the same time since then
+    lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its capacity is reserved
+    coming: ComingPods = ComingPods()  # pods that its controller has created since then
+    became_ready: bool = False  # all needed members have run at the same time since then
     start: Start = Start()  # the history of its starts
     entitled_in: str = ""  # the queue in which it was while that was open; empty: none
-    started_in: str = ""  # the queue in which it started, as long as members hold room; empty: none
-    ran_with: Needs | None = None  # what it needed when it last stood whole
+    started_in: str = ""  # the queue in which it started, as long as members hold capacity; empty: none
+    ran_with: Needs | None = None  # needs when it had last fully run
     reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
     waited: bool = False  # this process has let it wait
-    took_from: dict[GroupKey, float] = {}  # by group: when room was last taken from it for this one
+    took_from: dict[GroupKey, float] = {}  # by group: when capacity was last taken from it for this one
     gave_to: dict[str, float] = {}  # by queue: when it was last evicted for one of its groups
-    is_reserved_back: bool = False  # it, or its queue, is held, or members are: it wants no room
+    is_reserved_back: bool = False  # the group, its queue or members are held: it needs no capacity
     ready_at: str = ""  # a timestamp: since when that is over; empty: it has not been kept back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
@@ -61,7 +61,7 @@ class Group(msgspec.Struct, eq=False):
         self.gave_to = {}
 
     def restart(self) -> None:
-        """Reset the decisions on the group: it has another PodGroup.
+        """Reset the decisions on the group: its PodGroup was replaced.
 
         Members that were fully running by the needs of the former one still were, so the rest of them
         is not undone for lost ones.
@@ -104,7 +104,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def plain_pod(self) -> PodRecord | None:
-        """The pod for which it is there, if that is a plain one."""
+        """Return the pod of a group that was made for one plain pod."""
         pod = self.pods.get(Uid(uid_of_group(self.key.rpartition("/")[2])))
         return pod if pod is not None and pod.is_plain else None
 
@@ -120,13 +120,13 @@ class Group(msgspec.Struct, eq=False):
             by_role = dict(self.job.by_role) if self.job is not None else {}
             return Needs(self._at_most_made(self.size.members), by_role)
         least = self._at_most_made(self.last_record.min_member)
-        if self.job is not None and self.job.is_let_go and not self.job.fault:
+        if self.job is not None and self.job.is_unsuspended and not self.job.fault:
             least = min(least, self.job.gang.at_once)
         return Needs(least, dict(self.last_record.min_task_member))
 
     @property
     def size(self) -> GangSize:
-        """Return how many of its pods start together, if no PodGroup of others says it."""
+        """Return how many pods start together, unless the PodGroup of another owner declares it."""
         if self.job is None:
             gang = self.owner.gang if self.owner else None
             if gang is None and (
@@ -137,17 +137,17 @@ class Group(msgspec.Struct, eq=False):
         return self.job.size(self.defaults)
 
     @property
-    def least(self) -> int:
+    def fewest_members(self) -> int:
         """Return with how few members it may start; 0: with no fewer than it needs."""
         if self.job is None or not self.job.suspended or self.reduced_to is not None:
             return 0
         return self.job.least if self.job.least < self.needs.min_member else 0
 
     def _at_most_made(self, members: int) -> int:
-        """Return how many of so many members a partial start will make, or has made."""
+        """Return how many of `members` a partial start will create, or has created."""
         if self.reduced_to is not None:
             return min(members, self.reduced_to)
-        is_partial = self.job is not None and self.job.least > 0 and self.job.is_let_go
+        is_partial = self.job is not None and self.job.least > 0 and self.job.is_unsuspended
         return min(members, self.job.declared) if self.job is not None and is_partial else members
 
     @property
@@ -171,8 +171,6 @@ class Group(msgspec.Struct, eq=False):
             return len(self.standing) >= members
         return whole(members, by_role, Counter(self.standing.values()), len(self.standing))
 
-    # ---- attempts of members
-
     def attempt(self, uid: Uid) -> Attempt:
         return self.attempts.get(uid, _NO_ATTEMPT)
 
@@ -195,7 +193,7 @@ class Group(msgspec.Struct, eq=False):
             self.start = replace(self.start, released_at=now)
 
     def record_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
-        """Record that the scheduler found no node. `refused_at`: None if it is asked once more."""
+        """Record that the scheduler found no node. `refused_at`: None if the pod is tried again."""
         known = self.attempt(uid)
         self.attempts[uid] = replace(
             known,
@@ -212,7 +210,7 @@ class Group(msgspec.Struct, eq=False):
             self.attempts[uid] = replace(known, shown_at=None, refused_at=None)
 
     def record_barred(self, uid: Uid, words: str) -> None:
-        """Record that the API server refuses the binding of a member for good.
+        """Record that the API server permanently refuses the binding of a member.
 
         An empty text ends that: the binding may be tried again.
         """
@@ -223,10 +221,8 @@ class Group(msgspec.Struct, eq=False):
         refused = ((uid, known.refusals) for uid, known in self.attempts.items() if known.refusals)
         self.attempts = {uid: Attempt(refusals=refusals) for uid, refusals in refused}
 
-    # ---- starts
-
     def start_after(self, decision: GroupDecision, now: float) -> Start:
-        """Return the history of its starts after a decision, published `now`."""
+        """Return the history of starts after a decision, published `now`."""
         resumes = self.info is not None and self.info.history.resumes
         undone = None if self.job is not None else self.start_timeouts
         return start_after(self.start, decision, now, self.stood_whole, resumes, undone)
@@ -246,7 +242,7 @@ class Group(msgspec.Struct, eq=False):
             self.ran_with = self.needs
 
     def record_coming(self, now: float) -> None:
-        """Note how many pods of its job are there. What was said of the others counts until one comes."""
+        """Record how many pods of the job exist. Messages about missing pods are kept until one comes."""
         there = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
         if self.job is None or self.job.suspended:
             self.coming = ComingPods()
@@ -254,21 +250,23 @@ class Group(msgspec.Struct, eq=False):
             self.coming = ComingPods(there, now)
 
     def record_job(self, now: float) -> None:
-        """Note since when its job is let go, and whether that has got going."""
+        """Record since when the job is unsuspended, and whether its pods have become ready."""
         if self.job is None or self.job.outcome is None:
             self.job_finished_at = None
         elif self.job_finished_at is None:
             self.job_finished_at = now
         if self.job is None or self.job.suspended:
-            self.job_let_go, self.got_going = None, False
+            self.unsuspended_since, self.became_ready = None, False
             return
         self.reduced_to = None  # the job itself makes fewer now
-        if self.job_let_go is None:
-            self.job_let_go = now
+        if self.unsuspended_since is None:
+            self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
         needed = self._at_most_made(self.last_record.min_member) if self.last_record else self.job.needed
         all_run = phases["Running"] + phases["Succeeded"] >= needed
-        self.got_going |= all_run or phases["Running"] >= self.job.needed  # others may have ended and be gone
+        self.became_ready |= (
+            all_run or phases["Running"] >= self.job.needed
+        )  # others may have ended and be gone
 
     def record_vacated(self, pod: PodRecord) -> None:
         """Record that a member of a job, or of a gang that fully ran, holds its capacity no more."""
@@ -276,14 +274,14 @@ class Group(msgspec.Struct, eq=False):
             self.vacated.append(pod)
 
     def record_bound(self, pod: PodRecord, now: float) -> None:
-        """Note since when a member has been on its node, as far as the watch has shown."""
+        """Record since when a member has been on its node, according to the watch."""
         if pod.placed and pod.node:
             self.bound_since.setdefault(pod.uid, now)
         else:
             self.bound_since.pop(pod.uid, None)
 
     def could_lose(self, lost: Mapping[str, int]) -> bool:
-        """Return whether it stays whole without `lost`, numbers by role.
+        """Return whether the group stays whole without `lost`, numbers by role.
 
         A group of one can lose its member.
         """
@@ -295,7 +293,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def needs_no_barrier(self) -> bool:
-        """Groups of one have no barrier, and the scheduler's own scoring picks their node."""
+        """Return whether the group has one member: the scheduler's own scoring picks its node."""
         members, by_role = self.needs
         return members <= 1 and not by_role
 
@@ -312,7 +310,7 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
 
 
 class Members:
-    """A group's pods, sorted by how far each has come; the fields have the meaning of those of GroupInfo."""
+    """Pods of a group by progress; the fields have the meaning of those of GroupInfo."""
 
     def __init__(self, group: Group, claims: Claims, stuck: Container[Uid]) -> None:
         self.placed: list[PodRecord] = []
@@ -323,7 +321,7 @@ class Members:
         self.departing: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
         self.holds_any = False
-        self.holding: list[Shape] = []  # of members that hold room and are not stuck
+        self.holding: list[Shape] = []  # of members that hold capacity and are not stuck
         for pod in group.pods.values():
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"

@@ -1,4 +1,4 @@
-"""Intake from the watches of everything but pods. An unchanged object costs only a comparison."""
+"""Intake of all watched objects but pods. An unchanged object costs only a comparison."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -49,8 +49,6 @@ class Intake:
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
 
-    # ---- nodes
-
     def set_node(self, node: Node) -> None:
         """Record a node.
 
@@ -74,22 +72,20 @@ class Intake:
                 self._changes.record_freed()
                 self._changes.mark()
             if before != record.labels:
-                self._touch_flavored(record.name)
+                self._mark_flavored(record.name)
 
     def drop_node(self, name: str) -> None:
         with self._lock:
             self._claims.capacity.drop_node(name)
             self._stuck.record_deleted(name)
-            self._touch_flavored(name)
+            self._mark_flavored(name)
             self._changes.mark()
 
-    def _touch_flavored(self, node: str) -> None:
-        """Mark groups as changed whose flavors follow from a node's labels."""
+    def _mark_flavored(self, node: str) -> None:
+        """Mark groups as changed whose flavors depend on the labels of a node."""
         if self._registry.queues.pools.all:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
-                self._registry.touch(key)
-
-    # ---- groups, and the controllers of their pods
+                self._registry.mark_dirty(key)
 
     def set_group(self, group: PodGroup | PluginsPodGroup | NativePodGroup) -> None:
         self.put_group(any_group_record(group))
@@ -130,7 +126,7 @@ class Intake:
                 self._changes.mark()
 
     def set_ancestor(self, kind: str, meta: Meta) -> Collection[GroupKey]:
-        """Record what an owner says of its groups: its author, its queue, and its controller.
+        """Store an owner: the author, queue and controller that its groups depend on.
 
         Return the groups that depend on it.
         """
@@ -152,7 +148,7 @@ class Intake:
         self._registry.ancestors.are_read = are_read
 
     def set_job(self, kind: JobKind, job: AnyJob) -> MadePods | None:
-        """Record a job; return what it says of its pods, None where that is not read."""
+        """Store a job; return its data about pods, None if that is not read."""
         ownership, key = self._pods.ownership, podgroup_of(kind, job.metadata)
         with self._lock:
             whole = self._registry.runtimes.complete(key, self.jobs.table[kind], kind, job)
@@ -168,18 +164,18 @@ class Intake:
                 self._record_changed([record.group])
 
     def drop_job(self, key: GroupKey) -> None:
-        """`key`: of the group as which it waits."""
+        """Remove a job; `key` is that of its group."""
         with self._lock:
             self._registry.runtimes.forget(key)
             if self._registry.jobs.drop(key):
                 self._record_changed([key])
 
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
-        """From now on others let jobs of these kinds go; all others wait for Muster, as far as rules say."""
+        """Leave the admission of jobs of these kinds to others; Muster admits all others under its rules."""
         with self._lock:
             changed = {*self._registry.left_kinds} ^ {*kinds}
             self._registry.left_kinds = kinds
-            self._record_changed(self._registry.jobs.of_kinds(changed))
+            self._record_changed(self._registry.jobs.groups_of_kinds(changed))
 
     def set_runtime(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """Record an object with the templates of jobs. Return the jobs that are to be read again."""
@@ -195,8 +191,6 @@ class Intake:
         with self._lock:
             if (read := self._registry.runtimes.job(key)) is not None:
                 self.set_job(*read)
-
-    # ---- queues, and what leads into them
 
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
@@ -239,7 +233,7 @@ class Intake:
                 self._record_changed([*naming, *self._registry.jobs.naming(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
-        """`key`: namespace/name."""
+        """Remove a LocalQueue; `key` is namespace/name."""
         namespace, _, name = key.partition("/")
         with self._lock:
             naming = self._registry.routes.local_queues.drop(key)
@@ -272,8 +266,6 @@ class Intake:
         with self._lock:
             if changed := self._registry.routes.set_quota_namespaces(queues):
                 self._record_changed(key for name in changed for key in self._registry.groups_in(name))
-
-    # ---- what else decides for whom there is room
 
     def set_priority_class(self, priority: PriorityClass) -> None:
         with self._lock:
@@ -340,7 +332,7 @@ class Intake:
                 self._record_changed(self._registry.groups)
 
     def review_users(self) -> None:
-        """From now on a restricted queue lets start only what is noted as put there by somebody who may."""
+        """Check from now on that authors of groups in restricted queues may use these."""
         with self._lock:
             self._registry.users_count = True
             self._record_changed(self._registry.groups)
@@ -348,5 +340,5 @@ class Intake:
     def _record_changed(self, groups: Iterable[GroupKey]) -> None:
         """Mark groups whose infos depend on a change."""
         for key in groups:
-            self._registry.touch(key)
+            self._registry.mark_dirty(key)
         self._changes.mark()

@@ -30,13 +30,13 @@ from extender.domain.model.queue_of_group import (
 from extender.domain.model.records import GroupKey, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
 
-# ---- Sets by key, as indexes: one that becomes empty is not kept.
+# Index: sets by key, without empty ones.
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-def take_out(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
+def discard_from(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
     if key in sets:
         sets[key].discard(value)
         if not sets[key]:
@@ -44,7 +44,7 @@ def take_out(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
 
 
 class Jobs:
-    """The jobs that the API has, by the group of their pods and by namespace."""
+    """Jobs of the API server, by the group of their pods and by namespace."""
 
     def __init__(self) -> None:
         self._records: dict[GroupKey, JobRecord] = {}
@@ -57,12 +57,12 @@ class Jobs:
         return self._records.get(key)
 
     def put(self, record: JobRecord) -> bool:
-        """Record a job; return whether anything that matters changed.
+        """Store a job; return whether a relevant part has changed.
 
         An admitted job stays admitted, even if a user removes the annotation.
         """
         before = self._records.get(record.group)
-        if before is not None and before.uid == record.uid and before.is_let_go and not record.suspended:
+        if before is not None and before.uid == record.uid and before.is_unsuspended and not record.suspended:
             record = replace(record, started_at=record.started_at or before.started_at)
         if before == record:
             return False
@@ -74,7 +74,7 @@ class Jobs:
         """Remove a job; return whether it existed."""
         record = self._records.pop(key, None)
         if record is not None:
-            take_out(self._in_namespace, record.namespace, key)
+            discard_from(self._in_namespace, record.namespace, key)
         return record is not None
 
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
@@ -85,7 +85,7 @@ class Jobs:
         labels = ((key, self._records[key].local_queue) for key in self.groups_in(namespace))
         return [key for key, label in labels if label is not None and label.name == local_queue]
 
-    def of_kinds(self, kinds: Collection[KindName]) -> list[GroupKey]:
+    def groups_of_kinds(self, kinds: Collection[KindName]) -> list[GroupKey]:
         return [key for key, job in self._records.items() if job.kind in kinds]
 
     @property
@@ -97,8 +97,7 @@ class Jobs:
 class Runtimes:
     """Runtimes: objects with the templates of jobs, and the jobs that name each.
 
-    A change concerns only those jobs. An admitted job keeps what its runtime said at that time, as its
-    pods do.
+    A change concerns only those jobs. An admitted job keeps the runtime of that time, as its pods do.
     """
 
     def __init__(self) -> None:
@@ -107,8 +106,6 @@ class Runtimes:
         self._names: dict[GroupKey, RuntimeName] = {}
         self._named_by: defaultdict[RuntimeName, set[GroupKey]] = defaultdict(set)
         self._used: dict[GroupKey, Json] = {}
-
-    # ---- changes
 
     def put(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
         """Record a runtime; return the jobs that it concerns."""
@@ -140,8 +137,6 @@ class Runtimes:
         self._take_out(key)
         self._used.pop(key, None)
 
-    # ---- reading
-
     def job(self, key: GroupKey) -> tuple[JobKind, AnyJob] | None:
         """Return a job that names a runtime, as it was recorded."""
         return self._jobs.get(key)
@@ -152,7 +147,7 @@ class Runtimes:
 
     def _take_out(self, key: GroupKey) -> None:
         if key in self._names:
-            take_out(self._named_by, self._names.pop(key), key)
+            discard_from(self._named_by, self._names.pop(key), key)
             del self._jobs[key]
 
     def _jobs_of(self, name: RuntimeName) -> Collection[GroupKey]:
@@ -218,7 +213,7 @@ class Ancestors:
         if above == self._above.get(group, []):
             return
         for key in self._above.pop(group, ()):
-            take_out(self._groups, key, group)
+            discard_from(self._groups, key, group)
         if above:
             self._above[group] = above
             for key in above:

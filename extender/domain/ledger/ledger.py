@@ -1,4 +1,4 @@
-"""The ledger: everything that Muster knows, updated event by event, and every claim on room.
+"""The ledger: the state of the cluster, updated event by event, and every claim on capacity.
 
     watches ──► pods, intake ──┐                ┌──► snapshot ──► decide()
                                ├──►   claims   ─┤                    │
@@ -32,7 +32,7 @@ from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import RunHistory
-from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.queues.past_usage import PastUsage, UsageMeter
 from extender.domain.queues.records import START_TIMEOUT, LosingTo, Reclaimed
 from extender.domain.queues.tree import Ceiling
@@ -48,11 +48,15 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger:
-    """Ledger: `snapshot`, then decide(), then `publish`, each at the cost of what changed.
+    """Ledger: `snapshot`, then decide(), then `publish`; each costs only what changed.
 
-    Other callers work with its parts. `clock` is monotonic, in seconds; `wall_clock` counts them since
-    1970. `on_change` is called, under the lock, when a decision may change, `on_shown` when another pod
-    is to be shown; None: the scheduler proxy is off.
+    Other callers use its parts.
+
+    Args:
+        clock: Monotonic, in seconds.
+        wall_clock: In seconds since 1970.
+        on_change: Called under the lock when a decision may change.
+        on_shown: Called when another pod is to be shown; None: the scheduler proxy is off.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class Ledger:
         jobs: JobRules | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.decisions = Decisions()  # those published last
+        self.decisions = Decisions()  # the last published decisions
         self.claims = Claims()
         self.registry = Registry()
         self._clock, self._wall_clock = clock, wall_clock
@@ -108,14 +112,12 @@ class Ledger:
         self._instant: Callable[[str], float] = lambda _: (
             clock()
         )  # reads timestamps, as the last snapshot did
-        # Touched since decisions were last published, with the version by which they were seen.
+        # Dirty since the last published decisions, with the version that has the change.
         self._unpublished: dict[GroupKey, int] = {}
 
     @property
     def version(self) -> int:
         return self._changes.version
-
-    # ---- whether decisions take effect
 
     def record_asked(self) -> None:
         if self._changes.record_asked():
@@ -127,18 +129,16 @@ class Ledger:
             with self._lock:
                 self._changes.mark()
 
-    # ---- snapshots out
-
     def snapshot(self) -> Snapshot:
         with self._lock:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
-            self._stuck.settle()
-            self._lost.settle(self.decisions.evictions)
-            self._min_resources.settle()
-            self._expected.settle()
+            self._stuck.drop_expired()
+            self._lost.sync(self.decisions.evictions)
+            self._min_resources.sync()
+            self._expected.sync()
             dirty, groups, queues = self._infos.refresh()
-            self._measure(dirty, groups)
+            self._record_usage(dirty, groups)
             moves = self._reclaimed.moves(groups, self._clock())
             refused = self._refusals.rows(self._clock())
             self._unpublished.update(dict.fromkeys(dirty, self._changes.version))
@@ -177,13 +177,13 @@ class Ledger:
             self._instant = snapshot.instant
             return snapshot
 
-    def _measure(self, dirty: Collection[GroupKey], groups: Mapping[GroupKey, GroupInfo]) -> None:
-        """Note what groups hold from now on, and from time to time what queues have held lately."""
+    def _record_usage(self, dirty: Collection[GroupKey], groups: Mapping[GroupKey, GroupInfo]) -> None:
+        """Record the amounts that groups hold from now on, and sample the usage of queues at intervals."""
         if not self._meter.half_life:
             return
         now = self._wall_clock()
         if self._meter.is_due(now):
-            self._meter.take(now, self.offered())
+            self._meter.sample(now, self.offered())
             self._changes.mark()
         self._meter.follow({key: holding_of(groups.get(key)) for key in dirty}, now)
 
@@ -193,12 +193,12 @@ class Ledger:
         Volumes are bound before bind is called. Such answers would hold their capacity indefinitely.
         """
         oldest = self._clock() - self.limits.start_deadline
-        for claim in [claim for claim in self.claims.at(ClaimStage.ANSWERED) if claim.since <= oldest]:
+        for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
             self._moves.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.mark()
 
     def _expiries(self) -> Iterator[float]:
-        if (until := self._refusals.until()) is not None:
+        if (until := self._refusals.next_expiry()) is not None:
             yield until
         yield from self._spared.values()
         yield from self._reclaimed.expiries(self._clock())
@@ -206,7 +206,7 @@ class Ledger:
         yield from self._lost.expiries()
         if (stuck_at := self._stuck.next_at) is not None:
             yield stuck_at
-        for claim in self.claims.at(ClaimStage.ANSWERED):
+        for claim in self.claims.in_stage(ClaimStage.ANSWERED):
             yield claim.since + self.limits.start_deadline
 
     @property
@@ -215,8 +215,8 @@ class Ledger:
         with self._lock:
             return self._meter.is_to_be_shown(self._wall_clock())
 
-    def recall(self, snapshot: Snapshot) -> None:
-        """Take in what a snapshot of another ledger says besides objects, after `restore`.
+    def restore_state(self, snapshot: Snapshot) -> None:
+        """Restore the state that a snapshot of another ledger has besides objects, after `restore`.
 
         Each refusal counts for as long as a new one.
         """
@@ -228,7 +228,7 @@ class Ledger:
             self._history, self._meter.past = snapshot.history, snapshot.past
             for shape, rows in snapshot.refused.items():
                 for node in filter(None, (snapshot.nodes.nodes[row] for row in rows)):
-                    self._refusals.learn(shape, node.name, now + self.limits.refusal_memory)
+                    self._refusals.add(shape, node.name, now + self.limits.refusal_memory)
             for key, info in snapshot.groups.items():
                 self._recall_claims(self.registry.group(key), info)
                 self._reclaimed.put(key, info.start.reclaim)
@@ -243,10 +243,8 @@ class Ledger:
                 self._moves.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
                 self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
 
-    # ---- decisions in
-
     def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. What filter has pinned since the snapshot is newer, and stays."""
+        """Turn plans into claims. Claims that filter has made since the snapshot are newer, and stay."""
         with self._lock:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
@@ -269,7 +267,7 @@ class Ledger:
                         self._replan(group, pod, decision, version)
 
     def _record_reclaims(self, before: Decisions, now: Decisions) -> None:
-        changed = {name: now.queues.get(name) for name in differing(now.queues, before.queues)}
+        changed = {name: now.queues.get(name) for name in changed_keys(now.queues, before.queues)}
         reclaims = {name: it.reclaimed or None if it is not None else None for name, it in changed.items()}
         self._reclaims = with_changes(self._reclaims, reclaims)
 
@@ -280,11 +278,11 @@ class Ledger:
             has_gone = uid not in now.evictions and (pod is None or pod.deleting)
             if group is not None and has_gone and eviction.victim.lost:
                 group.lost_work += eviction.victim.lost
-                self.registry.touch(group.key)
+                self.registry.mark_dirty(group.key)
                 self._changes.mark()
 
     def _record_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
-        """Remember how long a group ran that has just completed."""
+        """Record the run time of a group that has just completed."""
         if was is None or was.verdict is Verdict.ENDED or decision.life.outcome is not Outcome.COMPLETED:
             return
         since = running_since(group.info, self._instant) if group.info is not None else None
@@ -292,7 +290,7 @@ class Ledger:
             ran = max(self._clock() - since, 0.0)
             self._history = self._history.with_run(kind_of(group.info), ran, group.info.spec.run_time)
 
-    def _stayed(self, reclaim: Reclaim | None) -> set[GroupKey]:
+    def _refused_victims(self, reclaim: Reclaim | None) -> set[GroupKey]:
         """Return the groups without any terminating pod where an eviction was refused."""
         victims = reclaim.victims if reclaim is not None else ()
         if not any(victim.uid in self._spared for victim in victims):
@@ -310,17 +308,17 @@ class Ledger:
                     group.attempt(uid).words, pod.shape.requests
                 ):  # it may know of it by then
                     expires = min(expires, decision.retry_at)
-                self._refusals.learn(self.pods.separate(pod), node, expires)
+                self._refusals.add(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
-            # From whom a group took room: each gives back to the same group once.
-            stayed = self._stayed(group.start.reclaim)
+            # Groups from which a group reclaimed: each is a victim of the same group once.
+            stayed = self._refused_victims(group.start.reclaim)
             known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
             reserved = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
             group.took_from = reserved | {victim.group: now for victim in victims if victim.group}
-            self.registry.touch(group.key)
+            self.registry.mark_dirty(group.key)
             self._record_given(group.key, decision.reclaim, stayed)
-        # With how many members a job starts counts until it waits again, or makes so many.
+        # The number of members of a partial start counts until the job waits again, or has so many.
         keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True
@@ -330,7 +328,7 @@ class Ledger:
             group.ran_with, changed = group.info.needs if group.info else group.needs, True
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
         if changed:
-            self.registry.touch(group.key)
+            self.registry.mark_dirty(group.key)
             self._changes.mark()
 
     def _record_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
@@ -344,10 +342,10 @@ class Ledger:
                 }
                 reserved.pop(queue, None)
                 group.gave_to = reserved | ({queue: now} if key in causes else {})
-                self.registry.touch(key)
+                self.registry.mark_dirty(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
-        """On a group that runs, nothing depends on when its start was: that it is over is no news."""
+        """Record the start of a group. Its end causes no decision: running groups do not depend on it."""
         before, attempts, group.start = group.start, dict(group.attempts), start
         if before.admitted_at is not None and start.admitted_at is None:
             group.reset_attempts()
@@ -356,11 +354,11 @@ class Ledger:
                 group.record_barred(uid, "")
         timeless = replace(before, admitted_at=None, released_at=None)
         if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
-            self.registry.touch_moved(group.key)
+            self.registry.mark_moved(group.key)
             self._changes.mark()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
-        """Bring a waiting member's claim in line with its group's decision, made on `version`.
+        """Update the claim of a waiting member for the decision on its group, made on `version`.
 
         A claim that a bind call holds ends with that call; the scheduler is to forget the pod before
         the call fails.
@@ -379,13 +377,11 @@ class Ledger:
         elif node is not None and (claim is None or claim.node != node):
             self._moves.put(pod, ClaimEvent.PLAN, node)
             group.record_planned(pod.uid, node, is_new=claim is None)
-            if self._releases.sees(pod):
+            if self._releases.scheduler_retries(pod):
                 group.record_shown(pod.uid, node, self._clock())
             self._changes.mark()
 
-    # ---- what came of decisions
-
-    def spare(self, uid: Uid) -> None:
+    def record_refused_eviction(self, uid: Uid) -> None:
         """Record that the eviction of a pod was refused: for a while it is no victim."""
         with self._lock:
             self._spared[uid] = self._clock() + self.limits.spared
@@ -397,7 +393,7 @@ class Ledger:
             group = self.registry.groups.get(key)
             if group is not None and group.coming.there >= 0:
                 group.coming = group.coming.after_answer(self._clock(), message)
-                self.registry.touch(key)
+                self.registry.mark_dirty(key)
                 self._changes.mark()
 
     def give_up_start(self, key: GroupKey, why: str) -> None:
@@ -414,12 +410,10 @@ class Ledger:
             rotation = group.start.rotation
             group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, rotation=rotation)
             group.waited = True
-            self.registry.touch(key)
+            self.registry.mark_dirty(key)
             self._changes.mark()
 
-    # ---- reading
-
-    def to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
+    def claims_to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
         """Return planned claims of existing pods without an answer, for the scheduler.
 
         None: of all groups.
@@ -439,7 +433,7 @@ class Ledger:
 
         The scheduler should ask about such a pod.
         """
-        return any(not claim.pod.gated for claim in self.to_release())
+        return any(not claim.pod.gated for claim in self.claims_to_release())
 
     def managed_job(self, key: GroupKey) -> ManagedJob | None:
         """Return the job that makes a group's pods; None if there is none, or it is not managed."""
@@ -449,14 +443,14 @@ class Ledger:
                 return None
             queue = self.registry.routes.queue_of_job(job) or self.registry.routes.queue_of(group)
             record = self.registry.queues.get(queue)
-            # A decision may be older than a change of the job: room counts that was claimed for the job as it
+            # A decision may be older than a change of the job: only claims for the current job count,
             # is, for all pods with which it starts.
             claimed = sum(1 for pod in group.pods.values() if pod.to_be and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)
             members = group.size.members
             starts_with = members if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
-            let_go = group.job_let_go
+            let_go = group.unsuspended_since
             return ManagedJob(
                 job,
                 queue,
@@ -468,8 +462,8 @@ class Ledger:
                 group.start.admitted_at if job.suspended and claimed else None,
                 group.reduced_to,
                 group.coming,
-                claimed > 0 or (group.coming.there < members and not group.got_going),
-                group.got_going,
+                claimed > 0 or (group.coming.there < members and not group.became_ready),
+                group.became_ready,
                 any(pod.holds_capacity for pod in group.pods.values()),
                 record.start_timeout if record is not None else START_TIMEOUT,
                 is_victim=any(uid in self.decisions.evictions for uid in group.pods),
@@ -484,9 +478,9 @@ class Ledger:
             job = self.registry.jobs.get(key)
             return job is not None and self._expected.manages(job)
 
-    def suits(self, pod: PodRecord, node: str) -> bool:
+    def is_suitable(self, pod: PodRecord, node: str) -> bool:
         with self._lock:
-            return self.claims.capacity.suits(pod, node)
+            return self.claims.capacity.is_suitable(pod, node)
 
     def offered(self) -> Resources:
         """Return what all nodes offer together."""
@@ -506,7 +500,7 @@ class Ledger:
             queue = found.parent
 
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
-        """For each node its name, what it offers, what is idle net of all claims, and the claims."""
+        """Return name, allocatable amounts, idle amounts net of all claims, and claims of each node."""
         with self._lock:
             capacity = self.claims.capacity
             return [
@@ -519,9 +513,8 @@ class Ledger:
 class ReclaimedCapacity:
     """Reclaimed capacity, and capacity for the replacements of moved pods.
 
-    It is reserved: only pods that have it planned already may use it. Its members have no claims yet:
-    what they will claim is still in use, or they are still to be made. So it is counted apart from the
-    claims.
+    It is reserved: only pods that are planned on it may use it. Their claims do not exist yet, because the
+    capacity is still in use, or the pods are still to be created: so it is counted apart from the claims.
     """
 
     def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:
@@ -540,9 +533,9 @@ class ReclaimedCapacity:
         before = self._reclaims.pop(key, None)
         group = self._registry.groups.get(key)
         if reclaim is None or group is None:
-            return self._keep(key, False, ())
+            return self._reserve(key, False, ())
         self._reclaims[key], pods = reclaim, group.pods
-        self._keep(key, False, [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods])
+        self._reserve(key, False, [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods])
         is_new = before is None or before.since != reclaim.since
         for moved in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes and is_new}:
             self._record_move(moved, key, reclaim)
@@ -550,7 +543,7 @@ class ReclaimedCapacity:
     def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
         group = self._registry.groups.get(moved)
         if group is not None and group.info is not None:
-            there, going = dict(_on_nodes(group.info)), reclaim.homes
+            there, going = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple(
                 (group.pods[uid], going[uid]) for uid in there if uid in going and uid in group.pods
             )
@@ -571,29 +564,29 @@ class ReclaimedCapacity:
                 self._moves[key] = move
                 homes = self._left(move, group) if now < move.until else ()
                 found[key] = replace(move, homes=tuple(homes))
-            self._keep(key, True, homes)
+            self._reserve(key, True, homes)
         return found
 
     def recall(self, moves: Mapping[GroupKey, Move]) -> None:
-        """Remember moves that another ledger knew."""
+        """Restore moves from a snapshot of another ledger."""
         self._moves = dict(moves)
 
     def _left(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
-        reclaim, there = self._reclaims.get(move.claimant), dict(_on_nodes(info))
+        reclaim, there = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
         back = {uid: node for uid, node in there.items() if uid not in moved}
         homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in there]
-        homes.sort(key=lambda home: home[1] not in back.values())  # those that are taken again come first
+        homes.sort(key=lambda home: home[1] not in back.values())  # nodes that are used again come first
         return homes[max(len(back) - move.stayed, 0) :]
 
-    def _keep(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:
+    def _reserve(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:
         parts = [(node, pod.shape.requests) for pod, node in places]
         before = self._reserved.pop((key, is_moved), [])
         for node, amounts in before if parts != before else ():
-            self._capacity.keep(node, amounts, -1)
+            self._capacity.reserve(node, amounts, -1)
         for node, amounts in parts if parts != before else ():
-            self._capacity.keep(node, amounts)
+            self._capacity.reserve(node, amounts)
         if parts:
             self._reserved[key, is_moved] = parts
 
@@ -603,8 +596,8 @@ class ReclaimedCapacity:
             yield move.until if now < move.until else move.at + self._memory
 
 
-def _on_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
-    """Members on nodes that have not ended, or on the way to one, and where."""
+def _pods_with_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
+    """Yield unfinished members on nodes or with an assumed node, with their nodes."""
     yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
     yield from ((pod.uid, node) for pod, node in info.pinned)
     yield from info.planned.items()

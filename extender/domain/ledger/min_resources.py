@@ -1,10 +1,10 @@
-"""The room that a PodGroup's minResources asks for beyond its members: kept until these use it, or it ends.
+"""Capacity for a PodGroup's minResources beyond its members: reserved until members use it, or it ends.
 
 Operators like Spark's write minMember 1, for the driver, and minResources for the executors too, which the
-driver makes once it runs. Volcano keeps that much in its enqueue action, or drivers would take all room, and
-no executor would start. Nobody knows the sizes of later pods, so room is kept as claims of expected members
-of about the size of those that are there. They are planned with the needed ones, and a later pod takes over
-the claims on one node.
+driver creates once it runs. Volcano reserves as much in its enqueue action: otherwise drivers would use all
+capacity, and no executor would start. The sizes of later pods are unknown: capacity is reserved as claims of
+expected members of about the size of the existing ones. They are planned with the needed members, and a later
+pod takes over the claims on one node.
 
 Callers hold the ledger's lock.
 """
@@ -29,10 +29,10 @@ _PAUSE = 60.0  # seconds until a pod may take over claims again, if decisions ha
 
 
 class MinResources:
-    """Capacity that minResources of PodGroups asks for beyond members.
+    """Capacity for the minResources of PodGroups beyond their members.
 
-    `most` is how many expected members there are of all groups of one namespace; of each group beyond
-    that there is one, as large as all of them.
+    `most` limits the expected members of all groups of a namespace; beyond it, a group has one, as large as
+    all of its own.
     """
 
     def __init__(self, parts: Parts, shapes: Shapes, most: int) -> None:
@@ -40,11 +40,11 @@ class MinResources:
         self._most = most
         self._expected: Counter[str] = Counter()  # by namespace
         self._keeping: set[GroupKey] = set()  # groups with expected members
-        self._used: dict[GroupKey, Resources] = {}  # by group: what it asked for when its members used all
+        self._used: dict[GroupKey, Resources] = {}  # by group: its minResources when members used all of it
         self._again: dict[Uid, float] = {}  # by pod that has taken over claims: when it may do so again
 
-    def settle(self) -> None:
-        """Bring what is kept for touched groups in line with their PodGroups and pods."""
+    def sync(self) -> None:
+        """Update the placeholder members of dirty groups from their PodGroups and pods."""
         now = self._parts.clock()
         self._again = {uid: at for uid, at in self._again.items() if at > now}
         for key in list(self._parts.registry.dirty):
@@ -52,11 +52,11 @@ class MinResources:
             record = group.record if group is not None else None
             asks = record is not None and bool(record.min_resources) and not _made_by_muster(record)
             if group is not None and (asks or key in self._keeping):
-                self._settle(group, record.min_resources if record is not None and asks else {})
+                self._sync_group(group, record.min_resources if record is not None and asks else {})
             if group is None or not asks:
                 self._used.pop(key, None)
 
-    def _settle(self, group: Group, asked: Resources) -> None:
+    def _sync_group(self, group: Group, asked: Resources) -> None:
         self._hand_over(group)
         there = self._members(group)
         lives = any(pod.phase != "Succeeded" for pod in there)
@@ -69,11 +69,11 @@ class MinResources:
             requests = pod.shape.requests
             has_place = self._parts.claims.get(pod.uid) is not None
             is_needed = any(n > 0 for n in left.values())
-            # Without a place it may ask for no more than is left, or the gang might fit on no nodes for it.
+            # Without a node it requests at most the rest, or the gang might fit on no nodes because of it.
             if is_needed and (has_place or all(n <= left.get(name, n) for name, n in requests.items())):
                 left = {name: n - requests.get(name, 0) for name, n in left.items()}
             else:
-                self._dismiss(group, pod)
+                self._remove_expected(group, pod)
         if not any(_reserved(group)):
             self._keeping.discard(group.key)
         if lives and any(n > 0 for n in left.values()) and group.job is None:
@@ -97,7 +97,7 @@ class MinResources:
         Once one is on its way, these are the members that the start needs.
         """
         members = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
-        members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.place))
+        members.sort(key=lambda pod: (pod.waiting and self._parts.claims.get(pod.uid) is None, pod.sort_key))
         have = sum(pod.placed or self._parts.claims.get(pod.uid) is not None for pod in members)
         return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
 
@@ -117,7 +117,7 @@ class MinResources:
         return any(pod.placed or (claim and claim.pinned) for pod, claim in zip(members, claims, strict=True))
 
     def _hand_over(self, group: Group) -> None:
-        """Let pods that have come take over claims of as much, each once in a while: decisions may differ."""
+        """Let new pods take over claims of the same amounts, each once in a while: decisions may differ."""
         reserved = [
             claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
         ]
@@ -136,7 +136,7 @@ class MinResources:
             reserved = self._take_over(pod, node, reserved)
 
     def _node_for(self, pod: PodRecord, reserved: Iterable[Claim]) -> str | None:
-        """Return a node with room enough for a pod once claims are gone on as much of what these are on."""
+        """Return a node with capacity for a pod once claims on it are removed."""
         capacity, on_nodes = self._parts.claims.capacity, defaultdict[str, Counter[str]](Counter)
         for claim in reserved:
             on_nodes[claim.node].update(claim.pod.shape.requests)
@@ -145,7 +145,7 @@ class MinResources:
             return None
         for node, free in sorted(on_nodes.items(), key=itemgetter(0)):
             free.update(capacity.idle(node))
-            if pod.shape.asks_at_most(free) and capacity.suits(pod, node):
+            if pod.shape.asks_at_most(free) and capacity.is_suitable(pod, node):
                 return node
         return None
 
@@ -159,13 +159,13 @@ class MinResources:
         asked = {name: n for name, n in pod.shape.requests.items() if name in names}
         while left and not (freed >= Counter(asked) and self._parts.claims.fits(pod, node)):
             freed.update(left[0].pod.shape.requests)
-            self._dismiss(self._parts.registry.group(pod.group), left.popleft().pod)
+            self._remove_expected(self._parts.registry.group(pod.group), left.popleft().pod)
         if self._parts.claims.fits(pod, node):
             self._parts.moves.put(pod, ClaimEvent.PLAN, node)
         return list(left)
 
     def _expect(self, group: Group, like: PodRecord, left: Resources) -> None:
-        """Expect members that ask for `left` together, each for about as much as `like`."""
+        """Expect members that request `left` together, each about as much as `like`."""
         size = like.shape.requests
         count = max(-(-n // size[name]) if size.get(name) else n for name, n in left.items())
         count = max(min(count, _MOST, self._most - self._expected[group.namespace]), 1)
@@ -175,7 +175,9 @@ class MinResources:
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):
             asks = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
-            shape = self._shapes.sized(like.shape, {name: n for name, n in asks.items() if n} | {PODS: 1})
+            shape = self._shapes.with_requests(
+                like.shape, {name: n for name, n in asks.items() if n} | {PODS: 1}
+            )
             member = replace(
                 like,
                 uid=_uid(group, number),
@@ -191,17 +193,17 @@ class MinResources:
                 nominated="",
             )
             group.pods[member.uid] = member
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
         self._parts.changes.mark()
 
-    def _dismiss(self, group: Group, member: PodRecord) -> None:
+    def _remove_expected(self, group: Group, member: PodRecord) -> None:
         if self._parts.claims.get(member.uid) is not None:
             self._parts.moves.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)
         self._expected[group.namespace] -= 1
         if not self._expected[group.namespace]:
             del self._expected[group.namespace]
-        self._parts.registry.touch(group.key)
+        self._parts.registry.mark_dirty(group.key)
         self._parts.changes.mark()
 
 

@@ -1,4 +1,4 @@
-"""Capacity of nodes and what is left of it: a row per node, a column per resource that any node offers."""
+"""Capacity of nodes, and its free part: a row per node, a column per resource that any node offers."""
 
 import itertools
 from collections import Counter
@@ -10,7 +10,7 @@ import numpy as np
 
 from extender.domain.ledger.affinity import HostPorts, Terms
 from extender.domain.model.records import PodRecord
-from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, tally
+from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, add_times
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
@@ -18,11 +18,10 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class NodeSums:
-    """Sums of claims on one node, by resource and without zeros: `pinned`, `planned`, and `reserved`.
+    """Sums of the claims on one node, by resource and without zeros: `pinned`, `planned`, and `reserved`.
 
-    `reserved` is the capacity reserved for groups it is reclaimed for. Python's integers have no limit, so
-    removing a claim subtracts exactly what it added. The arrays that decide() works with are made from
-    these sums, limited to 64 bits.
+    `reserved` is being reclaimed for groups. Python's integers have no limit, so removing a claim subtracts
+    exactly what it added. The arrays of decide() are made from these sums, limited to 64 bits.
     """
 
     __slots__ = ("pinned", "planned", "reserved")
@@ -40,7 +39,7 @@ class NodeSums:
 
 
 _ALWAYS = (CPU, MEMORY, PODS)
-_LEAST = -(2**60)  # the lower limit of what is left: far below any real shortage, and safe in 64 bits
+_LEAST = -(2**60)  # lower limit of free amounts: far below any real shortage, and safe in 64 bits
 
 
 class ResourceColumns:
@@ -50,9 +49,9 @@ class ResourceColumns:
 
     Attributes:
         names: The columns' resources.
-        allocatable: What nodes offer.
-        room: What pinned claims leave of that.
-        free: What planned claims leave of that.
+        allocatable: The allocatable amounts of nodes.
+        room: Allocatable without pinned claims.
+        free: Allocatable without all claims.
     """
 
     def __init__(self) -> None:
@@ -61,7 +60,7 @@ class ResourceColumns:
         self.capacity: AmountRows = self.allocatable.copy()
         self.free: AmountRows = self.allocatable.copy()
         self._column = {name: column for column, name in enumerate(self.names)}
-        # How many nodes offer each resource, plus one for those that always have a column.
+        # Number of nodes with each resource, plus one for resources that always have a column.
         self._offering: Counter[str] = Counter(_ALWAYS)
 
     def clear(self, row: int) -> None:
@@ -85,14 +84,14 @@ class ResourceColumns:
         return True
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
-        """Set what a node offers of a resource, and what claims take; names without a column are ignored."""
+        """Set allocatable and claimed amounts of a node; names without a column are ignored."""
         column = self._column.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
             self.capacity[row, column] = max(offers - pinned, _LEAST)
             self.free[row, column] = max(offers - pinned - planned, _LEAST)
 
-    def of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
+    def columns_of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
         """Return the columns and the amounts of a request.
 
         None if a resource has no column: it fits on no node.
@@ -125,9 +124,9 @@ class CountedClaim(Protocol):
 
 
 class NodeCapacity:
-    """Capacity of nodes and what is left of it. An event costs one row.
+    """Capacity of nodes, and its free part. An event costs one row.
 
-    Nodes that are unknown so far have sums as well: claims on them count as soon as the node appears.
+    Unknown nodes have sums as well: claims on them count as soon as the node appears.
     """
 
     def __init__(self) -> None:
@@ -145,8 +144,6 @@ class NodeCapacity:
         self._ports = HostPorts()
         self.terms = Terms()
 
-    # ---- nodes
-
     def set_node(self, node: NodeRecord) -> bool:
         """Record a node; return whether anything that matters changed."""
         row = self._row.get(node.name)
@@ -162,7 +159,7 @@ class NodeCapacity:
         self._nodes[row] = node
         self._offer(before, node)
         self._stale.add(row)
-        self._changed(row, node.name)
+        self._record_change(row, node.name)
         return True
 
     def drop_node(self, name: str) -> None:
@@ -174,7 +171,7 @@ class NodeCapacity:
         self._stale.discard(row)
         self._columns.clear(row)
         self._offer(before, None)
-        self._changed(row, name)
+        self._record_change(row, name)
         self.epochs.pop(name, None)
 
     @property
@@ -194,7 +191,7 @@ class NodeCapacity:
             self._changed_rows = set()
         return self._table
 
-    def knows(self, node: str) -> bool:
+    def has_node(self, node: str) -> bool:
         return node in self._row
 
     def row(self, node: str) -> int | None:
@@ -205,27 +202,23 @@ class NodeCapacity:
         record = self._nodes[row] if row is not None else None
         return record.labels if record is not None else None
 
-    # ---- counting
-
     def count(self, claim: CountedClaim, times: int) -> None:
         """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
         shape, node, is_pinned = claim.pod.shape, claim.node, claim.pinned
-        self._tally(node, "pinned" if is_pinned else "planned", shape.requests, times)
+        self._add_to_sums(node, "pinned" if is_pinned else "planned", shape.requests, times)
         if shape.constraints.ports:
             self._ports.count(node, shape.constraints.ports, is_pinned, times)
         if is_pinned:
             self.terms.count(claim.pod, node, times)
 
-    def keep(self, node: str, amounts: Resources, times: int = 1) -> None:
-        """Keep room on a node that is being taken back; with `times` -1, no longer."""
-        self._tally(node, "reserved", amounts, times)
+    def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
+        """Reserve capacity that is being reclaimed on a node; with `times` -1, free it."""
+        self._add_to_sums(node, "reserved", amounts, times)
 
-    def touch(self, node: str) -> None:
-        """Pods that the scheduler refused on a node may fit there now."""
+    def forget_refusals(self, node: str) -> None:
+        """Forget the scheduler's refusals on a node: pods may fit there now."""
         if node in self._row:
             self.epochs[node] = next(self._epochs)
-
-    # ---- looking
 
     def fits(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> bool:
         """Return whether `pod`, whose claim is `own`, fits on `node` net of all other claims.
@@ -237,18 +230,18 @@ class NodeCapacity:
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
         reserved = (
             {} if own_shape else self._sums.get(node, _NOTHING).reserved
-        )  # what is planned there was so before
+        )  # planned claims there were counted before
         back = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
         own_ports = own_shape.constraints.ports if own_shape is not None else ()
-        return not self._ports.clash(node, pod.shape.constraints.ports, own_ports)
+        return not self._ports.conflicts(node, pod.shape.constraints.ports, own_ports)
 
     def rows_that_fit(self, pod: PodRecord, own: CountedClaim | None = None) -> Mask:
-        """For each row whether `pod` fits by amounts, net of all other claims."""
+        """Return the mask of rows where `pod` fits by amounts, net of all other claims."""
         shape = pod.shape
         if shape not in self._asked:
-            self._asked[shape] = self.columns.of(shape.requests)
+            self._asked[shape] = self.columns.columns_of(shape.requests)
         asked = self._asked[shape]
         if asked is None:
             return np.zeros(len(self._nodes), dtype=np.bool_)
@@ -259,13 +252,13 @@ class NodeCapacity:
         return fits
 
     def idle(self, node: str) -> dict[str, int]:
-        """Return what all claims together leave of a node's resources; negative if they exceed its offer."""
+        """Return a node's resources without all claims; negative if overcommitted."""
         sums = self._sums.get(node, _NOTHING)
-        return {name: offers - sums.taken(name) for name, offers in self._offers(node).items()}
+        return {name: offers - sums.taken(name) for name, offers in self._allocatable_of(node).items()}
 
     def fullness(self, pod: PodRecord, node: str, own: CountedClaim | None = None) -> float:
         """Return the used part of the scarcest resource on a node with `pod` on it, 0 … 1."""
-        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1
         asks = pod.shape.requests.items()
         parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in asks if offers.get(name))
@@ -278,21 +271,24 @@ class NodeCapacity:
         """
         if node not in self._row:
             return True
-        offers, sums = self._offers(node), self._sums.get(node, _NOTHING)
+        offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
         return any(sums.pinned.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
-    def suits(self, pod: PodRecord, node: str) -> bool:
+    def is_suitable(self, pod: PodRecord, node: str) -> bool:
         row = self._row.get(node)
         return row is not None and bool(self.table().suitable(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
         """Return a copy: of the few nodes with host ports, and of the few terms in use."""
         terms = self.terms
-        selected, carried = terms.selected(), terms.carried()
+        selected, carried = terms.selected(), terms.anti_affinity_nodes()
         return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
-        """From now on, count the pods that the terms of `pod` select, or keep away if it is not ours."""
+        """Count from now on the pods that the terms of `pod` select.
+
+        Of the terms of other schedulers' pods, only those that keep member pods away count.
+        """
         if pod.group:
             self.terms.watch(pod)
             return
@@ -301,13 +297,11 @@ class NodeCapacity:
         if pod.holds_capacity:
             self.terms.watch_other(pod)
 
-    # ---- inside
-
-    def _tally(self, node: str, part: str, amounts: Resources, times: int) -> None:
+    def _add_to_sums(self, node: str, part: str, amounts: Resources, times: int) -> None:
         sums = self._sums.get(node)
         if sums is None:
             sums = self._sums[node] = NodeSums()
-        tally(getattr(sums, part), amounts, times)
+        add_times(getattr(sums, part), amounts, times)
         if times < 0 and not sums:
             del self._sums[node]
         if (row := self._row.get(node)) is not None:
@@ -329,11 +323,11 @@ class NodeCapacity:
             planned = sums.planned.get(name, 0) + sums.reserved.get(name, 0)
             self._columns.write(row, name, offers, pinned, planned)
 
-    def _changed(self, row: int, name: str) -> None:
+    def _record_change(self, row: int, name: str) -> None:
         self._changed_rows.add(row)
-        self.touch(name)
+        self.forget_refusals(name)
 
-    def _offers(self, node: str) -> Resources:
+    def _allocatable_of(self, node: str) -> Resources:
         row = self._row.get(node)
         record = self._nodes[row] if row is not None else None
         return record.allocatable if record is not None else {}

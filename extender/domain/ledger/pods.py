@@ -1,4 +1,4 @@
-"""Pods that the watch has shown: their owner, their holdings, the scheduler's reports, and stuck deletions.
+"""Pods of the watch: their owner, their claims, the scheduler's reports, and stuck deletions.
 
 A deletion is stuck if the pod's node does not answer.
 """
@@ -32,17 +32,17 @@ _SLACK = 5.0  # seconds that clocks may differ
 
 
 class _Leaving(NamedTuple):
-    """A pod that is being deleted."""
+    """Pod that is being deleted."""
 
     pod: PodRecord
     over_at: float  # when its grace is over, on the ledger's clock
 
 
 class StuckPods:
-    """Stuck pods: `uids`.
+    """Pods whose deletion is stuck, by UID: `uids`.
 
-    The wall clock is read once for each deletion, to tell when its grace is over on the ledger's clock:
-    steps of the wall clock shift nothing that is known.
+    The wall clock is read once for each deletion, to convert the end of its grace period to the ledger's
+    clock: later steps of the wall clock change nothing.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class StuckPods:
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
         self._leaving: defaultdict[str, dict[Uid, _Leaving]] = defaultdict(dict)  # by node
         self._away: set[str] = set()  # nodes that cannot be reached, or are deleted while pods are left there
-        self._deleted: set[str] = set()  # those of them that are deleted
-        # A heap, and the same as a set: when the grace of pods is over, and their nodes.
+        self._deleted: set[str] = set()  # deleted nodes among them
+        # Ends of grace periods with their nodes, as a heap and as a set.
         self._due: list[tuple[float, Uid, str]] = []
         self._awaited: set[tuple[float, Uid, str]] = set()
 
@@ -63,7 +63,7 @@ class StuckPods:
         return self._due[0][0] if self._due else None
 
     def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
-        """Note a change of a pod of ours; `now`: None if it is gone."""
+        """Process a change of a member pod; `now`: None if it is gone."""
         if now is not None and now.deleting and now.holds_capacity:
             before_that = self._leaving[now.node].get(now.uid)
             if before_that is None or before_that.pod.gone_by != now.gone_by:
@@ -83,7 +83,7 @@ class StuckPods:
         self._record(node.name, is_away=any(taint.key == _UNREACHABLE for taint in node.taints))
 
     def record_deleted(self, node: str) -> None:
-        """Nobody can reach what is left there, either."""
+        """Record a deleted node: what is left on it cannot be reached."""
         if node in self._leaving:
             self._deleted.add(node)
         self._record(node, is_away=node in self._leaving)
@@ -97,9 +97,9 @@ class StuckPods:
                 self._expect(leaving)
             elif uid in self.uids:
                 self.uids.discard(uid)
-                self._registry.touch(leaving.pod.group)
+                self._registry.mark_dirty(leaving.pod.group)
 
-    def settle(self) -> None:
+    def drop_expired(self) -> None:
         """Count those no more whose grace is over."""
         now = self._clock()
         while self._due and self._due[0][0] <= now:
@@ -108,13 +108,13 @@ class StuckPods:
             leaving = self._leaving.get(node, {}).get(uid)
             if leaving is not None and node in self._away and uid not in self.uids:
                 self.uids.add(uid)
-                self._registry.touch(leaving.pod.group)
+                self._registry.mark_dirty(leaving.pod.group)
 
     def _over_at(self, pod: PodRecord) -> float:
         """Return when the grace of a pod is over."""
         try:
             left = as_datetime(pod.gone_by).timestamp() - self._wall_clock()
-        except (ValueError, OverflowError):  # whatever the timestamp says
+        except (ValueError, OverflowError):  # any text in the timestamp
             return inf
         return self._clock() + left + _SLACK
 
@@ -141,7 +141,10 @@ _CROWDED = (
 
 
 class Pods:
-    """`left`: scheduler names whose pods are left to another scheduler. Single look-ups need no lock."""
+    """Pods of the watch.
+
+    `left`: scheduler names whose pods another scheduler places. Look-ups need no lock.
+    """
 
     def __init__(self, parts: Parts, ownership: Ownership, stuck: StuckPods) -> None:
         self.by_uid: dict[Uid, PodRecord] = {}
@@ -157,8 +160,6 @@ class Pods:
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
 
-    # ---- reading
-
     def get(self, uid: Uid) -> PodRecord | None:
         return self.by_uid.get(uid)
 
@@ -169,11 +170,11 @@ class Pods:
             return next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
 
     def owns(self, pod: Pod) -> bool:
-        if self.leaves(pod.spec.scheduler_name):
+        if self.is_left(pod.spec.scheduler_name):
             return False
         return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
 
-    def leaves(self, scheduler: str) -> bool:
+    def is_left(self, scheduler: str) -> bool:
         """Return whether pods of this scheduler name are left to another scheduler.
 
         Muster could place them.
@@ -181,18 +182,16 @@ class Pods:
         return scheduler in self.left
 
     def left_gated(self) -> list[PodRecord]:
-        """Pods that are left to another scheduler, which cannot schedule them while our gate is on."""
+        """Return pods of other schedulers that still have Muster's gate and thus stay unscheduled."""
         with self._lock:
             pods = self.by_uid.values() if self.left else ()
-            return [pod for pod in pods if pod.gated and pod.waiting and self.leaves(pod.scheduler)]
+            return [pod for pod in pods if pod.gated and pod.waiting and self.is_left(pod.scheduler)]
 
     def others(self) -> OtherPods:
         """Return the pods of other schedulers on nodes; the same object until that changes."""
         if self._other_changes:
             self._others, self._other_changes = self._others.with_changes(self._other_changes), {}
         return self._others
-
-    # ---- from the watch
 
     def set(self, pod: Pod) -> None:
         """Record a pod.
@@ -201,12 +200,12 @@ class Pods:
             BadQuantity: A request cannot be read.
         """
         with self._lock:
-            before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.leaves(pod.spec.scheduler_name)
+            before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.is_left(pod.spec.scheduler_name)
             had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
-                record = self._records.of(pod, ours)
-                if ours and had is not None:  # one that holds room keeps its group, whatever it names
+                record = self._records.record_of(pod, ours)
+                if ours and had is not None:  # one that holds capacity keeps its group, whatever it names
                     record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
                 self._set(self._within_bounds(record))
             else:
@@ -235,8 +234,8 @@ class Pods:
                 for waiting in list(islice(self._crowded.values(), _FEW_CROWDED)):
                     self._set(self._within_bounds(waiting))
 
-    def leave(self, schedulers: frozenset[str]) -> None:
-        """Leave pods of these schedulers to another scheduler; Muster takes back all others.
+    def set_left(self, schedulers: frozenset[str]) -> None:
+        """Leave pods of these scheduler names to another scheduler; Muster takes back all others.
 
         A pod that is left keeps its holdings on a node, but a plan for it is void.
         """
@@ -244,13 +243,13 @@ class Pods:
             changed = (self.left ^ schedulers) & self.ownership.schedulers
             self.left = schedulers
             for pod in [pod for pod in self.by_uid.values() if pod.scheduler in changed]:
-                if self.leaves(pod.scheduler):
+                if self.is_left(pod.scheduler):
                     self.drop(pod.uid)
                     self._set(replace(pod, group=GroupKey("")))
                 else:
                     self._set(replace(pod, group=pod.own_group))
 
-    # ---- inside: callers hold the lock
+    # Callers of the methods below hold the lock.
 
     def _within_bounds(self, pod: PodRecord) -> PodRecord:
         """Return the pod, marked as waiting if its namespace has too many (anti-)affinity terms."""
@@ -258,7 +257,7 @@ class Pods:
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.has_capacity_for(pod):
             return pod
         self._crowded[pod.uid] = pod
-        return replace(pod, shape=self.shapes.beyond(pod.shape, _CROWDED))
+        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED))
 
     def leave_group(self, pod: PodRecord) -> None:
         """Remove a member from its group, whatever happens to it."""
@@ -267,7 +266,7 @@ class Pods:
         if group.record is None and not group.pods:
             group.forget_history()
             group.last_record = None
-        self._registry.touch(pod.group)
+        self._registry.mark_dirty(pod.group)
 
     def _set(self, record: PodRecord) -> None:
         before = self.by_uid.get(record.uid)
@@ -282,12 +281,12 @@ class Pods:
                 self._registry.group(record.group).pods[record.uid] = record
             return
         try:
-            self._take_in(record, before)
+            self._store_record(record, before)
         except Exception:  # better unknown than half-recorded: the watch delivers the pod again
             self.drop(record.uid)
             raise
 
-    def _take_in(self, record: PodRecord, before: PodRecord | None) -> None:
+    def _store_record(self, record: PodRecord, before: PodRecord | None) -> None:
         if before is not None and before.group and before.group != record.group:
             self.leave_group(before)
         self.by_uid[record.uid] = record
@@ -308,13 +307,16 @@ class Pods:
             self._record_refusal(group, record, before)
             if record.node or not record.waiting:
                 group.attempts.pop(record.uid, None)
-            elif self._releases.sees(record) and (claim := self._claims.get(record.uid)) is not None:
+            elif (
+                self._releases.scheduler_retries(record)
+                and (claim := self._claims.get(record.uid)) is not None
+            ):
                 group.record_shown(record.uid, claim.node, self._clock())
-            self._moves.restand(group, record)
-            self._registry.touch(record.group)
+            self._moves.count_running(group, record)
+            self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
-            self._releases.record_stranger(record.uid, is_left=self.leaves(record.scheduler))
-        if record.group or _has_moved(record, before):  # of others, only room taken or freed matters
+            self._releases.record_foreign_pod(record.uid, is_left=self.is_left(record.scheduler))
+        if record.group or _has_moved(record, before):  # of others, only capacity taken or freed matters
             self._changes.mark()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
@@ -341,14 +343,14 @@ class Pods:
     def record_refused(
         self, pod: PodRecord, words: str, refused_at: float | None, asked_twice: bool = False
     ) -> None:
-        """Record that the scheduler found no node for a pod. `refused_at`: None if it is asked once more."""
+        """Record that the scheduler found no node for a pod. `refused_at`: None if it is tried again."""
         self._registry.group(pod.group).record_refused(pod.uid, words, refused_at, asked_twice)
         if refused_at is not None:
             self.separate(pod)
 
     def separate(self, pod: PodRecord) -> Shape:
         """Return a separate shape for a pod and others of its namespace: refusals concern them alone."""
-        shape = self.shapes.own(pod.namespace, pod.shape)
+        shape = self.shapes.separate(pod.namespace, pod.shape)
         if shape is not pod.shape:
             members = self._registry.group(pod.group).pods.values()
             for member in [member for member in members if member.shape is pod.shape]:
@@ -357,6 +359,6 @@ class Pods:
 
 
 def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
-    """Return whether it takes or frees capacity."""
+    """Return whether a change allocates or frees capacity."""
     was = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
     return was != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or was[1])

@@ -1,4 +1,4 @@
-"""Queries about groups and queues in the ledger; they change nothing."""
+"""Queries about groups and queues in the ledger, which change nothing."""
 
 from collections.abc import Collection
 
@@ -18,7 +18,7 @@ from extender.domain.snapshot.auto_podgroups import AutoGroup
 
 
 class GroupQueries:
-    """Single look-ups are made without the lock: a dict's are atomic."""
+    """Queries about groups. Single look-ups take no lock: those of a dict are atomic."""
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
         self._registry, self._lock = parts.registry, parts.lock
@@ -54,7 +54,7 @@ class GroupQueries:
         return group.plain_pod if group is not None else None
 
     def may_use(self, key: GroupKey, queue: str) -> bool:
-        """Return whether a group may enter a queue, as far as its author's rights go."""
+        """Return whether the rights of its author allow a group to enter a queue."""
         with self._lock:
             group = self._registry.groups.get(key)
             return group is not None and self._registry.may_use(group, queue)
@@ -140,7 +140,7 @@ class GroupQueries:
 
 
 class QueueQueries:
-    """Queues by name, LocalQueues by `namespace/name`; what QueueLookup has, too, is described there."""
+    """Queries about queues by name and LocalQueues by `namespace/name`; see QueueLookup."""
 
     def __init__(self, parts: Parts, infos: GroupInfos) -> None:
         self._registry, self._lock = parts.registry, parts.lock
@@ -185,7 +185,7 @@ class QueueQueries:
             return self._registry.takes_namespace(queue, namespace)
 
     def tree(self) -> QueueTree:
-        """All queues, for rules that compare several of them."""
+        """Return all queues, for rules that compare several of them."""
         with self._lock:
             queues = self._registry.queues
             return QueueTree(dict(queues.records), self.info, dict(queues.shared_flavors))
@@ -198,8 +198,6 @@ class QueueQueries:
         """Return whether groups are in a queue, or were taken in by it and would be lost with it."""
         with self._lock:
             return self._infos.queue_info(queue).groups > 0 or self._registry.taken_in.any_of(uid)
-
-    # ---- LocalQueues
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._local_queues.records.get(key)
@@ -224,7 +222,7 @@ class QueueQueries:
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         with self._lock:
-            return self._registry.routes.ways.local_queue(namespace, label)
+            return self._registry.routes.routes_into_queues.local_queue(namespace, label)
 
     def take_changed_local_queues(self) -> Collection[str]:
         """Return the changed LocalQueues since the last call, except for numbers in decisions."""

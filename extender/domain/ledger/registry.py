@@ -20,7 +20,7 @@ from extender.domain.queues.tree import Orphan, Queues, TakenInGroups
 
 
 class Owners:
-    """The controllers of pods that name no group, as far as they say anything about their pods' group."""
+    """Controllers of pods without a group name, as far as they define the group."""
 
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
@@ -52,7 +52,7 @@ class Owners:
         return record is not None
 
 
-# ---- Priority classes: the value of each, and how much of it counts for a group.
+# Priority classes: the value of each, and how much of it counts for a group.
 #
 # A user who may create a PodGroup may write any class into it, while the API server lets pods have only
 # classes that their quota allows. So a group's priority is at most the highest that one of its pods was
@@ -97,7 +97,7 @@ class Priorities:
         self._default = min((kind.value for kind in self._classes.values() if kind.is_default), default=0)
         return True
 
-    def of_group(self, name: str, pods: Iterable[int]) -> int:
+    def group_priority(self, name: str, pods: Iterable[int]) -> int:
         """Return the priority of a group by its class `name`, or none (""), and its `pods`' priorities.
 
         Without a class it is the highest of the pods; without pods either, that of the default class.
@@ -116,12 +116,12 @@ _MISSING = _Class(0, is_default=False, preempts=True, for_groups=False)
 
 
 class Registry:
-    """Groups, queues as the API has them, and what they refer to; dirty groups need new infos."""
+    """Groups, queues of the API, and the objects that they refer to. Dirty groups need new infos."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.jobs = Jobs()
-        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # whose jobs others let go
+        self.left_kinds: Collection[KindName] = (VOLCANO_JOB,)  # kinds whose jobs others admit
         self.runtimes = Runtimes()
         self.ancestors = Ancestors()
         self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))
@@ -130,15 +130,13 @@ class Registry:
         self.owners = Owners()
         self.priorities = Priorities()
         self.markers_count = False  # whether only Muster can have written the marks on PodGroups
-        self.authors_count = False  # whether nobody can have written the name of another user
+        self.authors_count = False  # whether the API server refuses the names of other users
         self.uses_count = False  # whether only those who have a right can have written that they have it
         self.users_count = False  # whether it matters who may use a restricted queue
-        # Touched groups in that order, and whether their queue may be another than that of their last info.
+        # Dirty groups in order, and whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
-        self._moved: set[GroupKey] = set()  # those of which only claims and the start are not as they were
+        self._moved: set[GroupKey] = set()  # dirty groups with changes of claims and the start only
         self._queued_in: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of that info
-
-    # ---- changes
 
     def group(self, key: GroupKey) -> Group:
         if key not in self.groups:
@@ -146,12 +144,12 @@ class Registry:
             self.groups[key].owner = self.owner_of(key)
         return self.groups[key]
 
-    def touch(self, key: GroupKey) -> None:
+    def mark_dirty(self, key: GroupKey) -> None:
         self._dirty[key] = True
         self._moved.discard(key)
 
-    def touch_moved(self, key: GroupKey) -> None:
-        """Nothing is changed but claims of its members, attempts to use their nodes, and its start."""
+    def mark_moved(self, key: GroupKey) -> None:
+        """Mark a group as changed in its claims, attempts and start only."""
         if key not in self._dirty:
             self._moved.add(key)
         self._dirty[key] = True
@@ -171,7 +169,7 @@ class Registry:
         return self._settle_record(group, version)
 
     def _settle_record(self, group: Group, version: int) -> bool:
-        """Settle the record of a group.
+        """Update the record of a group.
 
         Its needs and progress outlive its PodGroup as long as it has members.
         """
@@ -186,7 +184,7 @@ class Registry:
         group.put_record(now, version)
         self.follow(group)
         self.record_arrival(group)
-        self.touch(group.key)
+        self.mark_dirty(group.key)
         return True
 
     def drop_group(self, key: GroupKey, origin: Origin, version: int) -> None:
@@ -223,7 +221,7 @@ class Registry:
         return bool(affected)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
-        """Found without looking at all groups: thousands of queues are read, and their statuses written."""
+        """Return the groups of queues from an index: thousands of queues and statuses are processed."""
         viewed = (key for queue in sorted(queues) for key in self._queued_in.get(queue, ()))
         unsure = [key for key, may_differ in self._dirty.items() if may_differ] if queues else []
         changed = (group for key in unsure if (group := self.groups.get(key)) is not None)
@@ -231,7 +229,7 @@ class Registry:
         return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
     def follow(self, group: Group) -> None:
-        """Record what a group depends on, so that it is touched when that changes."""
+        """Record the objects that a group depends on, to mark it dirty when they change."""
         self.ancestors.follow(group.key, self._owners_of(group))
         self.routes.follow(group)
 
@@ -265,7 +263,7 @@ class Registry:
             self._touch_in_place(key)
 
     def forget(self, group: Group) -> None:
-        """Nothing of a group is left."""
+        """Forget a group of which nothing is left."""
         del self.groups[group.key]
         self.routes.forget(group)
         self.ancestors.follow(group.key, ())
@@ -286,8 +284,6 @@ class Registry:
             del self._queued_in[before][key]
             if not self._queued_in[before]:
                 del self._queued_in[before]
-
-    # ---- reading
 
     def takes_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether a queue takes groups of a namespace; one that does not exist refuses none."""
@@ -354,13 +350,13 @@ class Registry:
         for each in (key, *shared):
             if (group := self.groups.get(each)) is not None:
                 group.owner = record
-                self.touch(each)
+                self.mark_dirty(each)
         return (key, *shared)
 
     def awaits_controller(self, group: Group) -> bool:
-        """Return whether an owner of its pods is unknown yet.
+        """Return whether an owner of the group's pods is unknown yet.
 
-        With it, the gang size, the queue or a limited user is unknown.
+        Without the owner, the gang size, the queue or a limited user is unknown.
         """
         if group.last_record is not None or group.job is not None:
             return False
@@ -373,13 +369,13 @@ class Registry:
         return is_asked and self.ancestors.are_coming(self._owners_of(group))
 
     def settle_defaults(self, group: Group) -> None:
-        """Record the defaults of its namespace and its queue for its size."""
+        """Record the defaults of namespace and queue for the gang size."""
         queue = self.queues.get(self.routes.queue_of(group))
         of_namespace = self.routes.min_member_of(group.namespace)
         group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
 
-    def accepts(self, group: Group, name: str) -> str:
-        """Return the UID of its queue, of that name, if it takes a group in, or empty.
+    def admitting_queue(self, group: Group, name: str) -> str:
+        """Return the UID of the named queue if it admits the group; else empty.
 
         A queue created again under the name of a deleted one does not take in the groups of the
         deleted one.
@@ -389,7 +385,7 @@ class Registry:
         return queue.uid if queue is not None and accepts else ""
 
     def was_taken_in(self, group: Group, name: str) -> bool:
-        """Return whether an annotation proves that it came while its queue, of that name, was open.
+        """Return whether an annotation proves that a group came while the named queue was open.
 
         Phase and reason prove nothing.
         """
@@ -400,20 +396,20 @@ class Registry:
         return queue_took_it or record.admitted or record.ran_with is not None
 
     def is_suspended(self, group: Group) -> bool:
-        """Return whether its owner keeps its members from being made, other than by waiting in its queue."""
+        """Return whether the owner prevents the creation of members, other than by waiting in the queue."""
         if group.job is not None and group.job.suspended:
             return group.job.stopped
         named = group.record.owner if group.record else ""
         return named in self.owners.suspended or (group.owner is not None and group.owner.suspended)
 
     def run_limit_of(self, group: Group) -> float | None:
-        """Return the seconds after which the controller of its pods ends them."""
+        """Return the seconds after which the controller of the group's pods ends them."""
         named = group.record.owner if group.record else ""
         owner = self.owners.get(group_of_owner(group.namespace, named)) if named else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
     def lost_its_queue(self, group: Group) -> bool:
-        """Return whether the queue that took a group in is gone for good.
+        """Return whether the queue that admitted a group is deleted.
 
         `default` never is: it is created again. If users may have written the record, it counts only
         for a queue that this process has seen.
@@ -425,7 +421,7 @@ class Registry:
 
     def priority_of(self, group: Group) -> int:
         name = group.last_record.priority_class if group.last_record else ""
-        return self.priorities.of_group(name, (pod.priority for pod in group.pods.values()))
+        return self.priorities.group_priority(name, (pod.priority for pod in group.pods.values()))
 
     def preempts(self, group: Group) -> bool:
         """Return whether a group may evict others: neither its class nor a member's says never."""

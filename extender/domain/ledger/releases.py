@@ -16,28 +16,28 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 
 class Bypasses(NamedTuple):
-    """Calls about pods that the view has not shown: the scheduler that makes them reads pods elsewhere."""
+    """Calls about pods that the proxy has not shown: their scheduler reads pods elsewhere."""
 
     calls: int = 0
     age: float | None = None  # seconds since the last of them; None: there was none
 
 
 MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them
-_LAG = 0.5  # seconds by which the scheduler's view of nodes and bound pods may be older than Muster's
+_LAG = 0.5  # seconds by which the scheduler's copy of nodes and bound pods may be older than Muster's
 _UNCALLED = 1.0  # seconds for an attempt that has not come to a bind call when its pod is taken back
 _CALLED = 5.0  # seconds from the end of a bind call to the scheduler's report of it
 
 
 class ReleaseCounts(NamedTuple):
     released: int  # shown, and not bound yet
-    leaving: int  # taken back a moment ago, and perhaps still on their way through the scheduler
+    leaving: int  # hidden just now, and perhaps still in the scheduler
     taken_back: int  # how often that happened since the start
 
 
 class Releases:
     """Releases of pods to the scheduler.
 
-    `on_change` is called when anything looks different; None: the scheduler does not read its pods
+    `on_change` is called when the appearance of a pod changes; None: the scheduler does not read its pods
     through Muster. Callers hold the ledger's lock.
     """
 
@@ -48,7 +48,7 @@ class Releases:
         self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # one after the other
         self._leaving: dict[Uid, float] = {}  # taken back: until when the scheduler may be busy with them
         self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
-        self._named: dict[str, Uid] = {}  # by "namespace/name": unbound pods of ours
+        self._named: dict[str, Uid] = {}  # by "namespace/name": unbound member pods
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
         self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
         self._has_begun = False  # whether this process has begun to show pods; others did before
@@ -74,11 +74,11 @@ class Releases:
         if self.is_on and pod.waiting and pod.uid not in self._met:
             self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
 
-    def sees(self, pod: PodRecord) -> bool:
+    def scheduler_retries(self, pod: PodRecord) -> bool:
         """Return whether the scheduler looks at a planned pod by itself."""
         return not self.is_on and not pod.gated
 
-    def named(self, key: str) -> Uid | None:
+    def find_by_name(self, key: str) -> Uid | None:
         """Return the unbound pod of Muster of this name: "namespace/name"."""
         return self._named.get(key)
 
@@ -107,7 +107,7 @@ class Releases:
             self._leaving[uid] = self._clock() + _CALLED
 
     def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
-        """Follow the claim of a pod of Muster, which was `before`, and is `claim` now."""
+        """Process a change of the claim of a member pod, from `before` to `claim`."""
         if not self.is_on:
             return
         if pod.node:
@@ -134,7 +134,7 @@ class Releases:
         if self._named.get(pod.key) == pod.uid:
             del self._named[pod.key]
 
-    def record_stranger(self, uid: Uid, is_left: bool) -> None:
+    def record_foreign_pod(self, uid: Uid, is_left: bool) -> None:
         """Record a pod of Muster's scheduler name that Muster does not place.
 
         It appears as it is, unless it is left to another scheduler.
@@ -144,14 +144,14 @@ class Releases:
         self._change(uid, None if is_left else AS_IT_IS)
 
     def record_ended(self, uid: Uid) -> None:
-        """Record that the scheduler has reported the end of its attempt."""
+        """Record that the scheduler has reported the end of an attempt."""
         self._leaving.pop(uid, None)
 
     def record_fresh_start(self) -> None:
         self._leaving.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
-        """Show a pod again after so many lags.
+        """Show a pod again after a number of lags.
 
         It was taken back, and its attempt has ended.
         """
@@ -170,8 +170,6 @@ class Releases:
     def take_changes(self) -> list[Change]:
         changed, self._changed = self._changed, {}
         return [(uid, appearance) for uid, steps in changed.items() for appearance in steps]
-
-    # ---- inside
 
     def _count_off(self, uid: Uid) -> None:
         node = how.node if (how := self.shown.get(uid)) else ""

@@ -1,8 +1,8 @@
-"""Ledger from a snapshot: records from which the same infos follow, and the history of groups.
+"""Ledger from a snapshot: records that lead to the same infos, and the history of groups.
 
-A snapshot has what decisions depend on, not the objects behind it: a restored job makes the pods that are
-expected of it, and a restored namespace has the label by which queues refuse it. Later pods of a job that
-runs are not known.
+A snapshot has what decisions depend on, not the objects behind it: a restored job has the pods that are
+expected of it, and a restored namespace the label by which queues refuse it. Later pods of a running job are
+not known.
 """
 
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ _JOB = JobKind("batch/v1", "Job")
 
 
 def restore(ledger: Ledger, snapshot: Snapshot) -> None:
-    """Bring an empty ledger to the state of a snapshot. Its clocks have to show those of the snapshot."""
+    """Bring an empty ledger to the state of a snapshot. Its clocks must show the times of the snapshot."""
     intake = ledger.intake
     intake.leave_jobs(())
     intake.trust_markers(True)
@@ -46,7 +46,7 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
     for group in snapshot.groups.values():
         _restore_group(ledger, group, snapshot)
     ledger.snapshot()  # expected members are there now
-    ledger.recall(snapshot)
+    ledger.restore_state(snapshot)
 
 
 def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
@@ -81,9 +81,6 @@ def _class_of(group: GroupInfo) -> PriorityClass:
     return PriorityClass(meta, group.priority, preemption_policy=policy)
 
 
-# ---- groups
-
-
 def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     namespace, intake = info.key.partition("/")[0], ledger.intake
     owner = _owner_of(info)
@@ -110,7 +107,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     if info.job.made is not None:
         group.coming = ComingPods(info.job.made, snapshot.now, snapshot.now)
     group.bound_since, group.attempts = dict(info.bound_since), dict(info.attempts)
-    ledger.registry.touch(info.key)
+    ledger.registry.mark_dirty(info.key)
 
 
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
@@ -129,7 +126,7 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
 
 def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
     namespace = info.key.partition("/")[0]
-    shape = ledger.pods.shapes.of(PodSpec(), namespace)
+    shape = ledger.pods.shapes.shape_of(PodSpec(), namespace)
     return PodRecord(
         Uid(f"{info.key}/any"), namespace, "any", shape, {}, group=info.key, auto=not info.spec.recorded
     )

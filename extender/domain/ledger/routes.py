@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, take_out
+from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, discard_from
 from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
@@ -16,20 +16,18 @@ from extender.domain.snapshot.jobs import JobRecord, queue_of_job
 class LocalQueues:
     """The LocalQueues that the API has, and the groups that name each: a change of one touches only those.
 
-    By `namespace/name`. A label of Kueue's counts where it names a LocalQueue of ours; where it does not, it
-    is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be told if it has not.
+    By `namespace/name`. A label of Kueue's counts if it names a LocalQueue of Muster; otherwise it
+    is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be reported if it has not.
     """
 
     def __init__(self) -> None:
         self.kueue_is_served = False
-        self.changed: set[str] = set()  # those of which anything but numbers may have changed
+        self.changed: set[str] = set()  # LocalQueues with changes besides numbers
         self.records: dict[str, LocalQueueRecord] = {}
         self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
         self._label_of: dict[GroupKey, str] = {}
         self._to_queue: defaultdict[str, set[str]] = defaultdict(set)
         self._in_namespace: defaultdict[str, set[str]] = defaultdict(set)
-
-    # ---- changes
 
     def put(self, record: LocalQueueRecord) -> Collection[GroupKey] | None:
         """Record a LocalQueue; return the groups that it concerns, None if nothing changed."""
@@ -47,27 +45,25 @@ class LocalQueues:
         return self._groups_of(key) if self._forget(key) else None
 
     def follow(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
-        """Note which LocalQueue a group names; None: none."""
+        """Record the LocalQueue that a group names; None: it names none."""
         before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
         if before != now:
-            take_out(self._named_by, before, group)
+            discard_from(self._named_by, before, group)
         if now:
             self._label_of[group] = now
             self._named_by[now].add(group)
 
     def record_queues(self, queues: Iterable[str]) -> None:
-        """Something about these queues changed."""
+        """Mark the groups that depend on these changed queues."""
         self.changed.update(*(self._to_queue.get(queue, ()) for queue in queues))
 
     def record_namespace(self, namespace: str) -> None:
-        """Something about a namespace changed."""
+        """Mark the groups that depend on a changed namespace."""
         self.changed.update(self._in_namespace.get(namespace, ()))
-
-    # ---- reading
 
     @property
     def naming(self) -> Collection[GroupKey]:
-        """All groups that name a LocalQueue."""
+        """Return all groups that name a LocalQueue."""
         return list(self._label_of)
 
     def _groups_of(self, key: str) -> Collection[GroupKey]:
@@ -76,8 +72,8 @@ class LocalQueues:
     def _forget(self, key: str) -> bool:
         record = self.records.pop(key, None)
         if record is not None:
-            take_out(self._to_queue, record.queue, key)
-            take_out(self._in_namespace, record.namespace, key)
+            discard_from(self._to_queue, record.queue, key)
+            discard_from(self._in_namespace, record.namespace, key)
             self.changed.add(key)
         return record is not None
 
@@ -98,10 +94,11 @@ class Routes:
         self._min_members: dict[str, str] = {}
         self._groups_in: defaultdict[str, set[GroupKey]] = defaultdict(set)
 
-    # ---- changes
-
     def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
-        """`min_member`: how many pods of a job start together. True if anything that matters changed."""
+        """Store a namespace; return whether a relevant part has changed.
+
+        `min_member`: the default number of pods of a job that start together.
+        """
         named = self._named_queues.get(namespace, "")
         if (named, self.labels_of(namespace), self.min_member_of(namespace)) == (queue, labels, min_member):
             return False
@@ -112,7 +109,7 @@ class Routes:
         return True
 
     def drop_namespace(self, namespace: str) -> bool:
-        """Remove a namespace; return whether anything that matters changed."""
+        """Remove a namespace; return whether a relevant part has changed."""
         changed = self.set_namespace(namespace, "", {})
         self._named_queues.pop(namespace, None)
         self._namespace_labels.pop(namespace, None)
@@ -126,27 +123,25 @@ class Routes:
         return {name for name in changed if not self._named_queues.get(name)}
 
     def follow(self, group: Group) -> None:
-        """Note what a group names, so that it is found when that changes."""
+        """Record the queue and the LocalQueue that a group names, to find it when these change."""
         self._groups_in[group.namespace].add(group.key)
         self.local_queues.follow(group.key, group.namespace, self._named_by(group).local_queue)
 
     def forget(self, group: Group) -> None:
-        take_out(self._groups_in, group.namespace, group.key)
+        discard_from(self._groups_in, group.namespace, group.key)
         self.local_queues.follow(group.key, group.namespace, None)
-
-    # ---- reading
 
     def namespace_queue(self, namespace: str) -> str:
         """Return the default queue of a namespace, or empty: its annotation comes before its quota."""
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
     @property
-    def ways(self) -> QueueWays:
+    def routes_into_queues(self) -> QueueWays:
         return QueueWays(self.namespace_queue, self.local_queues.records, self.local_queues.kueue_is_served)
 
     def queue_of_job(self, job: JobRecord) -> str:
         """Return the queue that a job enters; empty if it enters none."""
-        return queue_of_job(job, self.ways)
+        return queue_of_job(job, self.routes_into_queues)
 
     def labels_of(self, namespace: str) -> Labels:
         return self._namespace_labels.get(namespace, {})
@@ -164,7 +159,9 @@ class Routes:
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
         """Return the LocalQueue of a group, existing or not; None: it names none, or its queue itself."""
         named = self._named_by(group)
-        return None if named.queue else self.ways.local_queue(group.namespace, named.local_queue)
+        return (
+            None if named.queue else self.routes_into_queues.local_queue(group.namespace, named.local_queue)
+        )
 
     def queue_of(self, group: Group) -> str:
         """Return the queue of a group; after its PodGroup is gone, still the queue that it named.
@@ -175,7 +172,9 @@ class Routes:
         if group.started_in:
             return group.started_in
         named = self._named_by(group)
-        return self.ways.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
+        return (
+            self.routes_into_queues.queue_of(group.namespace, named.queue, named.local_queue) or DEFAULT_QUEUE
+        )
 
     def names_queue(self, group: Group) -> bool:
         """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""

@@ -1,4 +1,4 @@
-"""The ledger's side of the view: planned pods are shown, and what the scheduler reports is taken in."""
+"""Ledger's side of the scheduler proxy: shows planned pods, and processes the scheduler's reports."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 _ERRORS = "attempts to bind the pod failed"
-_MOST_ASKED = 4  # refusals for room that the scheduler does not see before one of them counts
+_MOST_ASKED = 4  # refusals for capacity before one counts: the scheduler's cache may lag
 _MOST_LAGS = 20  # how far the pauses between these grow
 
 
 class ShownPods(Appearances):
-    """Implements Appearances for the view, and releases what decisions have planned."""
+    """Appearances of pods for the scheduler proxy, and releases of planned pods."""
 
     def __init__(self, parts: Parts, pods: Pods) -> None:
         self._registry, self._claims, self._moves = parts.registry, parts.claims, parts.moves
@@ -41,11 +41,9 @@ class ShownPods(Appearances):
         with self._lock:
             return self._releases.bypasses
 
-    # ---- for the view
-
-    def of(self, uid: Uid) -> Appearance | None:
+    def appearance_of(self, uid: Uid) -> Appearance | None:
         pod = self._pods.get(uid)
-        if pod is None or self._pods.leaves(pod.scheduler):
+        if pod is None or self._pods.is_left(pod.scheduler):
             return None
         return self._releases.shown.get(uid) if pod.group else AS_IT_IS
 
@@ -71,7 +69,7 @@ class ShownPods(Appearances):
                 if group.attempt(claim.pod.uid).refused_at is not None:  # it is shown again
                     group.record_withdrawn(claim.pod.uid)
                     self._releases.record_planned(group.key)
-                    self._registry.touch(group.key)
+                    self._registry.mark_dirty(group.key)
                     is_forgotten = True
             if is_forgotten:
                 self._changes.mark()
@@ -82,7 +80,7 @@ class ShownPods(Appearances):
 
     def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
         with self._lock:
-            uid = self._releases.named(f"{namespace}/{name}")
+            uid = self._releases.find_by_name(f"{namespace}/{name}")
             pod = self._pods.get(uid) if uid else None
             if pod is None or not pod.group:
                 return None
@@ -92,16 +90,14 @@ class ShownPods(Appearances):
             self._changes.mark()
             return pod.uid
 
-    # ---- for the controller that releases
-
-    def due(self) -> set[GroupKey]:
+    def due_groups(self) -> set[GroupKey]:
         """Return the groups of which some members may have to be released now."""
         with self._lock:
             due = self._releases.take_planned()
             self._minds_gangs = bool(due) and any(
                 claim.pod.keeps_capacity or not self._registry.group(claim.pod.group).needs_no_barrier
                 for stage in (ClaimStage.PLANNED, ClaimStage.ANSWERED)
-                for claim in self._claims.at(stage)
+                for claim in self._claims.in_stage(stage)
             )
             return due
 
@@ -117,14 +113,12 @@ class ShownPods(Appearances):
                 self._releases.record_planned(key)
 
     def take_all_back(self) -> None:
-        """Another replica leads: its scheduler starts what this one's has not tried to bind yet."""
+        """Hide all pods from the scheduler that it has not tried to bind: another replica leads."""
         with self._lock:
             for uid in list(self._releases.shown):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:
                     self._moves.end(claim.pod, ClaimEvent.WITHDRAW)
                     self._changes.mark()
-
-    # ---- inside
 
     def _release_group(self, group: Group) -> bool:
         """Return whether all planned members are shown now.
@@ -190,4 +184,4 @@ class ShownPods(Appearances):
         is_ours = not text or REFUSAL_PREFIX in text
         lags = min(refusals, _MOST_LAGS) if is_there else 0
         self._releases.retry(pod.uid, max(lags, 0 if is_ours else 1))
-        self._registry.touch(pod.group)
+        self._registry.mark_dirty(pod.group)

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from math import inf
 from typing import NamedTuple
 
-from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, after
+from extender.domain.ledger.claims import Claim, ClaimEvent, Claims, ClaimStage, Posting, next_stage
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
@@ -32,32 +32,32 @@ class Changes:
 
     @property
     def next_version(self) -> int:
-        """The version from which on a change that is being made now counts."""
+        """Return the version that the change under way will have."""
         return self.version + 1
 
     def mark(self) -> None:
-        """Something changed that may change a decision: have one made."""
+        """Request a decision: a change may affect one."""
         self.mark_quietly()
         self._on_change()
 
     def mark_quietly(self) -> None:
-        """Something changed that can wait for the next decision."""
+        """Record a change that can wait for the next decision."""
         self.version += 1
         self.changed_at = self._clock()
 
     def record_freed(self, by: GroupKey = OF_OTHERS) -> None:
-        """Something that belonged to a group, or to others, is free now."""
+        """Record that capacity of a group, or of other pods, is free now."""
         self.freed = self.freed.recorded(self._clock(), by)
 
     def recall(self, snapshot: Snapshot) -> None:
-        """Go on from what a snapshot of another ledger says."""
+        """Restore from a snapshot of another ledger."""
         self.version = max(self.version, snapshot.version) + 1
         self.changed_at, self.attention, self.freed = snapshot.changed_at, snapshot.attention, snapshot.freed
 
     def record_asked(self) -> bool:
         """Record a call or report of the scheduler about a pod. Return whether it had paused before."""
         before = self.attention
-        self.attention = before.asked(self._clock(), self._pause)
+        self.attention = before.after_call(self._clock(), self._pause)
         return self.attention.asked_since != before.asked_since
 
     def set_leading(self, leading: bool) -> bool:
@@ -68,17 +68,17 @@ class Changes:
 
 
 class Refusals:
-    """Refusals of the scheduler, remembered for a while: which shape, on which node.
+    """Refusals of the scheduler, by shape and node, kept for a while.
 
-    Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or
-    after a time.
+    Otherwise the same plan would be tried endlessly. A refusal is forgotten when its node changes, or after a
+    time.
     """
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
         self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and until when
 
-    def learn(self, shape: Shape, node: str, expires: float) -> None:
+    def add(self, shape: Shape, node: str, expires: float) -> None:
         epoch = self._claims.capacity.epochs.get(node, 0)
         self._known.setdefault(node, {})[shape] = (epoch, expires)
 
@@ -101,7 +101,7 @@ class Refusals:
         """Forget the refusals on a node; return whether there were any."""
         return self._known.pop(node, None) is not None
 
-    def until(self) -> float | None:
+    def next_expiry(self) -> float | None:
         """Return when the next refusal expires; None: there is none."""
         return min((end for shapes in self._known.values() for _, end in shapes.values()), default=None)
 
@@ -123,7 +123,7 @@ class Instants:
         self._most = _FEW_INSTANTS
 
     def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
-        """Anything about these groups changed. `epoch`: what the wall clock is ahead of the ledger's."""
+        """Record changed groups. `epoch`: the difference between the wall clock and the ledger's clock."""
         groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
         for timestamp in self._timestamps(groups):
             if (
@@ -163,7 +163,7 @@ class Instants:
 
 
 class ClaimMoves:
-    """All that happens to a claim, by the table of transitions, and what follows: sums, standing, groups."""
+    """Transitions of claims, with their effects on sums, running members and groups."""
 
     def __init__(
         self,
@@ -188,16 +188,16 @@ class ClaimMoves:
         token: int = 0,
         posting: tuple[Posting, ...] = (),
     ) -> None:
-        """Put a claim of ours on `node`, or advance it. Raises KeyError for an event out of place."""
+        """Put the claim of a member pod on `node`, or advance it. Raises KeyError for a wrong event."""
         before = self._claims.get(pod.uid)
-        stage = after(event, self._stage(pod.uid))
+        stage = next_stage(event, self._stage(pod.uid))
         assert stage is not None, event
         self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
         self._record(pod, before)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
-        """End a claim of ours without a binding. Raises KeyError as `put` does."""
-        stage = after(event, self._stage(pod.uid))
+        """End the claim of a member pod without a binding. Raises KeyError as `put` does."""
+        stage = next_stage(event, self._stage(pod.uid))
         assert stage is None, event
         before = self._claims.drop(pod.uid)
         self._changes.record_freed(pod.group)
@@ -226,7 +226,7 @@ class ClaimMoves:
             now = self._claims.put(
                 pod, before.node, before.stage, before.since, before.version, before.token, before.posting
             )
-        if before is not None and (now is None or now.stage is not before.stage):  # its room, or its place
+        if before is not None and (now is None or now.stage is not before.stage):  # capacity or window place
             self._changes.record_freed(pod.group)
         if pod.group:
             self._releases.follow(pod, before, now)
@@ -236,7 +236,7 @@ class ClaimMoves:
             self._changes.record_freed(pod.group)
         self._releases.forget(pod)
 
-    def restand(self, group: Group, pod: PodRecord) -> None:
+    def count_running(self, group: Group, pod: PodRecord) -> None:
         """Count a member as standing, or no longer."""
         if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing[pod.uid] = pod.role
@@ -255,18 +255,17 @@ class ClaimMoves:
     def _record(self, pod: PodRecord, before: Claim | None) -> None:
         now = self._claims.get(pod.uid)
         self._moved[pod.group] = self._changes.next_version
-        self.restand(self._registry.group(pod.group), pod)
+        self.count_running(self._registry.group(pod.group), pod)
         if not (before and now and before.pinned and now.pinned and before.node == now.node):
-            self._registry.touch_moved(pod.group)  # else decisions see the same
+            self._registry.mark_moved(pod.group)  # else decisions see the same
         if not pod.to_be:
             self._releases.follow(pod, before, now)
 
 
 class Parts(NamedTuple):
-    """Parts of the ledger, as its classes use them.
+    """Common base of the parts of the ledger.
 
-    Every public method of theirs that changes anything, or reads more than one thing, takes `lock`, which
-    is reentrant.
+    Every public method that changes anything, or reads more than one thing, takes `lock`, which is reentrant.
     """
 
     registry: Registry

@@ -1,4 +1,4 @@
-"""Evictions: which pods have to go, why, and for whom; and how many of them disruption budgets let go."""
+"""Evictions: the pods to evict, why, and for whom; and how many disruption budgets allow."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from extender.domain.model.selectors import Labels, selects
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True):
-    """PodDisruptionBudgets: how many of the pods that one selects may be evicted now."""
+    """PodDisruptionBudget: how many of the selected pods may be evicted now."""
 
     namespace: str
     name: str
@@ -29,12 +29,12 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
 
 _MOST_TRIED, _MOST_VALUES = 16, 256  # budgets for the labels of one pod; values in a selector
 _NOTHING = LabelSelector()
-_MAX_GRACE = 240.0  # seconds: less than the five minutes for which room that is taken back is kept
+_MAX_GRACE = 240.0  # seconds: less than the five minutes for which reclaimed capacity is kept
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
 
 def disruption_budget(budget: PodDisruptionBudget) -> DisruptionBudget:
-    """One whose status is of an older spec allows nothing, as in the Eviction API."""
+    """Return a budget. With a status of an older spec it allows nothing, as in the Eviction API."""
     meta, status = budget.metadata, budget.status
     is_current = status.observed_generation >= meta.generation
     allowed = max(status.disruptions_allowed, 0) if is_current else 0
@@ -50,7 +50,7 @@ class BudgetsOfNamespace:
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
-        self._others: list[DisruptionBudget] = []  # which may cover any pod
+        self._others: list[DisruptionBudget] = []  # budgets that may cover any pod
         self._too_many: tuple[DisruptionBudget, ...] = ()
         for budget in budgets:
             selector = budget.selector or _NOTHING
@@ -73,37 +73,37 @@ class BudgetsOfNamespace:
 
 
 class Protection(NamedTuple):
-    """Protection of a queue's pods from groups whose share the queue uses."""
+    """Protection of a queue's borrowing pods from reclaim."""
 
     honour: frozenset[str] = frozenset({keys.BUDGETS})  # where neither the queue nor one above says anything
     max_grace: float = _MAX_GRACE
 
     @property
-    def by_budgets(self) -> bool:
+    def honours_budgets(self) -> bool:
         """Return whether disruption budgets protect it."""
         return keys.BUDGETS in self.honour
 
     @property
-    def by_word(self) -> bool:
+    def honours_preemptable(self) -> bool:
         """Return whether pods and PodGroups protect themselves."""
         return keys.PREEMPTABLE_WORD in self.honour
 
 
 class EvictionCause(StrEnum):
-    UNDO = "Undo"  # the start of its group failed for good
+    UNDO = "Undo"  # the start of its group failed finally
     RECLAIM = "Reclaim"  # its queue holds more than it deserves, and another queue less
-    PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the room
-    BORROW = "Borrow"  # a group of higher priority in another queue needs the room, beyond what that deserves
-    UNMANAGED = "PreemptUnmanaged"  # it is not Muster's, of lower priority than the group that needs the room
-    CONSOLIDATE = "Consolidate"  # it finds room elsewhere, and a group then has its room in one piece
+    PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the capacity
+    BORROW = "Borrow"  # a group of higher priority in another queue borrows the capacity
+    UNMANAGED = "PreemptUnmanaged"  # a pod of another scheduler, of lower priority than the group
+    CONSOLIDATE = "Consolidate"  # it fits elsewhere, and a group then has its capacity in one piece
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
 
 
-FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # for which a queue takes room from another one
+FROM_OTHERS = (EvictionCause.RECLAIM, EvictionCause.BORROW)  # a queue reclaims from another one
 
 
 class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
-    """A pod that gives its room back."""
+    """Pod whose capacity is reclaimed."""
 
     uid: Uid
     namespace: str
@@ -115,32 +115,32 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reclaim(msgspec.Struct, frozen=True):
-    """Room taken back for a group: decided once, until it starts, needs it no more, or the time is up."""
+    """Reclaim for a group, decided once: until the group starts, needs it no more, or the time is up."""
 
-    victims: tuple[ReclaimVictim, ...]  # who give it back; empty: pods that are leaving anyway are enough
+    victims: tuple[ReclaimVictim, ...]  # victims; empty: terminating pods are enough
     plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
     since: float  # when it was decided, on the ledger's clock
     until: float  # when it is given up
-    detail: str  # who gives back how much, and until when, for people
-    homes: Mapping[Uid, str] = {}  # of victims that only move: where room is kept for what replaces them
+    detail: str  # the queues, amounts and deadline, for users
+    homes: Mapping[Uid, str] = {}  # of victims that move: nodes reserved for their replacements
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Move of a group: its members were evicted only to run elsewhere.
+    """Move of a group: its members are evicted only to run elsewhere.
 
     Timestamps are seconds on the ledger's clock.
     """
 
-    claimant: GroupKey  # for which they made room
+    claimant: GroupKey  # the group that gets the capacity
     at: float  # when it was decided
-    until: float  # how long room is kept for what replaces them
-    homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes where room is kept in their place
+    until: float  # end of the reservation for their replacements
+    homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes of their replacements
     stayed: int  # how many others were on nodes then, or on the way to one
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """A pod that is to be evicted now."""
+    """Pod that is to be evicted now."""
 
     victim: ReclaimVictim
-    why: str  # for people: for whom, and by which rule
+    why: str  # the claimant and the rule, for users
     is_slow: bool = False  # it is being deleted already, but takes too long

@@ -26,8 +26,8 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
 
     uid: str
     gang: MadePods = MadePods()
-    reference: OwnerReference | None = None  # what its pods' group belongs to; None: what they belong to
-    annotations: Mapping[str, str] = {}  # those that the group inherits
+    reference: OwnerReference | None = None  # owner of its pods' group; None: the owner of the pods
+    annotations: Mapping[str, str] = {}  # annotations that the group inherits
     idle: bool = False  # it wants no pods: spec.replicas is 0
     suspended: bool = False  # spec.suspend
     run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds
@@ -54,7 +54,7 @@ def controller_of(owners: list[OwnerReference] | None) -> OwnerReference | None:
     return next((owner for owner in owners or () if owner.controller), None)
 
 
-# ---- Pods of one job that have different controllers: labels say whose they are.
+# Groups of jobs whose pods have different controllers: labels name the job.
 
 _UID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _MADE = re.compile(rf"{_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
@@ -155,7 +155,7 @@ class Ownership(msgspec.Struct, frozen=True):
         return bool(group_name(pod) or queue_named_by(pod.metadata) or names_local_queue or namespace_queue)
 
 
-# ---- Adopted namespaces: pods without a scheduler of their own get Muster's, unless they opt out.
+# Adopted namespaces: pods without a scheduler of their own get Muster's, unless they opt out.
 
 
 def is_adopted(namespace_labels: Mapping[str, str]) -> bool:
@@ -183,7 +183,7 @@ def group_name(pod: Pod) -> str:
 
 
 def spoken_group_name(pod: Pod) -> str:
-    """Return the group as people name it: for pods that name none, their owner, `job/train`."""
+    """Return the group as users name it: for pods that name none, their owner, `job/train`."""
     named, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if named and named not in (auto_name(pod), podgroup_name(owner) if owner else ""):
         return named
@@ -203,9 +203,8 @@ def queue_named_by(meta: Meta) -> str:
     return name_of((meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or "")
 
 
-# ---- Names that pods and groups give. No object's has more than 253 characters, but an annotation has room
-# for 250,000, that of an owner for more, and a name is often repeated: so it is cut, and ends in what no
-# object's name has.
+# Names of groups in pods. Names of objects have at most 253 characters, but an annotation has space for
+# 250,000, and a name is often repeated: so a longer name is cut, with an ending that no object's name has.
 
 _LONGEST, _SHOWN, _CUT = 253, 40, "…"
 
@@ -216,6 +215,6 @@ def name_of(written: str) -> str:
 
 
 def too_long(what: str, name: str) -> str:
-    """Return the fault of a name that was cut, for people; empty for other names."""
+    """Return the fault of a name that was cut, for users; empty for other names."""
     fault = f"the name of its {what}, {name.rpartition('/')[2]}, has more than {_LONGEST} characters"
     return fault if name.endswith(_CUT) else ""

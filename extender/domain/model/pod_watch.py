@@ -42,13 +42,13 @@ class PodFacts(NamedTuple):
     scheduler: str  # spec.schedulerName
     node: str  # spec.nodeName; empty while it is unbound
     version: int  # metadata.resourceVersion
-    ended: bool = False  # its phase is Succeeded or Failed: it takes no room on its node any more
+    ended: bool = False  # its phase is Succeeded or Failed: it takes no capacity on its node any more
 
 
 class Appearances(Protocol):
     """Appearances of pods for the scheduler. Safe to use from any thread."""
 
-    def of(self, uid: Uid) -> Appearance | None:
+    def appearance_of(self, uid: Uid) -> Appearance | None:
         """Return how an unbound pod of one of Muster's schedulers appears.
 
         None hides the pod: it waits or is not known yet. A pod of another scheduler appears as it is.
@@ -100,7 +100,7 @@ class PodEvent(NamedTuple):
 
     @property
     def unreadable(self) -> bool:
-        """A pod that nobody can be told about: it is passed on as it is, and counted."""
+        """Return whether the pod cannot be read: it is passed on unchanged, and counted."""
         return self.facts is None and self.type not in ("BOOKMARK", "ERROR")
 
 
@@ -110,7 +110,7 @@ class ListedPod(NamedTuple):
 
 
 class PodPage(NamedTuple):
-    """A list of pods, or a page of one."""
+    """List of pods, or a page of one."""
 
     version: int  # metadata.resourceVersion of the list, the same for all its pages
     more: str  # metadata.continue; empty on the last page
@@ -133,17 +133,17 @@ class PodWriter(Protocol):
 
 
 class UnwritablePod(ValueError):
-    """A pod could be read but not changed. Real API servers do not write such pods."""
+    """Error: a pod could be read but not changed. Real API servers do not write such pods."""
 
 
 class PassOn(NamedTuple):
-    """An event as it came."""
+    """Event that is passed on unchanged."""
 
     frame: bytes
 
 
 class Show(NamedTuple):
-    """The arguments of PodWriter.write."""
+    """Arguments of PodWriter.write."""
 
     type: str  # ADDED or MODIFIED
     pod: bytes
@@ -152,7 +152,7 @@ class Show(NamedTuple):
 
 
 class TakeAway(NamedTuple):
-    """The arguments of PodWriter.deleted."""
+    """Arguments of PodWriter.deleted."""
 
     facts: PodFacts
     version: int
@@ -162,11 +162,11 @@ Writes = list[PassOn | Show | TakeAway]  # all in one write
 
 
 class BrokenPods(ValueError):
-    """These bytes are no events or no list of pods. Nothing after them can be trusted."""
+    """Error: these bytes are no events or no list of pods. Nothing after them can be trusted."""
 
 
 class PodEvents(Protocol):
-    """Cuts the bytes of one watch into events."""
+    """Splitter of the bytes of a watch into events."""
 
     def feed(self, data: bytes) -> list[PodEvent]:
         """Return the events that these bytes complete.
@@ -177,7 +177,7 @@ class PodEvents(Protocol):
 
 
 class PodListWriter(Protocol):
-    """One list of pods, written piece by piece. The pieces put together are the body."""
+    """Writer of a list of pods, piece by piece. The pieces together are the body."""
 
     def start(self) -> bytes: ...
 
@@ -224,7 +224,7 @@ def pod_facts(
 
 
 def version_number(text: str) -> int:
-    """Kubernetes 1.35 made it a promise that versions are numbers; etcd's have always been. 0: it is none."""
+    """Return a resourceVersion as a number, which Kubernetes 1.35 and later promise; 0: it is none."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
@@ -234,7 +234,7 @@ class WaitingPod(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Trace of what was written about a pod."""
+    """Versions of the events that were written about a pod."""
 
     way: Appearance | None  # the only one in which it was ever shown; None: several, or not known
     shown: bool  # by the last writing; else it was taken away
@@ -242,14 +242,14 @@ class Trace(NamedTuple):
 
 
 class WaitingPods:
-    """The unbound pods of ours that a client of the view is not shown yet, and what was written about each.
+    """Unbound member pods that a client is not shown yet, and the events that were written about each.
 
-    Each belongs to one client, which asks for the same pods by one watch after another. Who reads last
-    supersedes those before, whose end nobody may have noticed. The history of the pods is known up to a
-    version, without a gap: a watch that goes on from there, or from an earlier version, needs nothing else.
+    Each belongs to one client, which asks for the same pods by one watch after another. The last reader
+    supersedes those before, whose end may be unnoticed. The history of the pods is known up to a version,
+    without a gap: a watch that continues from there, or from an earlier version, needs nothing else.
 
-    A reflector comes back with the version of the last event that it got. If that is later than the version
-    at which something was written, it has it; with the same or an earlier one it may have it or not.
+    A reflector returns with the version of the last event that it got. If that is later than the version of
+    an event, the client has the event; with the same or an earlier version it may have it or not.
     """
 
     def __init__(self, schedulers: frozenset[str]) -> None:
@@ -264,7 +264,7 @@ class WaitingPods:
         """Return whether a pod is an unbound one of Muster, whose appearance Muster decides."""
         return not facts.node and facts.scheduler in self._schedulers
 
-    def know(self, version: int) -> bool:
+    def knows_version(self, version: int) -> bool:
         """Return whether a watch may continue from this version.
 
         If not, a list has to be read first (`met`).
@@ -272,7 +272,7 @@ class WaitingPods:
         return version <= self.version
 
     def observe(self, event: PodEvent) -> None:
-        """Process an event of a watch that began at a known version. It may be a repetition."""
+        """Process an event, perhaps a repeated one, of a watch that began at a known version."""
         if event.version <= self.version:
             return
         self.version = event.version
@@ -288,7 +288,7 @@ class WaitingPods:
         else:
             pods.pop(facts.uid, None)
 
-    def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
+    def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         """Record that a pod was shown, or removed."""
         if uid in self.pods:
             before = self.traces.get(uid)
@@ -303,10 +303,10 @@ class WaitingPods:
         self._replace(listing.pods, version)
         for uid in self.pods:
             if uid in self.traces or uid in listing.shown:
-                self.wrote(uid, listing.shown.get(uid))
+                self.record_write(uid, listing.shown.get(uid))
 
-    def met(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
-        """All pods at this version, read for a client that comes from another process."""
+    def store_all(self, pods: Mapping[Uid, WaitingPod], version: int) -> None:
+        """Store all pods at this version, read for a client that comes from another process."""
         self.began = max(self.began, version + 1)
         self._replace(pods, version)
 
@@ -318,12 +318,12 @@ class WaitingPods:
 
 
 class Listing:
-    """A reading of all pods, by LIST or by the initial events of a watch."""
+    """Reading of all pods, by LIST or by the initial events of a watch."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
-        """`version`: of what the client has read before; 0: nothing."""
+        """Begin a list. `version`: what the client has read before; 0: nothing."""
         self._waiting, self._appearances = waiting, appearances
-        self._unknown = version > 0 and not 0 < waiting.began <= version  # what the client has
+        self._unknown = version > 0 and not 0 < waiting.began <= version  # the client's state
         self.pods: dict[Uid, WaitingPod] = {}
         self.shown: dict[Uid, Appearance] = {}
 
@@ -333,19 +333,19 @@ class Listing:
         An informer that has the pod in another form, in the same version, would not notice: such a
         pod is left out, which ends it there, and shown after the list.
         """
-        appearance = self._appearances.of(uid)
+        appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
-            return appearance or AS_IT_IS  # to leave it out would free its room
+            return appearance or AS_IT_IS  # to leave it out would free its capacity
         trace = self._waiting.traces.get(uid)
         unnoticed = self._unknown or (trace is not None and trace.way != appearance)
         return None if unnoticed else appearance
 
     def observe(self, event: PodEvent) -> None:
-        """Events can be real ones here, too, until the last initial one has come."""
+        """Process an event. Real events can come between the initial ones."""
         if event.facts is not None:
             self._waiting.record(event, event.facts, self.pods)
 
-    def wrote(self, uid: Uid, appearance: Appearance | None) -> None:
+    def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         if appearance is None:
             self.shown.pop(uid, None)
         else:
@@ -353,10 +353,10 @@ class Listing:
 
 
 class PodList:
-    """One LIST of pods: what the client is shown of it."""
+    """LIST of pods, as the client is shown it."""
 
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int) -> None:
-        """`version`: of what the client has read before; 0: nothing."""
+        """Begin a list. `version`: what the client has read before; 0: nothing."""
         self._waiting = waiting
         self._listing = Listing(waiting, appearances, version)
         waiting.reader = self
@@ -368,7 +368,7 @@ class PodList:
             return AS_IT_IS
         appearance = self._listing.appearance(facts.uid)
         self._listing.pods[facts.uid] = WaitingPod(facts, item.pod)
-        self._listing.wrote(facts.uid, appearance)
+        self._listing.record_write(facts.uid, appearance)
         return appearance
 
     def end(self, version: int) -> None:
@@ -379,12 +379,15 @@ class PodList:
 
 class PodWatch:
     def __init__(self, waiting: WaitingPods, appearances: Appearances, version: int, reads_all: bool) -> None:
-        """`version`: that the client has, 0 for none. `reads_all`: it is sent all pods first."""
+        """Begin a watch.
+
+        `version`: what the client has read before; 0: nothing. `reads_all`: all pods are sent first.
+        """
         self._waiting, self._appearances = waiting, appearances
         self._version = version
         self._highest = 0 if reads_all else version
         self._listing = Listing(waiting, appearances, version) if reads_all else None
-        # Unbound pods of ours that the client has or may have. None: in a way that is not known.
+        # Unbound member pods that the client has or may have. None: in a way that is not known.
         self._shown: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:
@@ -401,8 +404,8 @@ class PodWatch:
         self._shown = {uid: trace.way for uid, trace in traces.items() if trace.shown or uid in doubtful}
         return self._settle_all(doubtful)
 
-    def take(self, event: PodEvent) -> Writes:
-        if self.superseded:
+    def process(self, event: PodEvent) -> Writes:
+        if self.is_superseded:
             return []
         self._highest = max(self._highest, event.version)
         self._memory.observe(event)
@@ -419,23 +422,25 @@ class PodWatch:
                 self._appearances.record_left(facts.node)
             return [PassOn(event.frame)]
         held = self._holds(facts.uid)
-        appearance = (self._listing.appearance if self._listing else self._appearances.of)(facts.uid)
+        appearance = (self._listing.appearance if self._listing else self._appearances.appearance_of)(
+            facts.uid
+        )
         if appearance is None:
             return [] if held else self._take_away(facts, event.version)
         if held or self._has(facts.uid, appearance):
-            self._memory.wrote(facts.uid, appearance)
+            self._memory.record_write(facts.uid, appearance)
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
 
     def change(self, changes: Sequence[Change]) -> Writes:
         """Return the frames for pods that may start now, or may not any more, in order."""
-        if self.superseded or self._listing is not None:
+        if self.is_superseded or self._listing is not None:
             return []
-        return [write for uid, appearance in changes for write in self._settle(uid, appearance)]
+        return [write for uid, appearance in changes for write in self._sync_pod(uid, appearance)]
 
     @property
-    def superseded(self) -> bool:
-        """The client has begun anew, and reads this no more."""
+    def is_superseded(self) -> bool:
+        """Return whether the client has begun again, and reads this watch no more."""
         return self._waiting.reader is not self
 
     @property
@@ -446,11 +451,14 @@ class PodWatch:
     def _settle_all(self, doubtful: set[Uid]) -> Writes:
         writes: Writes = []
         for uid in self._waiting.pods:
-            writes += self._settle(uid, self._appearances.of(uid), again=uid in doubtful)
+            writes += self._sync_pod(uid, self._appearances.appearance_of(uid), again=uid in doubtful)
         return writes
 
-    def _settle(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
-        """Brings the client to how a pod appears, between two events. `again`: it may lack what was shown."""
+    def _sync_pod(self, uid: Uid, appearance: Appearance | None, again: bool = False) -> Writes:
+        """Return the events that show the client the current appearance of a pod, between two events.
+
+        `again`: the client may lack a pod that was shown before.
+        """
         waiting = self._waiting.pods.get(uid)
         if waiting is None or waiting.facts.version > self._highest or self._holds(uid):
             return []
@@ -470,7 +478,7 @@ class PodWatch:
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
         otherwise = facts.uid in self._shown and not self._has(facts.uid, appearance)
         self._shown[facts.uid] = appearance
-        self._memory.wrote(facts.uid, appearance)
+        self._memory.record_write(facts.uid, appearance)
         shown = Show("ADDED", pod, version, appearance)
         return [TakeAway(facts, version), shown] if otherwise else [shown]
 
@@ -478,5 +486,5 @@ class PodWatch:
         if facts.uid not in self._shown:
             return []
         del self._shown[facts.uid]
-        self._memory.wrote(facts.uid, None)
+        self._memory.record_write(facts.uid, None)
         return [TakeAway(facts, version)]

@@ -23,7 +23,7 @@ class LocalQueueLabel(NamedTuple):
 
 
 def local_queue_label(meta: Meta) -> LocalQueueLabel | None:
-    """Muster's own label, else Kueue's, else None; one without a value names nothing."""
+    """Return Muster's own label, else Kueue's, else None; an empty label names nothing."""
     labels = meta.labels or {}
     for key in (LOCAL_QUEUE, KUEUE_QUEUE):
         if name := labels.get(key):
@@ -42,7 +42,7 @@ class QueueOfOwner(NamedTuple):
 NO_QUEUE_OF_OWNER = QueueOfOwner("", None, is_known=True)
 
 
-# ---- Which queue took a group in, noted on the PodGroup so that it is known after that queue is gone; with
+# Record of the queue that admitted a group, on the PodGroup: it is known after the queue is deleted. It has
 # the UID of the group, so that it does not count for a copy from a file or a backup.
 
 
@@ -59,9 +59,9 @@ def recorded_queue(group: Meta) -> str:
     return queue_uid if group_uid == group.uid else ""
 
 
-# ---- Who put it there: that the author of an object may use the restricted queue that it enters is noted at
-# admission. Whoever writes the note must have that right (manifests/marks.yaml), and it names the kind of its
-# object: where a controller copies it to what it makes, it neither counts nor is it refused.
+# Record of the right to use a restricted queue, made at admission. The writer of the record must have that
+# right (manifests/marks.yaml), and the record names the kind of its object: a copy of it on an object that a
+# controller makes neither counts nor is refused.
 
 
 def use_record(queue: str, kind: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a group waits: the one rule that blocks it. The numbers behind it are in its decision's detail."""
+    """Reason why a group waits: the one rule that blocks it. The numbers are in the decision's detail."""
 
     meaning: str  # without numbers
 
@@ -66,7 +66,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reason of an Event: something that happens once and is not a state of a group."""
+    """Reason of an Event: an occurrence, not a state of a group."""
 
     UNDONE = "Undone"
     EVICTION_REFUSED = "EvictionRefused"
@@ -109,7 +109,7 @@ FOR_OTHERS = (
     Reason.WINDOW_FULL,
     Reason.REFUSED_BY_SCHEDULER,
     Reason.BACKING_OFF,
-)  # what may be over once others have ended, or started
+)  # reasons that may end once others have ended, or started
 
 # What a PodGroup's condition gives as its reason while the group does not wait.
 NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
@@ -146,7 +146,7 @@ def lacks_only_capacity(words: str, counted: Collection[str]) -> bool:
     )
 
 
-# ---- what helps
+# Remedies of reasons.
 #
 # docs/reference/reasons.md has the same texts. Backticks mark what a user types or writes in YAML. The page
 # shows them, a terminal does not.
@@ -205,7 +205,7 @@ TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/mi
 # The end of a sentence that says why a group gets nothing of what others hold above their shares.
 NOT_TAKEN_BACK = "so nothing is taken back for it"
 
-# Which others stand in the way of a group: all that hold room, or those of its own queue.
+# Holders that block a group: all that hold capacity, or those of its own queue.
 FOR_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 

@@ -22,7 +22,7 @@ class Needs(NamedTuple):
     min_member: int  # how many members
     min_task_member: Mapping[str, int]  # how many of each role
 
-    def within(self, most: "Needs") -> "Needs":
+    def at_most(self, most: "Needs") -> "Needs":
         """Return these needs, each number limited to that of `most`."""
         roles = {role: min(n, most.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
         return Needs(min(self.min_member, most.min_member), {role: n for role, n in roles.items() if n})
@@ -37,7 +37,7 @@ class Unscheduled(NamedTuple):
     """The condition PodScheduled of a pod, while it is False."""
 
     reason: str
-    message: str  # for people
+    message: str  # for users
 
     @property
     def is_ours(self) -> bool:
@@ -67,7 +67,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""  # the queue that its own annotation or label names
     queue_uid: str = ""  # of the queue in which it was put on its node, by its note
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
-    role: str = ""  # what minTaskMember counts
+    role: str = ""  # role for minTaskMember
     priority: int = 0  # spec.priority, as the API server admitted it
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
@@ -81,17 +81,15 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     run_limit: int | None = None  # seconds after which it is ended: spec.activeDeadlineSeconds
     running_since: str = ""  # status.startTime
     unscheduled: Unscheduled | None = None  # why it has no node, by its condition PodScheduled
-    preemptable: bool = True  # others may have its room, as far as the pod says
-    is_vital: bool = False  # nobody may: the cluster rests on it, or it belongs to its node
+    preemptable: bool = True  # whether the pod allows its eviction for other groups
+    is_vital: bool = False  # never evicted: the cluster depends on it, or it belongs to its node
     gone_by: str = ""  # metadata.deletionTimestamp: when its grace is over
     never_preempts: bool = False  # its preemptionPolicy is Never
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its note
     author: str = ""  # the user who made it; empty if that is not recorded
     to_be: bool = False  # there is no such pod yet: a job will make it
-    reserved_for: Uid = Uid(
-        ""
-    )  # it only keeps room, and is no member: for one that was lost, or minResources
+    reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
 
@@ -111,7 +109,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unschedulable(self) -> str:
-        """The scheduler's message if it found no node; what Muster says of a waiting pod is none."""
+        """Return the scheduler's message if it found no node; messages of Muster do not count."""
         condition = self.unscheduled
         if condition is None or condition.reason != UNSCHEDULABLE or condition.is_ours:
             return ""
@@ -138,14 +136,14 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
         return not self.is_vital and (self.preemptable or not by_word)
 
     @property
-    def place(self) -> tuple[int, str]:
-        """Sort key by name, in which 10 comes after 9: so the parts of a task start one after the other."""
+    def sort_key(self) -> tuple[int, str]:
+        """Sort key by name, in which 10 comes after 9: parts of a task start in this order."""
         return len(self.name), self.name
 
     @property
     def order(self) -> tuple[int, int, str]:
         """Sort key within a group: priority, highest first, then name."""
-        return -self.priority, *self.place
+        return -self.priority, *self.sort_key
 
 
 class Origin(IntEnum):
@@ -168,19 +166,19 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     priority_class: str = ""  # the name of its PriorityClass
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    ran_with: int | None = None  # how many members it needed when it stood whole, by its mark
+    ran_with: int | None = None  # how many members it needed when it had fully run, by its mark
     admitted: bool = False  # its mark says that Muster admitted its start
     last_reason: str = ""  # the reason that its status gives
-    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
-    min_resources: Resources = {}  # what its minMember members ask for together, by its spec
+    fault: str = ""  # fault of its spec, for users; empty if valid
+    min_resources: Resources = {}  # requests of its minMember members together, by its spec
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     queue_uid: str = ""  # of the queue that took it in, by its note
     owner: str = ""  # the UID of its controller
     held: bool = False  # its owner keeps it back, by an annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
-    start_timeouts: int = 0  # how often its job did not get going in time, by its annotation
+    start_timeouts: int = 0  # how often its job did not start in time, by its annotation
     submitter: str = ""  # the user who made it; empty if that is not known
-    series: str = ""  # what it came from, which is the same for the runs of one job
+    series: str = ""  # origin, equal for all runs of one job
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     preemptable: bool = True  # its members may be evicted for others
     goes_whole: bool = False  # they are evicted all together, even those that it could spare

@@ -17,8 +17,8 @@ from extender.api.objects.pods import (
 )
 from extender.api.units import Quantity, at_least, at_most
 
-# ---- Amounts by the resource's name: `cpu` in millicores, everything else in whole units (bytes, devices,
-# pods). Every pod asks for one of `pods`.
+# Amounts, keyed by resource name: `cpu` in millicores, all others in whole units (bytes, devices, pods).
+# Every pod requests one of `pods`.
 
 Resources = Mapping[str, int]
 N = TypeVar("N", int, float)
@@ -27,7 +27,7 @@ CPU, MEMORY, PODS = "cpu", "memory", "pods"
 # Amounts of one pod or one node are capped here, far above anything real (256 TiB of memory), so that the
 # sums over all nodes that numpy works with stay inside 64 bits.
 MOST = 2**48
-_IN = " of "  # what is counted on the nodes of a flavor only: RESOURCE of FLAVOR; no resource has a space
+_IN = " of "  # separator in RESOURCE of FLAVOR; names of resources have no space
 _NATIVE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
 _MILLI = 1000
 
@@ -38,7 +38,7 @@ def asked(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
+    amounts = {name: at_least(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)}
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
@@ -48,7 +48,7 @@ def offered(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     Raises:
         BadQuantity: An amount cannot be read.
     """
-    return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if counts(name)}
+    return {name: at_most(q, _scale(name)) for name, q in (quantities or {}).items() if is_counted(name)}
 
 
 def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
@@ -62,7 +62,7 @@ def offered_by_node(quantities: Mapping[str, Quantity] | None) -> dict[str, int]
     return {name: min(max(amount, 0), MOST - 1) for name, amount in offered(quantities).items()}
 
 
-def counts(name: str) -> bool:
+def is_counted(name: str) -> bool:
     """Return whether the scheduler counts a resource of this name; marker resources do not count."""
     if name in _NATIVE or name.startswith(("hugepages-", "attachable-volumes-")):
         return True
@@ -86,7 +86,7 @@ def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
 
 
 def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
-    """Without what is counted on the nodes of a flavor only."""
+    """Return amounts without those that count on the nodes of a flavor only."""
     return {name: amount for name, amount in amounts.items() if _IN not in name}
 
 
@@ -107,8 +107,8 @@ def add(sums: dict[str, int], more: Resources, times: int = 1) -> None:
         sums[name] = sums.get(name, 0) + amount * times
 
 
-def tally(sums: dict[str, int], amounts: Resources, times: int) -> None:
-    """Add amounts so many times to sums that have no zeros."""
+def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
+    """Add amounts, multiplied by `times`, to sums without zeros."""
     for name, amount in amounts.items():
         if now := sums.get(name, 0) + amount * times:
             sums[name] = now
@@ -121,12 +121,12 @@ def largest(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def quantities(amounts: Mapping[str, float]) -> dict[str, str]:
-    """Amounts as the API writes them, rounded down."""
+    """Return amounts as quantities of the API, rounded down."""
     return {name: _quantity(name, int(amount)) for name, amount in amounts.items()}
 
 
 def in_units(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Amounts as plain numbers of cores, bytes and pieces, without zeros and pods."""
+    """Return amounts as numbers of cores, bytes and pieces, without zeros and pods."""
     return {name: n / _scale(name) for name, n in amounts.items() if n and name != PODS}
 
 
@@ -135,7 +135,7 @@ def _quantity(name: str, amount: int) -> str:
 
 
 def show(name: str, amount: float) -> str:
-    """Return an amount for people: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
+    """Return an amount for users: `1500m` cpu as 1.5, bytes in the largest unit that keeps it short."""
     name = resource_of(name)
     if name == CPU:
         return f"{amount / _MILLI:g}"
@@ -163,15 +163,14 @@ def _is_bytes(name: str) -> bool:
     return name == MEMORY or name.startswith("hugepages-") or name == "ephemeral-storage"
 
 
-# ---- What a pod requests of a node, counted as the scheduler counts it.
-#
-# Rule: kube-scheduler `resourcehelper.PodRequests`: the sum of containers and sidecars, or the peak of
-# the initialisation if that is more; pod-level resources replace the sum for the resources that they
-# name; the overhead is added; and every pod takes one of the node's `pods`.
+# Requests of a pod on a node, as kube-scheduler counts them (`resourcehelper.PodRequests`): the sum of
+# containers and sidecars, or the peak of the init containers if that is more; pod-level resources replace the
+# sum for the resources that they name; the overhead is added; and every pod requests one of the node's
+# `pods`.
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """Each amount is from 1 to MOST. Raises BadQuantity."""
+    """Return the requests of a pod; each amount is from 1 to MOST. Raises BadQuantity."""
     sums: dict[str, int] = {}
     for container in spec.containers + [c for c in spec.init_containers or [] if c.is_sidecar]:
         add(sums, asked(container.resources.requests))
@@ -192,7 +191,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     return {name: min(amount, MOST) for name, amount in sums.items()}
 
 
-# ---- In-place resizes: what a pod counts for while its new size is not yet in force.
+# In-place resizes: what a pod counts for while its new size is not yet in force.
 #
 # Rule: component-helpers `AggregateContainerRequests` and `effectivePodLevelResources`, as kube-scheduler
 # counts the pods on a node: the largest of the amounts requested, set aside and in force, so that neither

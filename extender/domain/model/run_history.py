@@ -22,20 +22,20 @@ _GENERATED = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}")  # as Kub
 
 
 class RunKind(NamedTuple):
-    """Groups alike: they are expected to run for as long as each other."""
+    """Kind of groups that are expected to run equally long."""
 
     queue: str
-    series: str  # what they came from: namespace, and kind and name of the controller without generated parts
-    asks: frozenset[tuple[str, int]]  # what their members ask for together
+    series: str  # namespace, and kind and name of the controller without generated parts
+    asks: frozenset[tuple[str, int]]  # requests of the members together
 
 
 class RunHistory(msgspec.Struct, frozen=True, eq=False):
-    """`runs`: seconds by kind. `stretches`: how many times as long as declared groups of a series ran."""
+    """History of run times. `runs`: seconds by kind; `stretches`: real/declared run time by series."""
 
     runs: Mapping[RunKind, tuple[float, ...]] = {}
     stretches: Mapping[str, tuple[float, ...]] = {}
 
-    def usual(self, kind: RunKind) -> float | None:
+    def usual_run_time(self, kind: RunKind) -> float | None:
         """Return the usual run time of such groups; None if none has ended yet."""
         runs = self.runs.get(kind)
         return median(runs) if runs else None
@@ -51,11 +51,11 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
         """Return the history after a group has ended."""
         stretches = self.stretches
         if declared is not None:
-            stretches = _with(stretches, kind.series, seconds / max(declared, 1.0))
-        return RunHistory(_with(self.runs, kind, seconds), stretches)
+            stretches = _with_value(stretches, kind.series, seconds / max(declared, 1.0))
+        return RunHistory(_with_value(self.runs, kind, seconds), stretches)
 
 
-def _with(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
+def _with_value(known: Mapping[K, tuple[float, ...]], key: K, value: float) -> dict[K, tuple[float, ...]]:
     """Return the values with one more; its key comes last, and the first key is dropped beyond the limit."""
     values = (*known.get(key, ()), value)[-_MOST_RUNS:]
     later = {kind: values for kind, values in known.items() if kind != key}
@@ -72,9 +72,6 @@ def series_of(namespace: str, kind: str, name: str) -> str:
     return f"{namespace}/{kind}/{'-'.join([stem, *parts])}"
 
 
-# ---- as objects say
-
-
 class Checkpoint(NamedTuple):
     """Checkpoint of a workload: an eviction loses the work since then."""
 
@@ -82,7 +79,7 @@ class Checkpoint(NamedTuple):
     every: float = 0.0  # how often it is, in seconds; 0: not known
 
     def with_other(self, other: "Checkpoint") -> "Checkpoint":
-        """Both together: the later moment, and the shorter interval."""
+        """Return the later timestamp and the shorter interval of both checkpoints."""
         at = max(filter(None, (self.at, other.at)), key=as_datetime, default="")
         return Checkpoint(at, min(filter(None, (self.every, other.every)), default=0.0))
 
@@ -103,7 +100,7 @@ def checkpoint_of(meta: Meta) -> Checkpoint:
 
 
 def run_time_of(meta: Meta) -> float | None:
-    """In seconds, by its annotation; what cannot be read counts as absent."""
+    """Return the declared run time in seconds; None without a valid annotation."""
     written = (meta.annotations or {}).get(keys.RUN_TIME, "")
     with suppress(ValueError):
         return as_seconds(written) if written else None  # few say it

@@ -29,10 +29,10 @@ def allows(term: NodeSelectorTerm, labels: Labels, node_name: str) -> bool:
 
 
 def _meets_all(requirements: list[Requirement] | None, labels: Labels) -> bool:
-    return all(_meets(requirement, labels) for requirement in requirements or [])
+    return all(_meets_requirement(requirement, labels) for requirement in requirements or [])
 
 
-def _meets(requirement: Requirement, labels: Labels) -> bool:
+def _meets_requirement(requirement: Requirement, labels: Labels) -> bool:
     value, values = labels.get(requirement.key), requirement.values or []
     match requirement.operator:
         case "In":
@@ -60,7 +60,7 @@ def as_number(text: str) -> int | None:
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
-def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
+def is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     """Return whether a taint lets the pod onto the node; PreferNoSchedule always does."""
     return taint.effect not in _REPELLING or any(_tolerates(toleration, taint) for toleration in tolerations)
 
@@ -84,7 +84,7 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class NodePart:
-    """The nodes with certain labels, less those of the parts `before` it. Equal parts have the same nodes."""
+    """Nodes with certain labels, without those of the parts `before` it. Equal parts have the same nodes."""
 
     __slots__ = ("_hash", "before", "labels")
 
@@ -94,7 +94,9 @@ class NodePart:
         self._hash = hash((labels, before))
 
     def has(self, labels: Labels) -> bool:
-        return _agree(self.labels, labels) and not any(_agree(others, labels) for others in self.before)
+        return _match_all_pairs(self.labels, labels) and not any(
+            _match_all_pairs(others, labels) for others in self.before
+        )
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -119,15 +121,15 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     pairs = [NOWHERE.labels if part is None else tuple(sorted(part.items())) for part in labels]
     parts = []
     for number, own in enumerate(pairs):
-        earlier = {it for it in pairs[:number] if it != NOWHERE.labels and not _contradict(own, it)}
+        earlier = {it for it in pairs[:number] if it != NOWHERE.labels and not _is_contradictory(own, it)}
         parts.append(NOWHERE if own == NOWHERE.labels else _part(own, tuple(sorted(earlier))))
     return parts
 
 
-def _contradict(one: LabelPairs, other: LabelPairs) -> bool:
+def _is_contradictory(one: LabelPairs, other: LabelPairs) -> bool:
     wanted = dict(one)
     return any(key in wanted and wanted[key] != value for key, value in other)
 
 
-def _agree(pairs: LabelPairs, labels: Labels) -> bool:
+def _match_all_pairs(pairs: LabelPairs, labels: Labels) -> bool:
     return all(labels.get(key) == value for key, value in pairs)

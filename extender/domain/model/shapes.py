@@ -1,4 +1,4 @@
-"""Shapes: everything that decides which nodes can take a pod. Pods of one shape are interchangeable."""
+"""Shapes: all that decides which nodes can run a pod. Pods of one shape are interchangeable."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -15,11 +15,11 @@ from extender.api.objects import pods
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Affinity, LabelSelector, NodeSelectorTerm, PodSpec, Toleration
 from extender.domain.model.resources import Resources, pod_requests
-from extender.domain.model.selectors import Labels, NodePart, allows, selects, tolerated
+from extender.domain.model.selectors import Labels, NodePart, allows, is_tolerated, selects
 
 
 class PodLabels(dict[str, str]):
-    """Labels of pods, kept once for all that have the same, freed with the last of them, never changed."""
+    """Interned labels of pods: equal labels are one object, freed with the last pod that has them."""
 
     __slots__ = ("__weakref__",)
 
@@ -31,7 +31,7 @@ class SharedLabels:
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, labels: Mapping[str, str] | None) -> Labels:
+    def intern(self, labels: Mapping[str, str] | None) -> Labels:
         """Return a mapping equal to `labels`, normally the same object for all equal ones."""
         number = hash(frozenset(labels.items())) if labels else 0
         known = self._known.get(number)
@@ -41,7 +41,7 @@ class SharedLabels:
         return new
 
 
-# ---- Shapes: everything that decides which nodes can take a pod.
+# Shapes: everything that decides which nodes can take a pod.
 #
 # A template's thousand pods share one Shape object (`Shapes` interns them), so masks over nodes and
 # failures to fit are computed once per shape, not once per pod. It is freed with the last of them.
@@ -49,7 +49,7 @@ class SharedLabels:
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
-_MOST_OF_OTHERS = 8  # terms of one pod that is not ours
+_MOST_OF_OTHERS = 8  # terms of one pod of another scheduler
 _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
@@ -65,7 +65,7 @@ class HostPort(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One required pod (anti-)affinity term."""
+    """Required pod (anti-)affinity term."""
 
     topology_key: str
     namespaces: frozenset[str] | None  # in which it selects pods; None: all
@@ -91,20 +91,20 @@ class Constraints(NamedTuple):
     ports: tuple[HostPort, ...] = ()  # the host ports of its containers
     affinity: tuple[Term, ...] = ()  # required terms only
     anti_affinity: tuple[Term, ...] = ()  # required terms only
-    # What only the scheduler judges (spreading, volumes, devices), as written: a node that it refuses to one
-    # pod is not held against pods that differ in these.
+    # Constraints that only the scheduler evaluates (spreading, volumes, devices), as written: its refusal of
+    # a node to one pod does not count for pods that differ in these.
     unplanned: tuple[bytes, ...] = ()
-    excess: str = ""  # of what there is more than is judged, for people: then no node will do
+    excess: str = ""  # constraints beyond what is evaluated, for users: then no node fits
 
 
 class Shape:
     """Shape: the requests and constraints that pods share.
 
-    Shapes are compared by identity: only `Shapes` makes them, and `within`.
+    Shapes are compared by identity: only `Shapes` and `on_part` make them.
 
     Attributes:
         number: Unique number of the shape.
-        shared: The general shape, if this is the own one of a namespace.
+        shared: The general shape, if this is the separate one of a namespace.
     """
 
     __slots__ = (
@@ -131,21 +131,21 @@ class Shape:
         self._within: dict[NodePart, Shape] = {}
 
     @property
-    def anywhere(self) -> "Shape":
-        """The same shape, not bound to a part of the nodes."""
+    def on_all_nodes(self) -> "Shape":
+        """Return the same shape, not bound to a part of the nodes."""
         return self._anywhere or self
 
     def asks_at_most(self, amounts: Resources) -> bool:
         """Return whether a pod asks for no more than `amounts` of anything."""
         return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
 
-    def within(self, part: NodePart) -> "Shape":
+    def on_part(self, part: NodePart) -> "Shape":
         """Return the shape on a part of the nodes only; the same object for equal parts."""
-        known = self.anywhere._within
+        known = self.on_all_nodes._within
         if part not in known:
             if len(known) >= _MOST_PARTS:
                 known.clear()
-            known[part] = Shape(self.requests, self.constraints, part, self.anywhere)
+            known[part] = Shape(self.requests, self.constraints, part, self.on_all_nodes)
         return known[part]
 
 
@@ -175,11 +175,11 @@ class NodeTest:
 
     @property
     def terms(self) -> list[NodeSelectorTerm] | None:
-        """One of them must admit a node; None: any node will do."""
+        """Return the terms of which one must admit a node; None: all nodes are admitted."""
         return _node_terms(self._terms) if self.is_large else self._read
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
-        return not taints or all(tolerated(taint, self._tolerations) for taint in taints)
+        return not taints or all(is_tolerated(taint, self._tolerations) for taint in taints)
 
     def __call__(self, name: str, labels: Labels, taints: tuple[Taint, ...]) -> bool:
         return (
@@ -195,7 +195,7 @@ def _node_terms(written: bytes) -> list[NodeSelectorTerm] | None:
 
 
 class Shapes:
-    """Interns shapes and labels: equal pods share one of each, forgotten with the last pod that has it."""
+    """Interned shapes and labels: equal pods share one of each, freed with the last pod that has it."""
 
     def __init__(self) -> None:
         self.labels = SharedLabels()
@@ -205,7 +205,7 @@ class Shapes:
         # By namespace, and by the number of what others have there.
         self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
-    def of(self, spec: PodSpec, namespace: str) -> Shape:
+    def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
         """Return the shape of a pod's specification.
 
         Raises:
@@ -220,13 +220,13 @@ class Shapes:
                 requests = dict(few)
             shape = self._interned(requests, constraints)
             self._written[written] = shape
-        return self.now(shape, namespace)
+        return self.current(shape, namespace)
 
-    def now(self, shape: Shape, namespace: str) -> Shape:
+    def current(self, shape: Shape, namespace: str) -> Shape:
         """Return the current shape in a namespace of pods of a known shape."""
         return self._own.get((namespace, shape.number), shape)
 
-    def own(self, namespace: str, shape: Shape) -> Shape:
+    def separate(self, namespace: str, shape: Shape) -> Shape:
         """Return a separate shape for pods of this namespace, from now on.
 
         Refusals by the scheduler there are not held against others, who may have another volume of
@@ -238,7 +238,7 @@ class Shapes:
             self._own[namespace, shape.number] = self._own[namespace, own.number] = own
         return own
 
-    def beyond(self, shape: Shape, excess: str) -> Shape:
+    def unevaluated(self, shape: Shape, excess: str) -> Shape:
         """Return the shape for a pod that has to wait, since its constraints exceed what is evaluated."""
         known = self._own.get((excess, shape.number))  # a sentence, and so no namespace
         if known is None:
@@ -246,14 +246,14 @@ class Shapes:
             self._own[excess, shape.number] = known
         return known
 
-    def sized(self, shape: Shape, requests: Resources) -> Shape:
+    def with_requests(self, shape: Shape, requests: Resources) -> Shape:
         """Return the shape of a pod with other requests, for the nodes that suit pods of `shape`."""
         of_nodes = shape.constraints
         return self._interned(
             requests, Constraints(of_nodes.node_labels, of_nodes.node_terms, of_nodes.tolerations)
         )
 
-    def of_others(self, spec: PodSpec, namespace: str) -> Shape:
+    def foreign_shape(self, spec: PodSpec, namespace: str) -> Shape:
         """Return the shape of a pod of another scheduler: requests, host ports, and anti-affinity.
 
         Its constraints on nodes, which differ from pod to pod of a DaemonSet, are left out.
@@ -313,7 +313,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
 
 
 def _excess(spec: PodSpec) -> str:
-    """Return the part of a pod's constraints beyond what is evaluated, for people; empty if none."""
+    """Return the part of a pod's constraints beyond what is evaluated, for users; empty if none."""
     affinity = spec.affinity or Affinity()
     sides = affinity.pod_affinity, affinity.pod_anti_affinity
     terms = sum(len(side.required or ()) for side in sides if side)
@@ -351,7 +351,7 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Term, ...]:
-    """Each once. A selector of namespaces is read as all: no fewer."""
+    """Return each term once. A namespace selector counts as all namespaces, which selects no fewer pods."""
     found = (
         Term(
             term.topology_key,
@@ -406,7 +406,7 @@ def asked_by(shapes: Iterable[Shape]) -> dict[str, int]:
     return dict(each[0].requests) if len(each) == 1 else requests_of(Counter(each))
 
 
-def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
+def conflicting_ports(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
         wanted[port.protocol, port.port].append(port.address)
@@ -416,7 +416,7 @@ def clashing(ports: tuple[HostPort, ...], taken: Iterable[HostPort]) -> bool:
     return any(own == other or _ANY_ADDRESS in (own, other) for own, other in similar)
 
 
-# ---- (Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
+# (Anti-)affinity terms by the labels that they require, so that a pod is compared only with a few.
 #
 # In each namespace that it covers, a term is filed under one label pair that its selector requires: the
 # pair with the fewest terms so far, since a label that all jobs have does not narrow the search. Terms
@@ -449,13 +449,13 @@ class TermIndex:
             for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
                 places += self._places_in(namespace, selector)
         self._places[term] = tuple(places)
-        self._keys.update(_mentioned(selector))
+        self._keys.update(_mentioned_keys(selector))
         self._selecting.clear()
         for place in places:
             self._filed[place][term] = None
 
     def remove(self, term: Term) -> None:
-        for key in _mentioned(term.label_selector):
+        for key in _mentioned_keys(term.label_selector):
             self._keys[key] -= 1
             if not self._keys[key]:
                 del self._keys[key]
@@ -465,7 +465,7 @@ class TermIndex:
             if not self._filed[place]:
                 del self._filed[place]
 
-    def selecting(self, namespace: str, labels: Labels) -> list[Term]:
+    def terms_selecting(self, namespace: str, labels: Labels) -> list[Term]:
         """Return the terms that select a pod.
 
         The list must not be changed: it is cached where many terms may select the pod, until terms
@@ -513,7 +513,7 @@ class TermIndex:
         return [(namespace, next(keys, ""), None)]
 
 
-def _mentioned(selector: LabelSelector | None) -> set[str]:
+def _mentioned_keys(selector: LabelSelector | None) -> set[str]:
     """Return the labels that a selector depends on."""
     if selector is None:
         return set()

@@ -1,6 +1,6 @@
-"""Immutable mappings that share all but a few of thousands of keys with an earlier one.
+"""Immutable mappings that share most of their thousands of keys with an earlier one.
 
-A change costs only the keys that it concerns. Of few keys, plain dicts are copied: that is cheaper.
+A change costs only the changed keys. Small dicts are copied: that is cheaper.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
@@ -25,7 +25,7 @@ def with_changes(known: Mapping[K, V], changes: Mapping[K, V | None]) -> Mapping
     return {key: value for key, value in changed.items() if value is not None}
 
 
-def differing(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
+def changed_keys(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
     """Yield the keys that have another object as their value, or are in one mapping only."""
     if isinstance(now, SharedMap) and isinstance(before, SharedMap):
         keys: Iterable[K] = now.differences(before)
@@ -35,11 +35,11 @@ def differing(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
 
 
 def have_same_keys(now: Mapping[K, V], before: Mapping[K, V]) -> bool:
-    return len(now) == len(before) and all(key in now for key in differing(now, before))
+    return len(now) == len(before) and all(key in now for key in changed_keys(now, before))
 
 
 class SharedMap(Mapping[K, V]):
-    """Mapping that keeps its changes apart from the dict that it shares with earlier ones.
+    """Mapping that keeps its changes apart from the dict that it shares with earlier mappings.
 
     No value is None.
     """
@@ -53,7 +53,7 @@ class SharedMap(Mapping[K, V]):
     def with_changes(self, changes: Mapping[K, V | None]) -> "SharedMap[K, V]":
         size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
         later = SharedMap(self._base, {**self._changed, **changes}, size)
-        # A copy of all now and then, and small ones in between, cost the least together.
+        # A rare full copy, with small ones in between, costs the least.
         return SharedMap(later.all, {}, size) if len(later._changed) > 2 * isqrt(len(self._base)) else later
 
     def differences(self, other: "SharedMap[K, V]") -> Iterator[K]:

@@ -51,8 +51,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
         uid=Uid(meta.uid),
         namespace=intern(meta.namespace),
         name=meta.name,
-        shape=shapes.of_others(counted_spec(pod), meta.namespace),
-        labels=shapes.labels.of(meta.labels),
+        shape=shapes.foreign_shape(counted_spec(pod), meta.namespace),
+        labels=shapes.labels.intern(meta.labels),
         node=intern(spec.node_name),
         scheduler=intern(spec.scheduler_name),
         phase=intern(pod.status.phase),
@@ -69,10 +69,8 @@ def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
 
 _NO_SHAPE = Shape({}, Constraints())
 
-# ---- Pods of ours. Those of one template differ in little: the rest is read once, and shared.
-#
-# `_common_part` leaves of a pod what others may have as well. Only that is read for all of them, so what is
-# missing from these lists counts for none.
+# Member pods. Those of one template differ little: `_common_part` is what they share, read once for all of
+# them. Fields that are missing from these lists count for no pod.
 
 _ANNOTATIONS = frozenset(
     {
@@ -101,21 +99,21 @@ def _common_part(pod: Pod) -> Pod:
         spec = replace(spec, node_name="")
     common = Meta(
         namespace=meta.namespace,
-        labels=_those(meta.labels, _LABELS),
-        annotations=_those(meta.annotations, _ANNOTATIONS),
+        labels=_selected_labels(meta.labels, _LABELS),
+        annotations=_selected_labels(meta.annotations, _ANNOTATIONS),
         owner_references=meta.owner_references,
     )
     return Pod(common, spec)
 
 
-def _those(given: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:
+def _selected_labels(given: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:
     return {key: text for key, text in given.items() if key in names} if given else None
 
 
 class _Template(NamedTuple):
-    record: PodRecord  # without what is each pod's own
-    shape: ref[Shape]  # which goes with the last pod that has it
-    is_alone: bool  # each of them is a group of its own
+    record: PodRecord  # without the fields of each pod itself
+    shape: ref[Shape]  # freed with the last pod that has it
+    is_alone: bool  # each pod is a group of its own
 
 
 def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
@@ -124,18 +122,18 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
     Raises:
         BadQuantity: A request cannot be read.
     """
-    return PodRecords(shapes, auto_groups).of(pod, ours)
+    return PodRecords(shapes, auto_groups).record_of(pod, ours)
 
 
 class PodRecords:
-    """Reads pods of ours and, without `ours`, those left to another scheduler."""
+    """Reader of member pods and, without `ours`, of those that another scheduler places."""
 
     def __init__(self, shapes: Shapes, auto_groups: bool = False) -> None:
         self._shapes = shapes
         self._auto_groups = auto_groups
         self._templates: dict[bytes, _Template] = {}  # by the common part of their pods
 
-    def of(self, pod: Pod, ours: bool) -> PodRecord:
+    def record_of(self, pod: Pod, ours: bool) -> PodRecord:
         """Return the record of a pod.
 
         Raises:
@@ -147,7 +145,7 @@ class PodRecords:
         shape = template.shape() if template is not None else None
         if template is None or shape is None:
             template, shape = self._read(common, ours)
-            self._keep(key, template)
+            self._store_template(key, template)
         record = template.record
         if template.is_alone:
             group = GroupKey(f"{record.namespace}/{ownership.group_of(pod, self._auto_groups)[0]}")
@@ -155,9 +153,9 @@ class PodRecords:
         elif uid in record.own_group:  # it names the one that would be its own
             named = replace(common.metadata, uid=uid, name=pod.metadata.name)
             record = self._read(replace(common, metadata=named), ours)[0].record
-        return self._with_own(record, pod, self._shapes.now(shape, record.namespace))
+        return self._with_own(record, pod, self._shapes.current(shape, record.namespace))
 
-    def _keep(self, key: bytes, template: _Template) -> None:
+    def _store_template(self, key: bytes, template: _Template) -> None:
         if len(key) > _LONGEST:
             return
         while len(self._templates) >= _MOST_RESERVED:
@@ -173,7 +171,7 @@ class PodRecords:
         volumes = (
             raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
         )
-        shape = self._shapes.of(spec, meta.namespace)
+        shape = self._shapes.shape_of(spec, meta.namespace)
         record = PodRecord(
             uid=Uid(meta.uid),
             namespace=intern(meta.namespace),
@@ -211,19 +209,19 @@ class PodRecords:
     def _with_own(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
         if not node and leaves_no_capacity(meta.annotations or {}):
-            shape = self._shapes.beyond(shape, f"annotations of {TOO_MANY_RECORDS}")
+            shape = self._shapes.unevaluated(shape, f"annotations of {TOO_MANY_RECORDS}")
         return replace(
             record,
             uid=meta.uid,
             name=meta.name,
             shape=shape,
-            labels=self._shapes.labels.of(meta.labels),
+            labels=self._shapes.labels.intern(meta.labels),
             node=intern(node),
             queue_uid=intern(recorded_queue(meta)),
             created=meta.creation_timestamp or "",
             phase=intern(status.phase),
             deleting=meta.deletion_timestamp is not None,
-            started=_started(pod),
+            started=_has_run(pod),
             nominated=status.nominated_node_name,
             version="" if node else meta.resource_version,
             running_since=status.start_time or "",
@@ -243,7 +241,7 @@ def _is_vital(pod: Pod) -> bool:
     return is_systems or any(owner.kind in _BOUND_TO_NODES for owner in owners)
 
 
-def _started(pod: Pod) -> bool:
+def _has_run(pod: Pod) -> bool:
     """Return whether any container of the pod ever ran. A pod that its kubelet rejects fails without that."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True
@@ -256,7 +254,7 @@ def _started(pod: Pod) -> bool:
 
 
 def _unscheduled(pod: Pod) -> Unscheduled | None:
-    """Why the pod has no node; without messages of other reasons, which change with every attempt."""
+    """Return why the pod has no node; other messages change with every attempt, and are left out."""
     scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if scheduled is None or scheduled.status != "False":
         return None
@@ -264,7 +262,7 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
     return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
 
-# ---- Marks on a PodGroup survive a restart: that the group stood whole, or that its start was admitted.
+# Marks on a PodGroup survive a restart: that the group has fully run, or that its start was admitted.
 #
 # A mark names the UID of the object that it was written on, as the note of the queue does, so a copy that is
 # applied from a file carries no valid mark. A PodGroup has no status subresource, so users who may change it
@@ -278,7 +276,7 @@ _DIGITS = 10  # of the largest minMember
 
 
 def whole_condition(group_uid: str, members: int) -> Condition:
-    """For the status of Volcano's PodGroups. `members`: how many it needed."""
+    """Return the condition StoodWhole for Volcano's PodGroups. `members`: the number that was needed."""
     return Condition(STOOD_WHOLE, "True", "AllMembersStarted", _MESSAGE + _record(group_uid, members))
 
 
@@ -355,7 +353,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     )
     mode = group.spec.disruption_mode
     reason, scheduled = "", condition(group.status.conditions, keys.INITIALLY_SCHEDULED)
-    if scheduled is not None:  # what `native_condition` was made from
+    if scheduled is not None:  # reverse of `native_condition`
         is_started = scheduled.status == "True"
         reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
     return replace(
@@ -369,7 +367,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
 
 
 def native_condition(reason: str) -> dict[str, str]:
-    """Why a group of Kubernetes itself waits, without numbers, which change; or that it has started."""
+    """Return the condition of a Kubernetes PodGroup: that it started, or why it waits, without numbers."""
     started = reason == keys.SCHEDULED
     return {
         "type": keys.INITIALLY_SCHEDULED,
@@ -386,7 +384,7 @@ def recorded_timeouts(meta: Meta) -> int:
 
 
 def group_record(group: PodGroup) -> GroupRecord:
-    """Faults of the specification are kept in `fault`: this group waits, and no other is affected."""
+    """Return the record of a group. An invalid specification is a `fault`, which delays this group only."""
     meta, spec = group.metadata, group.spec
     annotations, roles = meta.annotations or {}, spec.min_task_member or {}
     min_resources, fault = {}, ""
@@ -400,7 +398,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         f"minTaskMember[{ownership.name_of(role)}]": n for role, n in roles.items()
     }
     negative = (f"spec.{name} is {n}; it must be 0 or more" for name, n in counts.items() if n < 0)
-    # What it came from is its controller, whose name says more than that of the group.
+    # The origin is the controller, whose name says more than that of the group.
     owner = ownership.controller_of(meta.owner_references)
     kind, source = (owner.kind, owner.name) if owner is not None else ("PodGroup", meta.name)
     made_for = ownership.stands_for(meta.name, meta.owner_references)

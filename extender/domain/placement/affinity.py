@@ -1,7 +1,7 @@
 """Pods that may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
 
-A pod's terms are looked at as one set, and pods with equal sets as one: counting a pod costs the same however
-many terms concern it, and is undone without a trace.
+The terms of a pod are one set, and pods with equal sets are counted together: counting a pod costs the same
+however many terms concern it, and can be undone.
 """
 
 from collections import Counter, defaultdict
@@ -15,27 +15,27 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import RESERVED_AS_READ, Labelled, Shape, Term, TermIndex, clashing
+from extender.domain.model.shapes import RESERVED_AS_READ, Labelled, Shape, Term, TermIndex, conflicting_ports
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
 _NOWHERE: Mapping[str, int] = {}
 _FEW = 32  # rows that are looked at together cost as much as one that is looked at by name
-# What costs as much as so many looks: comparing a term with a pod's labels, and relating one to another set.
+# Costs in looks: comparing a term with a pod's labels, and relating one to another set.
 _MATCHING, _RELATING = 5, 3
 _READING = 24  # comparing, where more terms are in use than selectors are kept as read
 
 
-Spend = Callable[[float], None]  # notes looks at a node for a term; raises TooDear beyond what is allowed
+Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget beyond the limit
 
 
 def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
-    """Note what things cost of which most pods have few: those do not count. `looks`: for each."""
+    """Spend effort for things of which most pods have few; those few are free. `looks`: per thing."""
     if number > _FEW:
         spend(number * looks)
 
 
-def on_rows(nodes: NodeTable, by_name: int = 1) -> float:
+def looks_on_rows(nodes: NodeTable, by_name: int = 1) -> float:
     """Return the cost of a look at all nodes together, and at some of them by name."""
     return by_name + len(nodes.nodes) / _FEW
 
@@ -44,7 +44,7 @@ class TermSet:
     """Set of (anti-)affinity terms, compared by identity.
 
     Attributes:
-        common: The sets of the other sort that have terms of this one, with the topology keys of these.
+        common: The sets of the other sort that share a term, with the topology keys of the shared terms.
     """
 
     __slots__ = ("common", "terms")
@@ -77,25 +77,25 @@ class TermSets:
         self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
         self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
-    def of(self, terms: tuple[Term, ...]) -> TermSet:
-        """Terms that pods have. Raises TooDear."""
+    def set_of(self, terms: tuple[Term, ...]) -> TermSet:
+        """Return the set of terms of a pod. Raises OverBudget."""
         return self._known(self._had, self._selecting, terms)
 
     def reserved_away(self, shape: Shape) -> TermSet:
         """Return the anti-affinity terms of a shape.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         if shape not in self._reserved_away:
-            self._reserved_away[shape] = self.of(shape.constraints.anti_affinity)
+            self._reserved_away[shape] = self.set_of(shape.constraints.anti_affinity)
         return self._reserved_away[shape]
 
     def selecting(self, pod: PodRecord) -> TermSet:
         """Return the terms in use that select a pod.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         key = pod.namespace, id(pod.labels)
         if key not in self._on:  # the labels are kept, so that no others get their identity
@@ -104,7 +104,7 @@ class TermSets:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
                 looks = _MATCHING if len(self._index) <= RESERVED_AS_READ else _READING
                 beyond_few(self._spend, sum(map(len, candidates)), looks)
-                terms = tuple(self._index.selecting(pod.namespace, pod.labels))
+                terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
                 self._similar[similar] = self._known(self._selecting, self._had, terms)
             self._on[key] = pod.labels, self._similar[similar]
         return self._on[key][1]
@@ -131,7 +131,7 @@ class _Counted:
     """Pods that were counted since the snapshot, by node.
 
     Attributes:
-        added: The nodes in order, since one was last taken away, for the `undone`-th time.
+        added: The nodes in order, since the last removal, the `undone`-th one.
     """
 
     __slots__ = ("added", "by_node", "undone")
@@ -173,7 +173,7 @@ class PodsByTerms:
     """Pods of one sort of term sets.
 
     `known`, by term and node, is shared and never changed; pods that were counted since are kept apart.
-    Sets of the other sort are asked for.
+    Queries name sets of the other sort.
     """
 
     def __init__(self, known: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
@@ -200,7 +200,7 @@ class PodsByTerms:
         """Return whether any pod on nodes has one of these terms.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.any_at != self._version:
@@ -221,7 +221,7 @@ class PodsByTerms:
         The mask must not be changed.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         seen = self._seen.get(terms) or self._seen.setdefault(terms, _Seen())
         if seen.mask is None or seen.mask_at != self._version:
@@ -229,18 +229,16 @@ class PodsByTerms:
             is_reserved = seen.mask is not None and all(
                 counted.undone == seen.of.get(other, (0, 0))[0] for other, counted in self._counted(terms)
             )
-            seen.mask = self._more(terms, seen) if is_reserved else self._recomputed(terms)
+            seen.mask = self._added_since(terms, seen) if is_reserved else self._recompute(terms)
             seen.of = {other: (of.undone, len(of.added)) for other, of in self._counted(terms)}
             seen.mask_at = self._version
         return seen.mask
-
-    # ---- inside
 
     def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _Counted]]:
         since = self._since
         return ((other, since[other]) for other in terms.common if other in since)
 
-    def _more(self, terms: TermSet, seen: _Seen) -> Mask:
+    def _added_since(self, terms: TermSet, seen: _Seen) -> Mask:
         """Return the mask with the pods that were added since it was computed."""
         more: defaultdict[str, list[str]] = defaultdict(list)
         for other, counted in self._counted(terms):
@@ -248,14 +246,14 @@ class PodsByTerms:
                 for key in terms.common[other]:
                     more[key] += added
         assert seen.mask is not None
-        return self._around(more, seen.mask) if more else seen.mask
+        return self._with_domains(more, seen.mask) if more else seen.mask
 
-    def _recomputed(self, terms: TermSet) -> Mask:
+    def _recompute(self, terms: TermSet) -> Mask:
         if self._is_any_gone(terms):
             left: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
                 left[term.topology_key].update(+Counter(self._by_node(term, terms)))
-            return self._around(left, np.zeros(len(self._nodes.nodes), np.bool_))
+            return self._with_domains(left, np.zeros(len(self._nodes.nodes), np.bool_))
         if terms not in self._at_first:
             known: defaultdict[str, set[str]] = defaultdict(set)
             for term in terms.terms:
@@ -263,12 +261,12 @@ class PodsByTerms:
                     self._spend(len(by_node))
                     known[term.topology_key].update(by_node)
             self._spend(len(terms.terms))
-            self._at_first[terms] = self._around(known, np.zeros(len(self._nodes.nodes), np.bool_))
+            self._at_first[terms] = self._with_domains(known, np.zeros(len(self._nodes.nodes), np.bool_))
         since: defaultdict[str, set[str]] = defaultdict(set)
         for other, counted in self._counted(terms):
             for key in terms.common[other]:
                 since[key].update(counted.by_node)
-        return self._around(since, self._at_first[terms])
+        return self._with_domains(since, self._at_first[terms])
 
     def _is_any_gone(self, terms: TermSet) -> bool:
         """Return whether a pod of the snapshot was taken away."""
@@ -285,12 +283,12 @@ class PodsByTerms:
                     by_node[node] += number
         return by_node
 
-    def _around(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
-        """And the domains of nodes."""
+    def _with_domains(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
+        """Return `mask` with all nodes that share a domain with one of `nodes_by_key`."""
         mask = mask.copy()
         for key, names in nodes_by_key.items():
             rows = [row for row in map(self._nodes.row.get, names) if row is not None]
-            self._spend(on_rows(self._nodes, len(rows)))
+            self._spend(looks_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
             inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by code; the last one stands for -1
             inside[codes[rows]] = True
@@ -299,7 +297,7 @@ class PodsByTerms:
         return mask
 
 
-# What costs as much as so many looks at a node: finding nodes for pods of one kind, and those near others.
+# Costs in looks at a node: finding nodes for pods of one kind, and those near others.
 _PLACING, _NEAR = 500, 80
 T = TypeVar("T")
 
@@ -311,20 +309,20 @@ class OverBudget(Exception):
 class Effort:
     """Budget for the evaluation of a group, in looks at a node for a term.
 
-    It counts work, not time, so that one snapshot leads to the same decision on any machine. It has no
-    bound until `allow`.
+    It counts work, not time, so that one snapshot leads to the same decision on any machine. It has no limit
+    until `allow`.
     """
 
     def __init__(self) -> None:
         self._left = inf
 
     def allow(self, looks: float) -> float:
-        """From now on so many; returns how many were left."""
+        """Set the remaining effort; return how much was left."""
         before, self._left = self._left, looks
         return before
 
-    def at_most(self, looks: float, work: Callable[[], T]) -> T | None:
-        """Return the result of the work; None where it takes more looks than that."""
+    def within(self, looks: float, work: Callable[[], T]) -> T | None:
+        """Return the result of the work; None if it takes more than `looks`."""
         before = self.allow(0.0)
         allowed = min(before, looks)
         self.allow(allowed)
@@ -336,10 +334,10 @@ class Effort:
             self.allow(before - (allowed - self._left))
 
     def spend(self, looks: float) -> None:
-        """Spend looks, before the work is done.
+        """Spend effort before the work is done.
 
         Raises:
-            TooDear: More would be spent than allowed; the work is not done, and the rest of the budget is
+            OverBudget: More would be spent than allowed; the work is not done, and the rest of the budget is
                 gone.
         """
         if looks > self._left:
@@ -349,7 +347,7 @@ class Effort:
 
 
 class AffinityCounts:
-    """A working copy of an Occupancy. `counts`: how many pods of a shape each row has room for."""
+    """Working copy of an Occupancy. `counts` returns how many pods of a shape each row has capacity for."""
 
     def __init__(
         self,
@@ -358,7 +356,7 @@ class AffinityCounts:
         counts: Callable[[Shape], Rows],
         like: "AffinityCounts | None" = None,
     ) -> None:
-        """`like`: a working copy with the same terms, to save work, and whose effort is shared."""
+        """Copy an occupancy. `like`: a copy with the same terms, whose results and effort are shared."""
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
         self._capacity_for = counts
@@ -387,7 +385,7 @@ class AffinityCounts:
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
-        """While `pods` are being placed: if they must share a domain, prefer domains with room for all."""
+        """Prefer, during the block, domains with capacity for all `pods` if they must share one."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
                 self._together.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
@@ -396,13 +394,11 @@ class AffinityCounts:
         finally:
             self._together = {}
 
-    # ---- looking
-
     def is_particular(self, pod: PodRecord) -> bool:
         """Return whether each placed pod of this kind changes where the next one may go.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         return pod.shape.looks_at_others or (self._has_terms and self._carried.any(self.sets.selecting(pod)))
 
@@ -410,7 +406,7 @@ class AffinityCounts:
         """Return the pods that are particular once some of them are placed.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
         own = {self.sets.reserved_away(shape) for shape in shapes if shape.constraints.anti_affinity}
@@ -430,7 +426,7 @@ class AffinityCounts:
         similar = {(pod.namespace, id(pod.labels)): pod for pod in pods}
         return any(map(self.is_particular, similar.values()))
 
-    def minds(self, pod: PodRecord) -> bool:
+    def is_counted(self, pod: PodRecord) -> bool:
         """Return whether the pod's node has to be counted: its constraints concern others, or theirs it."""
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
@@ -438,20 +434,20 @@ class AffinityCounts:
         """Return the rows where no pod on the node or in its domain excludes `pod`, and affinity is met.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         admitted = self._let_in(pod)
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
         return admitted
 
-    def apart(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
+    def spread(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
         """Return positions in `rows` that still admit a pod of this kind after those before them.
 
         `rows` admit `pod`. A position is repeated as often as it admits one more, up to `counts`.
 
         Raises:
-            TooDear: The evaluation is over budget.
+            OverBudget: The evaluation is over budget.
         """
         is_alone = bool(pod.shape.constraints.ports)
         keys = self.sets.selecting(pod).common.get(self.sets.reserved_away(pod.shape), set())
@@ -468,18 +464,14 @@ class AffinityCounts:
                 found += [at] * (1 if domains else int(counts[at]))
         return np.array(found, dtype=np.int64)
 
-    # ---- counting
-
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """Add `pod` to a node; with `times` -1, remove it. Raises TooDear, but not to undo what was done."""
+        """Add `pod` to a node; with `times` -1, remove it. Only an addition raises OverBudget."""
         if self._has_terms:
             selecting, reserved_away = self.sets.selecting(pod), self.sets.reserved_away(pod.shape)
             self._selected.count(selecting, node, times)
             self._carried.count(reserved_away, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
-
-    # ---- inside
 
     def _let_in(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod excludes `pod`."""
@@ -488,7 +480,7 @@ class AffinityCounts:
         ports = pod.shape.constraints.ports
         for node, taken in self._ports.items() if ports else ():
             row = self._nodes.row.get(node)
-            if row is not None and clashing(ports, +taken):
+            if row is not None and conflicting_ports(ports, +taken):
                 free[row] = False
         for pods, terms in (
             (self._selected, self.sets.reserved_away(pod.shape)),
@@ -503,17 +495,18 @@ class AffinityCounts:
 
         The first pod that selects its own kind may go to any domain.
         """
-        self.effort.spend(on_rows(self._nodes, _NEAR))
-        terms = self.sets.of((term,))
+        self.effort.spend(looks_on_rows(self._nodes, _NEAR))
+        terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
-            # Rows of the domains with room for all pods that must share one; of all domains if none has room.
+            # Rows of the domains with capacity for all pods that must share one; of all domains without such
+            # a domain.
             codes = self._nodes.domains(term.topology_key)
             labelled = codes >= 0
             roomy = labelled.copy()
             for shape, pods in self._together.get(term, {}).items():
                 counts = np.minimum(self._capacity_for(shape), len(pods))
                 rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
-                places = self.apart(pods[0], rows, counts[rows])
+                places = self.spread(pods[0], rows, counts[rows])
                 sums = np.bincount(codes[rows[places]], minlength=len(codes))
                 roomy[labelled] &= sums[codes[labelled]] >= len(pods)
             return roomy if roomy.any() else labelled

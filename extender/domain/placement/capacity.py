@@ -1,7 +1,7 @@
-"""Amounts left on the rows of nodes, and how many pods of a shape they hold.
+"""Free amounts on the rows of nodes, and how many pods of a shape they hold.
 
-Counts are computed for all rows at once with numpy, and kept until room is taken; then they are corrected on
-the rows where it was. Whatever is read is noted: what was decided on a group that waits rests on it.
+Counts are computed for all rows at once with numpy, and kept until capacity is allocated; then they are
+corrected on the changed rows. Reads are recorded: the decision on a pending group is based on them.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
@@ -37,10 +37,10 @@ class Capacity:
     """Free capacity on the rows of nodes.
 
     Attributes:
-        left: Amounts left, owned and changed in place.
+        left: Free amounts, owned and changed in place.
         refused: Rows where the scheduler refuses a shape.
         totals: How many pods of each shape fit, as far as known.
-        note: Called with whatever is read.
+        note: Called with every read.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Capacity:
         record: Callable[[Hashable], None] = lambda _: None,
     ) -> None:
         self._record = record
-        self.base: Totals | None = None  # of all nodes together, once all that is on its way is counted
+        self.base: Totals | None = None  # totals of all nodes, with assumed pods
         self._taken: set[int] = set()  # rows, since then; not kept complete beyond FEW
         self.nodes = nodes
         self.left = left
@@ -63,9 +63,9 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._counted: Mapping[Shape, Rows] = {}  # before room was taken or given back on these rows
+        self._counted: Mapping[Shape, Rows] = {}  # before allocations and releases on these rows
         self._changed: set[int] = set()
-        # What has been counted is valid until room is taken.
+        # Counts, valid until the next allocation.
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
         self._sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]] = {}
 
@@ -75,7 +75,7 @@ class Capacity:
         later.base, later._taken = self.base, set(self._taken)
         return later
 
-    def settle(self, before: Totals) -> None:
+    def count_assumed(self, before: Totals) -> None:
         """Count all members that are on their way.
 
         `before` are the totals by which the pending groups were evaluated last.
@@ -89,7 +89,7 @@ class Capacity:
         """Return the known totals of all nodes; None where the scheduler refuses a shape."""
         if self.is_refused_anywhere:
             return None
-        if self.base is not None:  # what groups that were not evaluated had read stays known
+        if self.base is not None:  # reads of groups that were not evaluated stay valid
             later = self.base.after(self.left.copy()) if self._taken else self.base
             if later is not None:
                 return later
@@ -106,12 +106,10 @@ class Capacity:
     def known(self) -> CapacityCounts:
         return CapacityCounts(self._counts, self._totals, self._sums)
 
-    def recall(self, known: CapacityCounts) -> None:
+    def restore(self, known: CapacityCounts) -> None:
         """Restore the capacity to what it was when this was counted."""
         self._counts, self._totals, self._sums = known
         self._counted = {}
-
-    # ---- looking
 
     def counts(self, shape: Shape) -> Rows:
         """Return how many pods of `shape` each row has capacity for: amounts, labels, taints and refusals."""
@@ -131,7 +129,7 @@ class Capacity:
         self._counts[shape] = now
         return True
 
-    def beside(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
+    def capacity_for_both(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
         Each row of the second array says how many of `other` the row has capacity for next to none,
@@ -214,7 +212,7 @@ class Capacity:
 
     def refuses(self, shape: Shape) -> bool:
         """Return whether the scheduler refuses `shape` anywhere."""
-        return bool(self._refused.get(shape.anywhere))
+        return bool(self._refused.get(shape.on_all_nodes))
 
     @property
     def is_refused_anywhere(self) -> bool:
@@ -232,7 +230,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, asked = self._request(shape)
-        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.anywhere, ())
+        admits = self.nodes.suitable(shape)[row] and row not in self._refused.get(shape.on_all_nodes, ())
         return bool(admits and (self.left[row, columns] >= asked).all())
 
     def largest_part(self, requests: Resources) -> float:
@@ -252,7 +250,7 @@ class Capacity:
         return rows[np.argsort(left, kind="stable")[:pods]]
 
     def emptiest_first(self, shape: Shape, pods: int) -> Rows:
-        """Return a row for each of so many pods, as far as capacity allows, the emptiest first.
+        """Return a row for each pod, up to the free capacity, the emptiest row first.
 
         Each pod gets the row with the most free capacity after those before it; ties in the order of
         rows.
@@ -277,9 +275,7 @@ class Capacity:
                 heapreplace(heap, (part - capacity, row, capacity - part, count - 1))
         return np.array(found, dtype=np.int64)
 
-    # ---- taking
-
-    def take(self, shape: Shape, row: int, times: int = 1) -> None:
+    def allocate(self, shape: Shape, row: int, times: int = 1) -> None:
         """Take what one pod asks for; with `times` -1, give it back."""
         columns, asked = self._request(shape)
         self.left[row, columns] -= asked * times
@@ -298,7 +294,7 @@ class Capacity:
         self._change(changed)
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """Allocate amounts of no pod: one row of `amounts` for each of `rows`, which differ."""
+        """Allocate amounts without pods: one row of `amounts` for each of the distinct `rows`."""
         self.left[rows] -= amounts * times
         if len(self._taken) <= FEW:
             self._taken.update(rows.tolist())
@@ -322,8 +318,8 @@ class Capacity:
         return sums
 
     def take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        """Take all of it, or nothing if not all of it fits. Whether it was taken."""
-        if not all(self.suits(shape, of_shape) for shape, of_shape in rows.items()):
+        """Allocate all or nothing; return whether it fitted."""
+        if not all(self.are_suitable(shape, of_shape) for shape, of_shape in rows.items()):
             return False
         self.take_rows(rows)
         for shape, of_shape in rows.items():
@@ -335,11 +331,9 @@ class Capacity:
 
     def forbid(self, shape: Shape, row: int) -> None:
         """Record that the scheduler refuses `shape` on a row."""
-        self._refused.setdefault(shape.anywhere, set()).add(row)
+        self._refused.setdefault(shape.on_all_nodes, set()).add(row)
         self.base = None  # its totals do not account for this refusal
         self._change([row])
-
-    # ---- inside
 
     def _offers(self, shape: Shape) -> bool:
         """Return whether every resource that `shape` requests is offered by some node."""
@@ -359,14 +353,14 @@ class Capacity:
     def suitable(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`, whatever capacity they have."""
         mask = self.nodes.suitable(shape)
-        refused = self._refused.get(shape.anywhere)
+        refused = self._refused.get(shape.on_all_nodes)
         if not refused:
             return mask
         mask = mask.copy()
         mask[list(refused)] = False
         return mask
 
-    def suits(self, shape: Shape, rows: Rows) -> bool:
+    def are_suitable(self, shape: Shape, rows: Rows) -> bool:
         """Return whether labels, taints and refusals allow pods of `shape` on all of `rows`.
 
         -1 is no node.
@@ -385,7 +379,7 @@ class Capacity:
         return self._requests[shape]
 
     def _change(self, rows: Collection[int]) -> None:
-        """Invalidate what was counted on these rows; if they are many, on all."""
+        """Invalidate the counts of these rows; of all rows if they are many."""
         if self._counts:
             self._counted, self._changed = self._counts, set()
         self._changed.update(rows)

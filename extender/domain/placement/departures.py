@@ -1,8 +1,8 @@
-"""Departures: when nodes will be free as groups end, and when a gang will fit.
+"""Departures: when nodes become free as groups end, and when a gang fits.
 
-A group runs as long as is declared, as Kubernetes lets it, or as groups of its kind ran before. If groups of
-a series ran longer than declared, or run longer now, the others are expected to, as well. A group that has
-outrun its time is expected to run for as long again.
+The run time of a group is the declared one, the limit of Kubernetes, or that of earlier groups of its kind.
+If groups of a series run longer than declared, the others are expected to, as well. A group that has exceeded
+its run time is expected to run for as long again.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Holding, Planner
-from extender.domain.snapshot.group_info import GroupInfo, kind_of, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once, kind_of
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
@@ -39,29 +39,32 @@ class RunTimes:
         self._known: dict[GroupKey, float | None] = {}
         self._ends: dict[GroupKey, RunEnd] = {}
 
-    def of(self, group: GroupInfo) -> float | None:
+    def run_time_of(self, group: GroupInfo) -> float | None:
         """Return how many seconds a group will run from its start; None if unknown."""
         if group.key not in self._known:
             is_declared = group.spec.run_time is not None
             stretch = self._stretches.get(group.spec.series, 1.0) if is_declared else 1.0
-            self._known[group.key] = self._of(group, stretch)
+            self._known[group.key] = self._run_time_of(group, stretch)
         return self._known[group.key]
 
-    def _of(self, group: GroupInfo, stretch: float = 1.0) -> float | None:
-        """`stretch`: how many times as long as declared groups of its series run that have not ended."""
+    def _run_time_of(self, group: GroupInfo, stretch: float = 1.0) -> float | None:
+        """Return the expected run time of a group in seconds; None if unknown.
+
+        `stretch`: the ratio of real to declared run time of its series.
+        """
         history, limit, spec = self._snapshot.history, group.run_limit, group.spec
         if spec.run_time is None:
-            return history.usual(kind_of(group)) if limit is None else limit
+            return history.usual_run_time(kind_of(group)) if limit is None else limit
         declared = max(spec.run_time, _SHORTEST) * max(history.stretch(spec.series), stretch)
         return declared if limit is None else min(declared, limit)
 
-    def in_time(self, group: GroupInfo, at: float) -> float:
+    def ends_by(self, group: GroupInfo, at: float) -> float:
         """Return when a group that ran before `at` will have ended, by its own time and ended groups.
 
         The result does not move as time passes. It is inf if unknown, or if the group has outrun its
         time by then.
         """
-        since, seconds = running_since(group, self._snapshot.instant), self._of(group)
+        since, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
         if since is None or seconds is None or not since < at < since + seconds:
             return inf
         return since + seconds
@@ -74,13 +77,13 @@ class RunTimes:
         """
         if group.key not in self._ends:
             since, now = self._since(group), self._snapshot.now
-            end = self.after(group, since, now)
+            end = self.expected_end(group, since, now)
             self._ends[group.key] = end if end.is_known else end._replace(at=now + max(now - since, _YOUNG))
         return self._ends[group.key]
 
-    def after(self, group: GroupInfo, since: float, now: float) -> RunEnd:
+    def expected_end(self, group: GroupInfo, since: float, now: float) -> RunEnd:
         """Return when a group that has run `since` then is expected to end, as of `now`."""
-        return expected_end(self.of(group), since, now)
+        return expected_end(self.run_time_of(group), since, now)
 
     def _since(self, group: GroupInfo) -> float:
         since = running_since(group, self._snapshot.instant)
@@ -93,19 +96,19 @@ class RunTimes:
         for group in self._snapshot.groups.values():
             if group.spec.run_time is not None and group.is_on_nodes:
                 declared = max(group.spec.run_time, _SHORTEST)
-                stretch = _outrun(self._snapshot.now - self._since(group), declared) / declared
+                stretch = _total_run_time(self._snapshot.now - self._since(group), declared) / declared
                 stretches[group.spec.series] = max(stretch, stretches.get(group.spec.series, 1.0))
         return stretches
 
 
 def expected_end(seconds: float | None, since: float, now: float) -> RunEnd:
-    """Return the expected end of a run since then of so many seconds; None: no run time is known."""
+    """Return the expected end of a run from its start and run time; None: unknown."""
     if seconds is None:
         return RunEnd(inf, is_known=False)
-    return RunEnd(since + _outrun(now - since, max(seconds, _SHORTEST)), is_known=True)
+    return RunEnd(since + _total_run_time(now - since, max(seconds, _SHORTEST)), is_known=True)
 
 
-def _outrun(ran: float, expected: float) -> float:
+def _total_run_time(ran: float, expected: float) -> float:
     """Return the expected total run time of a group.
 
     A group that has run for the expected time is expected to run twice as long, then four times, and so
@@ -115,7 +118,7 @@ def _outrun(ran: float, expected: float) -> float:
 
 
 class _Leaving(NamedTuple):
-    """Pods of one shape, first those that leave first."""
+    """Pods of one shape, in the order in which they leave."""
 
     ends: npt.NDArray[np.float64]
     rows: Rows
@@ -124,7 +127,7 @@ class _Leaving(NamedTuple):
         return self.rows[: int(np.searchsorted(self.ends, instant, side="right"))]
 
 
-@once
+@computed_once
 def held_by(group: GroupInfo) -> Holding:
     """Return the members that are on nodes, or on their way there."""
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
@@ -132,14 +135,14 @@ def held_by(group: GroupInfo) -> Holding:
     return Holding((*placed, *group.pinned, *planned), ())
 
 
-@once
+@computed_once
 def nodes_of(group: GroupInfo) -> frozenset[str]:
-    """Return the nodes of these members."""
+    """Return the nodes of members."""
     return frozenset(node for _, node in held_by(group).pods)
 
 
 class Departures:
-    """The room that falls free as `groups` end, in that order. Pods of others count as never leaving."""
+    """Capacity that becomes free as `groups` end, in that order. Other schedulers' pods never leave."""
 
     def __init__(self, groups: Iterable[GroupInfo], times: RunTimes, nodes: NodeTable) -> None:
         holders = [(group, times.end_of(group)) for group in groups if nodes_of(group)]

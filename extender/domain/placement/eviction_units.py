@@ -1,8 +1,8 @@
-"""Units of eviction: pods that are evicted together, so that no gang is left in part.
+"""Eviction units: pods that are evicted together, so that no gang is left in part.
 
-Of a group that runs, members beyond its minMember go one by one; the rest goes as a whole, or stays. A
-managed job only goes as a whole, since it is suspended, and so does a group that asks for it. A group of one
-is a whole group, and a pod of another scheduler its own unit.
+Members beyond a group's minMember are evicted one by one; the others together or not at all. A managed job is
+evicted as a whole, since it is suspended, and so is a group that asks for it. A group of one is a whole
+group, and a pod of another scheduler is a unit of its own.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from extender.domain.snapshot.wholeness import binding_roles
 
 
 class Run(NamedTuple):
-    """Run of a group: the work that an eviction loses."""
+    """Run of a group, with the work that an eviction loses."""
 
     since: str = ""  # when it began, as a timestamp; empty: not known
     checkpoint: Checkpoint = NEVER_SAVED
@@ -46,7 +46,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     pods: tuple[PodRecord, ...]
     cause: EvictionCause
-    queue: str  # the queue that loses the room; empty for a pod that is not ours
+    queue: str  # the queue that loses the capacity; empty for a pod of another scheduler
     tier: int  # lower ones go first: surplus before whole groups, other queues before the own
     rank: str  # among equal costs the highest goes first: the least important, then what ran shortest
     group: GroupKey = GroupKey("")
@@ -55,8 +55,8 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def last_first(self) -> tuple[int, ...]:
-        """Sorts what ranks highest first."""
-        return inverted(self.rank)
+        """Return a sort key that puts the highest rank first."""
+        return descending_key(self.rank)
 
     @cached_property
     def order(self) -> tuple[int, tuple[int, ...], Uid]:
@@ -107,17 +107,19 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
         protection: That of the capacity that its queue holds beyond its share.
     """
     lends = cause is EvictionCause.RECLAIM
-    return group.once(_MADE[cause, not lends or protection.by_word, lends and not protection.by_budgets])
+    return group.computed(
+        _MADE[cause, not lends or protection.honours_preemptable, lends and not protection.honours_budgets]
+    )
 
 
 def _eviction_units(
     group: GroupInfo, cause: EvictionCause, by_word: bool, overrules: bool
 ) -> list[EvictionUnit]:
     is_whole = group.job.managed or group.spec.goes_whole
-    spare = () if is_whole else group.once(_SURPLUS[by_word])
+    spare = () if is_whole else group.computed(_SURPLUS[by_word])
     tier = _TIERS[cause]
     # The least important, then what ran shortest, then the newest.
-    rank = f"{_unimportance(group.priority)} {group.running_since} {group.created}"
+    rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
     of_group = (rank, group.key)
     eviction_units = [
@@ -126,7 +128,7 @@ def _eviction_units(
         )
         for pod in spare
     ]
-    pods, on_the_way = group.once(standing), group.pinned or group.is_under_way(group.planned)
+    pods, on_the_way = group.computed(running_members), group.pinned or group.is_under_way(group.planned)
     if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
         eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
     return eviction_units
@@ -144,31 +146,31 @@ def eviction_unit_of(pod: PodRecord) -> EvictionUnit:
     """Return the unit of a pod of another scheduler."""
     cause = EvictionCause.UNMANAGED
     run = Run(pod.running_since, pod.checkpoint)
-    return EvictionUnit((pod,), cause, "", _TIERS[cause], _unimportance(pod.priority), run=run)
+    return EvictionUnit((pod,), cause, "", _TIERS[cause], _least_important_key(pod.priority), run=run)
 
 
-def _unimportance(priority: int) -> str:
+def _least_important_key(priority: int) -> str:
     """Return a sort key that is higher for a lower priority, which has 32 bits."""
     return f"{2**31 - priority:010d}"
 
 
-def standing(group: GroupInfo) -> tuple[PodRecord, ...]:
-    """Members on nodes that have not ended."""
+def running_members(group: GroupInfo) -> tuple[PodRecord, ...]:
+    """Return the unfinished members on nodes."""
     return tuple(pod for pod in group.placed if pod.holds_capacity)
 
 
-def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
-    """Members that the group can spare, the least important first."""
+def _spare_members(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
+    """Return the members that the group can spare, the least important first."""
     left = len(group.placed) - group.min_member
     if left <= 0:
         return ()
     roles = Counter(pod.role for pod in group.placed)
     spare: list[PodRecord] = []
     needed = binding_roles(group.min_member, group.min_task_member)
-    pods = list(group.once(standing))
+    pods = list(group.computed(running_members))
     # Lowest priority first, then the newest, then the last name.
-    pods.sort(key=attrgetter("place"), reverse=True)
-    pods.sort(key=lambda pod: (pod.priority, inverted(pod.created)))
+    pods.sort(key=attrgetter("sort_key"), reverse=True)
+    pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created)))
     for pod in pods:
         if len(spare) < left and pod.may_be_evicted(by_word) and roles[pod.role] > needed.get(pod.role, 0):
             roles[pod.role] -= 1
@@ -176,24 +178,24 @@ def _surplus(group: GroupInfo, by_word: bool) -> tuple[PodRecord, ...]:
     return tuple(spare)
 
 
-_SURPLUS = {by_word: partial(_surplus, by_word=by_word) for by_word in (True, False)}
+_SURPLUS = {by_word: partial(_spare_members, by_word=by_word) for by_word in (True, False)}
 
 
-def inverted(text: str) -> tuple[int, ...]:
-    """Sorts the last text first."""
+def descending_key(text: str) -> tuple[int, ...]:
+    """Return a sort key that puts the last text first."""
     return tuple(-ord(letter) for letter in text)
 
 
 class Loss(NamedTuple):
-    """Loss by the eviction of pods, smallest first."""
+    """Loss by the eviction of pods, the smallest first."""
 
-    work: float  # their part of the cluster times the seconds that they have worked in vain
+    work: float  # part of the cluster times the seconds of lost work
     part: float  # of all there is, of the resource of which that is the most
     pods: int
 
 
 class EvictionUnitsOfRow:
-    """The units with pods on one node, by tier and queue. They are added from the cheapest on."""
+    """Units with pods on one node, by tier and queue, added from the cheapest on."""
 
     def __init__(self) -> None:
         self._tiers: dict[int, dict[str, list[EvictionUnit]]] = {}
@@ -214,7 +216,7 @@ class EvictionUnitsOfRow:
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
-    def below(self, loss: Loss) -> list[EvictionUnit]:
+    def cheaper_than(self, loss: Loss) -> list[EvictionUnit]:
         """Return the units with a smaller loss, the smallest first."""
         if self.least >= loss:
             return []
@@ -239,12 +241,12 @@ class EvictionUnitsOfRow:
 
 
 class Disruptions:
-    """Disruptions that PodDisruptionBudgets allow, for all pods that go together.
+    """Evictions that PodDisruptionBudgets allow, for all pods that are evicted together.
 
-    No gang goes in part.
+    No gang is evicted in part.
 
     Attributes:
-        going: Pods that are evicted but not yet being deleted, which no budget counts off.
+        going: Pods that are evicted but not yet being deleted, so that no budget counts them.
     """
 
     def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
@@ -252,16 +254,16 @@ class Disruptions:
         self._taken: Counter[DisruptionBudget] = Counter()
         self._known: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self._there: dict[str, BudgetsOfNamespace] = {}
-        self.take(going)
+        self.count(going)
 
     def clone(self) -> "Disruptions":
-        """One that is used up apart; what is known about pods stays common to both."""
+        """Return a copy with its own counts; what is known about pods is shared."""
         other = Disruptions(self._budgets)
         other._taken, other._known, other._there = self._taken.copy(), self._known, self._there
         return other
 
-    def allow(self, pods: Iterable[PodRecord]) -> bool:
-        """Return whether all of these may go, with all that was taken.
+    def may_evict(self, pods: Iterable[PodRecord]) -> bool:
+        """Return whether all these pods may be evicted, with all chosen before.
 
         A pod that two budgets cover may not: the Eviction API refuses it.
         """
@@ -269,7 +271,7 @@ class Disruptions:
             return True
         wanted: dict[DisruptionBudget, int] = {}
         for pod in pods:
-            budgets = self._of(pod)
+            budgets = self._budgets_of(pod)
             if len(budgets) > 1:
                 return False
             for budget in budgets:
@@ -279,20 +281,20 @@ class Disruptions:
         return True
 
     def refusing(self, pods: Sequence[PodRecord]) -> list[str]:
-        """Return the budgets by which not all of these may go, as `namespace/name`."""
-        of = list(map(self._of, pods))
+        """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
+        of = list(map(self._budgets_of, pods))
         wanted = Counter(chain.from_iterable(of))
         doubly = {budget for budgets in of if len(budgets) > 1 for budget in budgets}
         refuse = (it for it, n in wanted.items() if it in doubly or self._taken[it] + n > it.allowed)
         return sorted(f"{budget.namespace}/{budget.name}" for budget in refuse)
 
-    def take(self, pods: Iterable[PodRecord], times: int = 1) -> None:
-        """Count these pods as gone; -1 times: as staying."""
+    def count(self, pods: Iterable[PodRecord], times: int = 1) -> None:
+        """Count pods as evicted; with `times` -1, undo that."""
         for pod in pods if self._budgets else ():
-            for budget in self._of(pod):
+            for budget in self._budgets_of(pod):
                 self._taken[budget] += times
 
-    def _of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
+    def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
         known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
         if known not in self._known:
             if pod.namespace not in self._there:
@@ -302,42 +304,42 @@ class Disruptions:
 
 
 class Shares(Protocol):
-    """Shares of queues, for one group that lacks capacity: asked before each unit, updated after it."""
+    """Shares of queues, for one group that lacks capacity: read before each unit, updated after it."""
 
     def loss(self, pick: "Pick") -> Resources:
-        """Return the loss of its queue, of flavors, too."""
+        """Return the amounts that the queue of a unit loses, of flavors, too."""
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue keeps what it deserves without `amounts`."""
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
-        """Subtract from what a queue holds; -1 times adds."""
+        """Subtract from the allocation of a queue; with `times` -1, add."""
 
     def share(self, queue: str) -> float:
         """Return the part of what it deserves that a queue holds by now."""
 
     def price(self, picks: Sequence["Pick"]) -> Loss:
-        """Return the loss if these go."""
+        """Return the loss by these evictions."""
 
     def suffices(self) -> bool:
         """Return whether the group's own queue may hold the group by now."""
 
 
 class Pick(NamedTuple):
-    """A unit that is evicted."""
+    """Eviction unit that is chosen."""
 
     eviction_unit: EvictionUnit
-    pods: tuple[PodRecord, ...]  # those of it that no other taking has
+    pods: tuple[PodRecord, ...]  # pods that no other pick has
 
     @property
     def requests(self) -> Resources:
-        """Return the joint requests of these."""
+        """Return the joint requests of the pods."""
         is_all = len(self.pods) == len(self.eviction_unit.pods)
         return self.eviction_unit.requests if is_all else requests_together(self.pods)
 
 
 class Picks:
-    """Units taken so far for a gang, in the order in which they were taken.
+    """Units chosen so far for a gang, in order.
 
     `planner`, `shares` and `disruptions` follow them.
     """
@@ -350,7 +352,7 @@ class Picks:
         self.all: list[Pick] = []
 
     def left_of(self, eviction_unit: EvictionUnit, also: Sequence[Pick] = ()) -> tuple[PodRecord, ...]:
-        """Return the pods of a unit that are in no taking, `also` included."""
+        """Return the pods of a unit that no pick has, including `also`."""
         if len(eviction_unit.pods) == 1:
             return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
         now = {
@@ -361,23 +363,23 @@ class Picks:
     def may_take(self, pick: Pick) -> bool:
         queue = pick.eviction_unit.queue
         keeps_enough = not queue or self._shares.may_lose(queue, self._shares.loss(pick))
-        return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.allow(pick.pods))
+        return keeps_enough and (pick.eviction_unit.overrules or self._disruptions.may_evict(pick.pods))
 
     def count(self, pick: Pick, times: int = 1) -> None:
-        """Count it as lost, without what it frees; `times` -1: as not lost."""
+        """Count a unit as lost, without its freed capacity; with `times` -1, undo that."""
         self._shares.lose(pick.eviction_unit.queue, self._shares.loss(pick), times)
-        self._disruptions.take(pick.pods, times)
+        self._disruptions.count(pick.pods, times)
 
     def take_rest(self, eviction_unit: EvictionUnit) -> bool:
-        """Take what is left of a unit, if it may go; whether any of it was taken."""
+        """Evict the rest of a unit if allowed; return whether there was any."""
         pick = Pick(eviction_unit, self.left_of(eviction_unit))
         may_go = bool(pick.pods) and self.may_take(pick)
         if may_go:
-            self.take([pick])
+            self.evict([pick])
         return may_go
 
-    def take(self, picks: Iterable[Pick]) -> set[int]:
-        """Take units; returns the rows on which that makes room."""
+    def evict(self, picks: Iterable[Pick]) -> set[int]:
+        """Evict units; return the rows with freed capacity."""
         rows: set[int] = set()
         for pick in picks:
             pods = pick.pods
@@ -389,14 +391,14 @@ class Picks:
         return rows
 
     def put_back(self, pick: Pick) -> None:
-        """Its pods stay."""
+        """Undo the eviction of a unit: its pods stay."""
         self.all.remove(pick)
         self._pods.difference_update(pod.uid for pod in pick.pods)
         self.count(pick, -1)
-        self._planner.hold((pod, pod.node) for pod in pick.pods)
+        self._planner.allocate((pod, pod.node) for pod in pick.pods)
 
     def is_needed_whole(self, pick: Pick) -> bool:
-        """Return whether its group, of which it is a part, goes as a whole."""
+        """Return whether the group of a unit is evicted as a whole."""
         key, tier = pick.eviction_unit.group, pick.eviction_unit.tier
         return bool(key) and any(
             each.eviction_unit.group == key and each.eviction_unit.tier > tier for each in self.all

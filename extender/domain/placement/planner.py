@@ -1,7 +1,7 @@
-"""The planner places all members of a group at once on real nodes, in a working copy of their room.
+"""Planner: places all members of a group at once on real nodes, in a working copy of the capacity.
 
-Pods of one shape are placed in bulk; those whose constraints concern other pods, or that other pods' terms
-select, only with others for which the same holds.
+Pods of one shape are placed in bulk; pods whose constraints concern other pods, or that other pods' terms
+select, only together with pods of the same kind.
 """
 
 from collections import Counter
@@ -29,16 +29,16 @@ _MOST_TRIES, _MOST_LOOKS = 100, 5e4  # at nodes, in one search for any way to pl
 PlannedPod = tuple[PodRecord, str]
 
 
-# ---- What is taken of the budget of a round, so that it can be undone, and what is read.
+# What is taken of the budget of a cycle, so that it can be undone, and what is read.
 #
 # What was decided on a group that only waits stands until one of the answers read for it would be another.
 
 Kind = Hashable  # groups of one kind are decided on alike: what is read for one of them counts for all
-Topic = Hashable  # what is read: a shape, of which there is room; a part of the budget and a queue
+Topic = Hashable  # subject of a read: a shape, or a part of the budget and a queue
 
 
 class Question(NamedTuple):
-    """One that can be asked again, of the same part of a later budget."""
+    """Question that can be asked again, of the same part of a later budget."""
 
     part: type
     ask: Callable[..., object]
@@ -55,14 +55,14 @@ Read = Mapping[Topic, Sequence[Question]]  # by topic the questions asked; none:
 class Reads:
     def __init__(self) -> None:
         self.by_kind: dict[Kind, dict[Topic, list[Question]]] = {}
-        self.kind_of: dict[GroupKey, Kind] = {}  # by group: one that is like no other is a kind of its own
-        self.now: dict[Topic, list[Question]] | None = None  # of the group that is judged now; None: none is
+        self.kind_of: dict[GroupKey, Kind] = {}  # a group that equals no other has a kind of its own
+        self.now: dict[Topic, list[Question]] | None = None  # reads for the evaluated group; None: none
 
     def begin(self, group: GroupKey) -> None:
-        """From now on, reading is for this group."""
+        """Attribute all reads from now on to this group."""
         self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
 
-    def similar(self, group: GroupKey, kind: Kind) -> None:
+    def set_kind(self, group: GroupKey, kind: Kind) -> None:
         """Record that the group under evaluation turns out to be of a kind."""
         own, self.kind_of[group] = self.now or {}, kind
         self.now = self.by_kind.setdefault(kind, {})
@@ -76,7 +76,7 @@ class Reads:
             if question is not None:
                 questions.append(question)
 
-    def also(self, read: Read) -> None:
+    def share_reads(self, read: Read) -> None:
         """Record that knowledge from another group rests on the capacity that was read for that group."""
         for topic, questions in read.items():
             if not questions:
@@ -90,8 +90,8 @@ class Journal:
         self._undo: list[Callable[[], None]] = []
         self.reads = Reads()
 
-    def take(self, allocation: Callable[[int], None], times: int = 1) -> None:
-        """Take something so many times; to undo it is to take it as many times less."""
+    def apply(self, allocation: Callable[[int], None], times: int = 1) -> None:
+        """Apply an allocation `times` times, and record it; the undo applies it -`times` times."""
         allocation(times)
         self.record(allocation, times)
 
@@ -127,11 +127,8 @@ def read(method: Callable[P, R]) -> Callable[P, R]:
     return ask
 
 
-# ---- Placing
-
-
 class Holding:
-    """Holding of a group's plan: `pods` with their planned nodes, and the members `unplanned`."""
+    """Allocation of a group's plan: `pods` with their planned nodes, and the `unplanned` members."""
 
     def __init__(self, pods: Iterable[PlannedPod], unplanned: Iterable[PodRecord]) -> None:
         self.pods = tuple(pods)
@@ -155,7 +152,7 @@ class Holding:
             self._rows = (nodes, rows)
         return rows
 
-    def without(self, moved: Container[Uid]) -> "Holding":
+    def without_pods(self, moved: Container[Uid]) -> "Holding":
         """Return the holding without the `moved` pods, whose nodes the scheduler would not use."""
         reserved = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
@@ -170,7 +167,7 @@ def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
 
 
 class Planner:
-    """The room of one decision: amounts, and pods by node. What is taken is noted in `journal`."""
+    """Capacity of one decision: amounts, and pods by node. Allocations are recorded in `journal`."""
 
     def __init__(
         self,
@@ -185,7 +182,7 @@ class Planner:
         self._journal = Journal() if journal is None else journal
 
     @classmethod
-    def of(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
+    def from_snapshot(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
         """Return the planner of the capacity net of all pinned claims."""
         journal = Journal() if journal is None else journal
         refused, free = by_domain(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
@@ -211,8 +208,6 @@ class Planner:
         clone = Planner(self.capacity.clone(), Occupancy())
         clone.affinity = self.affinity.clone(clone.capacity.counts)
         return clone
-
-    # ---- placing
 
     def place(
         self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False
@@ -274,25 +269,25 @@ class Planner:
             self._journal.roll_back(mark)
 
     def take_holdings(self, holdings: Iterable[Holding]) -> bool:
-        """Take what groups hold, all of it or nothing. Whether it was taken."""
+        """Allocate the holdings of groups, all or nothing; return whether they fitted."""
         rows: dict[Shape, list[Rows]] = {}
         for holding in holdings:
-            if any(self.affinity.minds(pod) for pod, _ in holding.pods):
+            if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
                 return False
             for shape, of_shape in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(of_shape)
         return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
 
-    def let_go(self, holding: Holding) -> None:
-        """Give back what a group holds on nodes that are there."""
-        if any(self.affinity.minds(pod) for pod, _ in holding.pods):
-            self.hold(holding.pods, -1)
+    def free_holding(self, holding: Holding) -> None:
+        """Free the allocation of a group on existing nodes."""
+        if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
+            self.allocate(holding.pods, -1)
         else:
-            self._journal.take(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
+            self._journal.apply(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
 
     def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
-        """Take room for pods on given nodes; returns those that fit there."""
-        are_free = not any(self.affinity.minds(pod) for pod, _ in planned)
+        """Allocate capacity for pods on given nodes; return those that fit there."""
+        are_free = not any(self.affinity.is_counted(pod) for pod, _ in planned)
         if are_free and self._take_at_once(rows_of(planned, self.nodes)):
             return {pod.uid: node for pod, node in planned}
         where = {pod.uid: node for pod, node in planned}
@@ -307,7 +302,7 @@ class Planner:
         return taken
 
     def take_node(self, pod: PodRecord, node: str) -> bool:
-        """Take room for `pod` on a given node, if it fits there."""
+        """Allocate capacity for `pod` on a given node, if it fits there."""
         return bool(self._take_part([pod], {pod.uid: node}))
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
@@ -318,7 +313,7 @@ class Planner:
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]
             numbers = np.array([row for _, row in rows], dtype=np.int64)
-            rows = [rows[at] for at in self.affinity.apart(pods[0], numbers, np.ones_like(numbers))]
+            rows = [rows[at] for at in self.affinity.spread(pods[0], numbers, np.ones_like(numbers))]
         taken = {}
         for pod, row in rows:
             if self.capacity.admits(pod.shape, row):
@@ -327,18 +322,18 @@ class Planner:
         return taken
 
     def take_amounts(self, rows: Rows, amounts: AmountRows, times: int = 1) -> None:
-        """Take room that is for no pod in particular; with `times` -1, give it back."""
-        self._journal.take(partial(self.capacity.take_amounts, rows, amounts), times)
+        """Allocate capacity for no particular pod; with `times` -1, free it."""
+        self._journal.apply(partial(self.capacity.take_amounts, rows, amounts), times)
 
     def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
         """Undo a placing of `pods`."""
-        self.hold(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
+        self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:
-        """Give back the room of pods that stand on nodes."""
-        self.hold(((pod, pod.node) for pod in pods), -1)
+        """Free the capacity of pods on nodes."""
+        self.allocate(((pod, pod.node) for pod in pods), -1)
 
-    def hold(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
+    def allocate(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
         """Allocate capacity for pods on given nodes, even where it is not free yet.
 
         No other group gets it as it becomes free. With `times` -1, the capacity is freed.
@@ -353,7 +348,7 @@ class Planner:
             self.capacity.forbid(shape, row)
 
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
-        """Pods that may be placed together, largest requests first."""
+        """Return pods in batches that are placed together, the largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
         for pod in pods:
@@ -368,7 +363,7 @@ class Planner:
         placed: list[tuple[PodRecord, int]] = []
         for batch in batches:
             pod = batch[0]
-            # Members that must share a domain follow the first of them.
+            # Members that must share a domain follow the first one.
             leads = len(batch) > 1 and bool(pod.shape.constraints.affinity)
             for part in (batch[:1], batch[1:]) if leads else (batch,):
                 if apart and not self.affinity.is_particular(pod):
@@ -406,7 +401,7 @@ class Planner:
         if near is not None:
             order = np.concatenate([order[near[order]], order[~near[order]]])
         most = np.minimum(counts[order], len(pods))
-        return order[self.affinity.apart(pod, order, most)] if is_particular else np.repeat(order, most)
+        return order[self.affinity.spread(pod, order, most)] if is_particular else np.repeat(order, most)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod, the tightest first."""
@@ -415,7 +410,7 @@ class Planner:
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _place_otherwise(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
-        """Return nodes in any way there is, as far as the search is cheap, if each batch fits alone.
+        """Return nodes by a bounded search, if each batch fits alone.
 
         The first pod of a batch is tried in each domain, and the others follow it. Few pods are tried
         one by one; on few nodes each of them on each node.
@@ -435,14 +430,14 @@ class Planner:
         keys = {term.topology_key for shape in shapes for term in shape.terms}
         domains = [self.nodes.domains(key) for key in sorted(keys)]
         search = partial(self._place_parts, parts, domains, [_MOST_TRIES])
-        if (plan := self.affinity.effort.at_most(_MOST_LOOKS, search)) is None:
+        if (plan := self.affinity.effort.within(_MOST_LOOKS, search)) is None:
             self._journal.roll_back(mark)
         return plan
 
     def _place_parts(
         self, parts: Sequence[Sequence[PodRecord]], domains: Sequence[Rows], tries_left: list[int]
     ) -> dict[Uid, str] | None:
-        """Depth first. `domains`: by row, in those that the pods look at."""
+        """Place parts by depth-first search. `domains`: the domain of each row, by the terms of the pods."""
         if not parts:
             return {}
         (pod, *others), mark, counts = parts[0], self._journal.mark(), self.capacity.counts
@@ -470,16 +465,16 @@ class Planner:
         return None
 
     def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
-        """Pods of two shapes, if there is any way: the few go where they cost the many the least room."""
+        """Place pods of two shapes if possible: the few go where they cost the many the least capacity."""
         few, many = sorted(batches, key=len)
         most = len(few)
         if most > _FEW or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):
             return None
-        rows, fits = self.capacity.beside(few[0].shape, most, many[0].shape)
+        rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape)
         costs = np.where(fits < 0, _MUCH, fits[:, :1] - fits)
         # Another row that takes k of them could change places with one of the cheapest for k that takes none.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
-        # By how many of the few are placed: what that costs, and on which rows.
+        # By number of placed pods of the rarer shape: the cost, and the rows.
         ways: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_MUCH, ())] * most]
         for at in np.unique(cheapest).tolist():
             cost, row = costs[at].tolist(), int(rows[at])
@@ -505,7 +500,7 @@ class Planner:
         """Count pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
         for pod, row in placed:
-            if self.affinity.minds(pod):
+            if self.affinity.is_counted(pod):
                 self._count(pod, row, times)
             else:
                 rows.setdefault(pod.shape, []).append(row)
@@ -515,9 +510,9 @@ class Planner:
             self._journal.record(partial(self.capacity.take_rows, by_shape), times)
 
     def _count(self, pod: PodRecord, row: int, times: int) -> None:
-        self._journal.take(partial(self.capacity.take, pod.shape, row), times)
-        if self.affinity.minds(pod):
-            self._journal.take(partial(self.affinity.count, pod, self.name_of(row)), times)
+        self._journal.apply(partial(self.capacity.allocate, pod.shape, row), times)
+        if self.affinity.is_counted(pod):
+            self._journal.apply(partial(self.affinity.count, pod, self.name_of(row)), times)
 
     def name_of(self, row: int) -> str:
         node = self.nodes.nodes[row]

@@ -31,11 +31,11 @@ def similar(shapes: Iterable[Shape]) -> Similar:
 
 
 class Totals:
-    """`capacity` is never changed; a round adds what it counts by that room to `pods` and `left`."""
+    """Totals of one cycle. `capacity` never changes; the cycle adds its counts to `pods` and `left`."""
 
     def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.capacity = capacity
-        self.pods: dict[Shape, int] = {}  # how many pods of a shape there is room for
+        self.pods: dict[Shape, int] = {}  # how many pods of a shape there is capacity for
         self.left: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """What is left on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
@@ -77,14 +77,14 @@ class Totals:
                     if three_digits(name, amount) != three_digits(name, then[name]):
                         yield Left(key, name)
 
-    def only(self, topics: Set[Hashable]) -> "Totals":
+    def with_topics(self, topics: Set[Hashable]) -> "Totals":
         """Return the totals without other topics."""
         later, suited = Totals(self.capacity, self._table.dimensions, self._table.nodes), _suited_by(topics)
         later.pods = {shape: total for shape, total in self.pods.items() if shape in topics}
         later.left = {key: known for key, known in self.left.items() if key in suited}
         return later
 
-    def know(self, topics: Iterable[Hashable]) -> bool:
+    def cover(self, topics: Iterable[Hashable]) -> bool:
         """Return whether a change of any sum that was read would be noticed.
 
         A sum that was read of a copy, before all members on their way were counted, was not counted
@@ -99,7 +99,7 @@ def _suited_by(topics: Iterable[Hashable]) -> Set[Similar]:
 
 
 class _ShapeTable:
-    """The requests of shapes, one row per shape, so that all of them are counted at once. Never changed."""
+    """Requests of shapes, one row per shape, so that all of them are counted at once. Never changed."""
 
     def __init__(self, shapes: Sequence[Shape], dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.shapes = tuple(shapes)

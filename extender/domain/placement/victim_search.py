@@ -1,11 +1,11 @@
-"""The search for victims: the smallest set of units whose room makes a whole gang fit on real nodes.
+"""Search for victims: the smallest set of units whose eviction makes a whole gang fit on real nodes.
 
-Member by member, the node is taken on which one more of them costs the least: room that is there already
-first, then the lower tier, then what loses the least work, then the smaller part of all there is, then the
-fewer pods, then the queue that is furthest above its share, then what ran shortest. What a whole group frees
-on other nodes counts there at once. In the end, what turned out not to be needed stays, and so does what
-another unit can replace that loses less. Members whose constraints concern other pods are placed by the
-planner, with more and more units out of the way.
+Member by member, the search takes the node on which one more costs the least, by these criteria in order:
+free capacity first, the lower tier, the smallest loss of work, the smallest part of the cluster, the fewest
+pods, the queue furthest above its share, the shortest run. The capacity that a whole group frees on other
+nodes counts at once. In the end, unneeded units stay, and so do units that another one with a smaller loss
+can replace. Members whose constraints concern other pods are placed by the planner, with more and more units
+removed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,26 +32,26 @@ from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
-_TRIALS, _EXCHANGES = 64, 16  # placements with which it is tried to leave units alone, and to replace them
-_LOOKS = 1024  # at units that might replace another one
+_TRIALS, _EXCHANGES = 64, 16  # placements to spare units, and to replace units
+_LOOKS = 1024  # looks at units that might replace another one
 _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
 class Cost(NamedTuple):
-    """Cost of capacity on a row for one more member; smallest first, but for the queue.
+    """Cost of capacity on a row for one more member; the smallest first, except for the queue.
 
     The queue is compared by its share.
     """
 
     tier: int
     loss: Loss
-    queue: str  # the one that loses room; of several, that with the smallest share
+    queue: str  # the queue that loses capacity; of several, the one with the smallest share
     last_first: tuple[int, ...]  # the rank of the units, inverted
     row: int
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A way to make a gang fit."""
+    """Units whose eviction makes a gang fit, and the nodes of the gang."""
 
     picks: tuple[Pick, ...]
     plan: Mapping[Uid, str]  # a node for each member
@@ -59,7 +59,10 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """`planner`: the room without what is leaving anyway. It and `disruptions` are used up."""
+    """Search for victims.
+
+    `planner`: the capacity without terminating pods. It and `disruptions` are used up.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Search:
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
-        self._is_over = False  # the own queue may not hold the group before some of it has gone
+        self._is_over = False  # the own queue must free share first
         row = planner.nodes.row
         for eviction_unit in self._eviction_units:
             for node in eviction_unit.by_node:
@@ -98,9 +101,9 @@ class Search:
         self._is_over = not self._shares.suffices()
         plan: dict[Uid, str] = {}
         batches = self._planner.batches(wanted.members)
-        if all(self._place(batch, plan) for batch in batches) and self._settle_queue():
+        if all(self._place(batch, plan) for batch in batches) and self._free_share():
             self._fill_back(wanted)
-            fewest = _spare(self._planner, self._shares, self._picks, wanted, plan)
+            fewest = _spare_unneeded(self._planner, self._shares, self._picks, wanted, plan)
             cheapest = self._exchange(fewest, wanted)
             return Found(tuple(self._picks.all), cheapest)
         if other is None:
@@ -108,13 +111,11 @@ class Search:
         for pick in self._picks.all:
             self._picks.count(pick, -1)
         picks = Picks(other, self._shares, self._disruptions)
-        trial = _by_trial(other, self._shares, self._eviction_units, picks, wanted)
+        trial = _find_by_trial(other, self._shares, self._eviction_units, picks, wanted)
         return None if trial is None else Found(tuple(picks.all), trial)
 
-    # ---- node by node
-
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
-        """Nodes for all of some members that are alike, and the units that make room there."""
+        """Find nodes for all of some equal members, and the units to evict there; return False if none."""
         shape, left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
         if len(members) > 1 and affinity.is_particular(members[0]):  # each changes where the next one may go
             return all(self._place([member], plan) for member in members)
@@ -132,13 +133,13 @@ class Search:
             if cost != known:
                 rows.push(cost)
                 continue
-            changed = self._picks.take(picks) | {known.row}
+            changed = self._picks.evict(picks) | {known.row}
             node = self._planner.name_of(known.row)
-            while left and self._planner.take_node(left[-1], node):  # as many as it has room for by now
+            while left and self._planner.take_node(left[-1], node):  # up to its current capacity
                 plan[left.pop().uid] = node
-            for row in sorted(changed):  # what was known of these rows may be too much
+            for row in sorted(changed):  # costs of these rows may be lower now
                 if suitable[row]:
-                    rows.push(free(row))
+                    rows.push(no_cost(row))
         return not left
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
@@ -147,13 +148,13 @@ class Search:
         for row in np.flatnonzero(suitable).tolist():
             there = self._on_row.get(row)
             if have_capacity[row]:
-                yield free(row)
+                yield no_cost(row)
             elif there is not None:
                 eviction_unit, least = there.first(), there.least_left if self._picks.all else there.least
                 yield (
                     Cost(eviction_unit.tier, least, eviction_unit.queue, eviction_unit.last_first, row)
                     if eviction_unit
-                    else free(row)
+                    else no_cost(row)
                 )
 
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
@@ -162,20 +163,24 @@ class Search:
         more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
         lacking = {name: n for name, n in more if n > 0}
         if not lacking:
-            return free(row), []
+            return no_cost(row), []
         there, node = self._on_row.get(row), self._planner.name_of(row)
-        found = self._enough(there.in_turn(self._shares.share), lacking, row) if there is not None else None
+        found = (
+            self._units_that_free(there.in_turn(self._shares.share), lacking, row)
+            if there is not None
+            else None
+        )
         if there is None or found is None:
             return None
-        for eviction_unit in there.below(found[0].loss):  # one alone may do with which less is lost
+        for eviction_unit in there.cheaper_than(found[0].loss):  # one alone may do with which less is lost
             freed = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):
-                alone = self._enough([eviction_unit], lacking, row)
+                alone = self._units_that_free([eviction_unit], lacking, row)
                 if alone is not None and alone[0][:2] < found[0][:2]:
                     return alone
         return found
 
-    def _enough(
+    def _units_that_free(
         self, eviction_units: Iterable[EvictionUnit], lacking: Mapping[str, int], row: int
     ) -> tuple[Cost, list[Pick]] | None:
         """Return the first of `eviction_units` that free what is lacking on a row, and their cost."""
@@ -192,7 +197,7 @@ class Search:
                 continue
             picks.append(pick)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
-            if lacking or self._is_over:  # then more is asked, on top of it
+            if lacking or self._is_over:  # then the queue needs more
                 self._picks.count(pick)
                 counted.append(pick)
             if not lacking:
@@ -212,8 +217,8 @@ class Search:
         )
         return cost, picks
 
-    def _settle_queue(self) -> bool:
-        """Take more units until the group's own queue may hold the group."""
+    def _free_share(self) -> bool:
+        """Evict more units until the group's own queue may hold the group."""
         for eviction_unit in self._eviction_units:
             if self._shares.suffices():
                 return True
@@ -235,13 +240,13 @@ class Search:
                 planner.give_back(wanted.members, plan)
                 picks.put_back(pick)
                 if picks.may_take(other):
-                    picks.take([other])
+                    picks.evict([other])
                     if self._shares.suffices() and (found := planner.place(wanted.members)) is not None:
                         plan = found
                         break
                     picks.put_back(other)
-                picks.take([pick])
-                planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
+                picks.evict([pick])
+                planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
         return plan
 
     def _instead_of(self, pick: Pick, wanted: Missing) -> Iterator[Pick]:
@@ -264,22 +269,22 @@ class Search:
         names = {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
         for pick in reversed(tuple(self._picks.all)):
-            if self._picks.is_needed_whole(pick) or any(map(self._planner.affinity.minds, pick.pods)):
+            if self._picks.is_needed_whole(pick) or any(map(self._planner.affinity.is_counted, pick.pods)):
                 continue
             self._picks.put_back(pick)
             rows = [row for pod in pick.pods if (row := self._planner.nodes.row.get(pod.node)) is not None]
             fits = (self._planner.capacity.left[np.ix_(rows, columns)] >= 0).all()
             if not (fits and self._shares.suffices()):
-                self._picks.take([pick])
+                self._picks.evict([pick])
 
 
-def _by_trial(
+def _find_by_trial(
     planner: Planner, shares: Shares, eviction_units: Iterable[EvictionUnit], picks: Picks, wanted: Missing
 ) -> Mapping[Uid, str] | None:
     """Return a node for each member where constraints concern other pods.
 
-    Each time twice as many units are taken, until the planner finds a place for all: some may be in the
-    way by what they are, such as by a port. `planner` and `picks` are used up.
+    The number of evicted units doubles until the planner places all members: some units may be in the
+    way by a property, such as a host port. `planner` and `picks` are used up.
 
     Args:
         planner: The free capacity; it is used up.
@@ -297,15 +302,15 @@ def _by_trial(
             return None
         step *= 2
         plan = planner.place(wanted.members) if shares.suffices() else None
-    return _spare(planner, shares, picks, wanted, plan)
+    return _spare_unneeded(planner, shares, picks, wanted, plan)
 
 
-def _spare(
+def _spare_unneeded(
     planner: Planner, shares: Shares, picks: Picks, wanted: Missing, plan: Mapping[Uid, str]
 ) -> Mapping[Uid, str]:
     """Return the nodes of the members after sparing units that are not needed.
 
-    Spared are units without which all members find a place as well, maybe another one: those with the
+    A unit is spared if all members fit without its eviction, perhaps on other nodes: units with the
     largest loss first.
     """
     trials, names = _TRIALS, {name for shape in wanted.shapes for name, n in shape.requests.items() if n > 0}
@@ -320,15 +325,15 @@ def _spare(
         picks.put_back(pick)
         other = planner.place(wanted.members) if shares.suffices() else None
         if other is None:
-            picks.take([pick])
-            planner.hold((pod, plan[pod.uid]) for pod in wanted.members)
+            picks.evict([pick])
+            planner.allocate((pod, plan[pod.uid]) for pod in wanted.members)
         else:
             plan = other
     return plan
 
 
 def _freed_for(planner: Planner, pick: Pick, wanted: Missing) -> Resources:
-    """Return the amounts that a taking frees on nodes that suit any of the members."""
+    """Return the amounts that a pick frees on nodes that suit any of the members."""
     suitable = np.logical_or.reduce([planner.capacity.suitable(shape) for shape in wanted.shapes])
     rows = ((pod, planner.nodes.row.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable[row])
@@ -343,20 +348,20 @@ class _Turn(NamedTuple):
     queue: str
 
 
-def free(row: int) -> Cost:
-    """Nothing needs to go."""
+def no_cost(row: int) -> Cost:
+    """Return the cost of a row where nothing needs to be evicted."""
     return Cost(-1, _NO_LOSS, "", (), row)
 
 
 class CheapestFirst:
     """Rows of nodes, the cheapest first.
 
-    Each unit that is taken changes the order of all rows where its queue would lose capacity; so they are
-    kept by queue, and only the first ones of each are compared.
+    Each chosen unit changes the order of all rows where its queue would lose capacity: so rows are kept by
+    queue, and only the first of each are compared.
 
     Attributes:
         costs: Lower bounds of the costs of rows.
-        share: Returns what a queue holds by now of what it deserves.
+        share: Returns the current share of a queue, allocated/deserved.
     """
 
     def __init__(self, costs: Iterable[Cost], share: Callable[[str], float]) -> None:
@@ -376,7 +381,7 @@ class CheapestFirst:
             self._record(cost.queue)
 
     def pop(self) -> Cost | None:
-        """Return the cheapest row as far as is known; None if none is left."""
+        """Return the cheapest known row; None if none is left."""
         while self._turns:
             turn = heappop(self._turns)
             if turn == self._turn(turn.queue):

@@ -1,1 +1,1 @@
-"""Queues: records, states and tree; what each deserves, guarantee and ceiling; quotas that become queues."""
+"""Queues: records, states, tree, deserved share, guarantee and ceiling; quotas that become queues."""

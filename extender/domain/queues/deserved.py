@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from extender.domain.model.resources import Resources, add, largest
-from extender.domain.model.shared_maps import differing, have_same_keys
+from extender.domain.model.shared_maps import changed_keys, have_same_keys
 from extender.domain.queues.share_tree import (
     EPSILON,
     TOP,
@@ -48,7 +48,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Division:
-    """Frozen once it is made. Rows are nodes of the tree, columns are resources."""
+    """Division of the cluster, frozen once it is made. Rows are nodes of the tree, columns are resources."""
 
     def __init__(self, tree: ShareTree, names: Sequence[str], total: Resources, demands: Demands) -> None:
         self.tree = tree
@@ -65,9 +65,9 @@ class Division:
         self._built: list[Share | None] = [None] * len(tree)
 
     @classmethod
-    def of(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
+    def divide(cls, total: Resources, demands: Demands, before: "Division | None" = None) -> "Division":
         """Return the division, the same whether or not it starts from `before`."""
-        changed = _changed(before, total, demands) if before is not None else None
+        changed = _changed_queues(before, total, demands) if before is not None else None
         if before is None or changed is None:
             tree = ShareTree({name: demand.parent for name, demand in demands.items()})
             division = cls(tree, dimensions_of(total, demands.values()), total, demands)
@@ -97,7 +97,7 @@ class Division:
 
     def own_limits(self, node: int) -> dict[str, float]:
         """Return the limits of a node by its own specification; inf: no limit."""
-        return dict(zip(self.names, self.specified.most(node).tolist(), strict=True))
+        return dict(zip(self.names, self.specified.effective_limits(node).tolist(), strict=True))
 
     @cached_property
     def given(self) -> PortionRows:
@@ -111,7 +111,7 @@ class Division:
         return given
 
     @cached_property
-    def parts(self) -> Portion:
+    def parts_of_cluster(self) -> Portion:
         """Return the part of the cluster that each node is due where all that take part ask for more.
 
         It is the amounts deserved by name, in the resource of which that is the most, else the weight
@@ -169,10 +169,10 @@ class Division:
         unlike = self.takes_part != other.takes_part
         for name in ("reserved", "deserved", "ceilings", "potential"):
             unlike |= (getattr(self, name) != getattr(other, name)).any(axis=1)
-        unlike |= (self.specified.most(slice(None)) != other.specified.most(slice(None))).any(axis=1)
+        unlike |= (
+            self.specified.effective_limits(slice(None)) != other.specified.effective_limits(slice(None))
+        ).any(axis=1)
         return set(np.flatnonzero(unlike).tolist())
-
-    # ---- working it out
 
     def _work_out(self, changed: Sequence[str] | Demands) -> None:
         """Compute the rows. `changed`: queues whose demands are not yet in the rows."""
@@ -205,9 +205,9 @@ class Division:
         self._divide(dirty)
 
     def _divide(self, dirty: Mask) -> None:
-        """From root down, below each node that `dirty` marks or whose own share changed."""
+        """Divide from root down, below each node that is `dirty` or whose own share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
-        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.most(TOP))
+        self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specified.effective_limits(TOP))
         self.potential[TOP] = self.ceilings[TOP]
         own = np.minimum(self.asked[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(own, self.reserved[TOP])
@@ -218,7 +218,7 @@ class Division:
             parents = np.array(inner, dtype=np.intp)
             rows, of = self.tree.children(parents)
             said, reserved, allocation = self.specified, self.reserved[rows], self.takes_part[rows]
-            may_hold = self._below(self.ceilings[parents], rows, of)
+            may_hold = self._limits_of_children(self.ceilings[parents], rows, of)
             most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
             siblings = Siblings(of, said.weights[rows], self.asked[rows], most, reserved, said.given[rows])
             # At the top there is all to divide that root may hold, else what the parents deserve. What is
@@ -226,31 +226,31 @@ class Division:
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
             idle = sums_by_parent(np.where(allocation[:, None], 0.0, reserved), of, len(parents))
             shares = np.zeros_like(most)
-            shares[allocation] = pour(np.maximum(capacity - idle, 0.0), siblings.only(allocation))
+            shares[allocation] = divide_level(np.maximum(capacity - idle, 0.0), siblings.select(allocation))
             ceilings = np.minimum(may_hold, shares + said.borrowing[rows])
-            potential = self._below(self.potential[parents], rows, of)
+            potential = self._limits_of_children(self.potential[parents], rows, of)
             now = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
             for before, after in now:
                 dirty[rows] |= np.any(before[rows] != after, axis=1)
                 before[rows] = after
 
-    def _below(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
+    def _limits_of_children(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
         """Return what children may hold of the `most` of their parents.
 
         It is the part that is not reserved for siblings, within their own limits.
         """
         reserved = self.reserved[rows]
         unclaimed = np.maximum(most - sums_by_parent(reserved, of, len(most)), 0.0)
-        below: PortionRows = np.minimum(unclaimed[of] + reserved, self.specified.most(rows))
+        below: PortionRows = np.minimum(unclaimed[of] + reserved, self.specified.effective_limits(rows))
         return below
 
 
-def _changed(before: Division, total: Resources, demands: Demands) -> list[str] | None:
+def _changed_queues(before: Division, total: Resources, demands: Demands) -> list[str] | None:
     """Return the queues whose demands changed; None where the rows are not the same any more."""
     then = before.demands
     if total != before.total or not have_same_keys(demands, then):
         return None
-    changed = [name for name in differing(demands, then) if demands[name] != then[name]]
+    changed = [name for name in changed_keys(demands, then) if demands[name] != then[name]]
     rows = ((demands[name], then[name]) for name in changed)
     has_other_rows = any(
         now.parent != was.parent or now.guarantee.keys() != was.guarantee.keys() for now, was in rows
@@ -259,22 +259,22 @@ def _changed(before: Division, total: Resources, demands: Demands) -> list[str] 
 
 
 class Siblings(msgspec.Struct, eq=False):
-    """Queues that divide something, a row each: those of one parent are next to each other."""
+    """Queues among which something is divided, a row each: those of one parent are next to each other."""
 
     of: Nodes  # the position of its parent among the parents
     weights: Portion
     asked: PortionRows
-    most: PortionRows  # what they ask for, as far as their ceilings allow
+    most: PortionRows  # requests, limited to their ceilings
     guarantees: PortionRows
     given: PortionRows
 
-    def only(self, rows: Mask) -> "Siblings":
+    def select(self, rows: Mask) -> "Siblings":
         return Siblings(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
-def pour(capacity: PortionRows, siblings: Siblings) -> PortionRows:
+def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
-    # What each is given by name comes first, as far as it asks for it and may hold it. Where that is more
+    # Amounts deserved by name come first, limited to request and ceiling. If that is more
     # than there is, each has the same part.
     of, wanted = siblings.of, np.minimum(siblings.given, siblings.asked)
     named = np.minimum(wanted, siblings.most)
@@ -314,15 +314,15 @@ def _level(
 
 
 class Holdings:
-    """Holdings of queues, summed up the tree, by node.
+    """Allocations of queues, summed up the tree, by node.
 
-    Amounts reserved for a queue count at its parent even if they are not held, so that others do not take
-    them: the rule of Kueue's local quota, of which only the excess is taken from the parent. The sums of
-    a node are replaced, never changed, so a copy is cheap.
+    Amounts reserved for a queue count at its parent even if they are unused, so that others do not use them:
+    the rule of Kueue's local quota, of which only the excess is taken from the parent. The sums of a node are
+    replaced, never changed, so a copy is cheap.
     """
 
     def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
-        """`own`: what the groups of each queue itself hold."""
+        """Sum allocations up the tree. `own`: the allocation of the groups of each queue itself."""
         self._division = division
         self.own = own
         self._reserved: dict[int, Resources] = {}
@@ -340,10 +340,10 @@ class Holdings:
             return Holdings(division, own)
         later = self.copy()
         later._division, later.own = division, own
-        for queue in differing(own, self.own):
+        for queue in changed_keys(own, self.own):
             if own[queue] != self.own[queue]:
-                later.take(queue, self.own[queue], -1)
-                later.take(queue, own[queue])
+                later.add(queue, self.own[queue], -1)
+                later.add(queue, own[queue])
         return later
 
     def copy(self) -> "Holdings":
@@ -352,8 +352,6 @@ class Holdings:
         later._held = list(self._held)
         later._filled = list(self._filled) if self._filled is not self._held else later._held
         return later
-
-    # ---- looking
 
     def nodes_unlike(self, other: "Holdings") -> set[int]:
         """Return the nodes that hold or reserve something else than in the same tree before."""
@@ -371,7 +369,7 @@ class Holdings:
         """Return the amounts that the queue and those below it hold."""
         return self._held[node]
 
-    def filled(self, node: int) -> Resources:
+    def held_or_reserved(self, node: int) -> Resources:
         """Return the amounts held, and those reserved for queues below it."""
         return self._filled[node]
 
@@ -387,7 +385,7 @@ class Holdings:
         }
 
     def reserved(self, node: int) -> Resources:
-        """Return the part of this that the queues not below the node may never have."""
+        """Return the part of the amounts that queues outside the node may never have."""
         if node not in self._reserved:
             amounts = zip(self._division.names, self._division.reserved[node].tolist(), strict=True)
             self._reserved[node] = {name: int(amount) for name, amount in amounts if amount}
@@ -397,8 +395,8 @@ class Holdings:
         """Return how much of a resource is reserved for a node and not held."""
         return max(self.reserved(node).get(name, 0) - self._filled[node].get(name, 0), 0)
 
-    def take(self, queue: str, asked: Resources, times: int = 1) -> None:
-        """Add to what the groups of a queue hold, so many times; negative: subtract."""
+    def add(self, queue: str, asked: Resources, times: int = 1) -> None:
+        """Add amounts, multiplied by `times`, to the allocation of a queue; negative: subtract."""
         path = self._division.tree.path(queue)
         more: Resources = {name: amount * times for name, amount in asked.items()}
         for node in path:
@@ -425,7 +423,7 @@ def summed_up(
 
 
 def _sum(amounts: Resources, more: Resources) -> Resources:
-    """Without zeros."""
+    """Return the sum of amounts, without zeros."""
     sums = dict(amounts)
     add(sums, more)
     return {name: amount for name, amount in sums.items() if amount}

@@ -1,7 +1,8 @@
 """Flavors: parts of the amounts of queues, on nodes with certain labels.
 
-A flavor is its nodes: queues that name the same labels mean the same one, whatever they call it. What is
-named of it anywhere in the tree is divided through the tree as a resource of its own, `RESOURCE of FLAVOR`.
+A flavor is its nodes: queues that name the same labels mean the same one, whatever its name. A resource that
+a flavor names anywhere in the tree is divided through the tree as a resource of its own, `RESOURCE of
+FLAVOR`.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import QueueFlavor, ResourceFlavor
 from extender.api.units import BadQuantity
 from extender.domain.model.resources import Resources, add, in_flavor, offered
-from extender.domain.model.selectors import NOWHERE, Labels, NodePart, parts_of, taint_text, tolerated
+from extender.domain.model.selectors import NOWHERE, Labels, NodePart, is_tolerated, parts_of, taint_text
 from extender.domain.model.shapes import Shape, requests_of
 
 if TYPE_CHECKING:  # `muster why` knows queues, and starts in less time without numpy
@@ -28,11 +29,11 @@ if TYPE_CHECKING:  # `muster why` knows queues, and starts in less time without 
 
 MOST_FLAVORS = 16  # of a queue
 MOST_POOLS = 64  # in all queues together
-_MOST_KNOWN = 4096  # values of their labels of which it is remembered which flavors have them
+_MOST_KNOWN = 4096  # cached combinations of label values
 
 
 class Flavor(msgspec.Struct, frozen=True):
-    """A part of a queue's amounts, on nodes with certain labels. What it does not name has no limit here."""
+    """Part of a queue's amounts, on nodes with certain labels. Unnamed resources have no limit here."""
 
     name: str
     nodes: NodePart  # the nodes with its labels, without those of the flavors before it
@@ -42,20 +43,20 @@ class Flavor(msgspec.Struct, frozen=True):
 
     @property
     def is_missing(self) -> bool:
-        """Return whether its ResourceFlavor does not exist, so that no node is known to have it."""
+        """Return whether the ResourceFlavor does not exist: then the flavor has no nodes."""
         return self.nodes == NOWHERE
 
     def refuses(self, shapes: Iterable[Shape]) -> str:
-        """Why pods of these shapes never get it, for people; empty if they may."""
+        """Return why pods of these shapes never get the flavor, for messages; empty if they may."""
         if self.is_missing:
             return f"ResourceFlavor {self.shared} does not exist"
         asked = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
-        repels = (it for it in self.taints if not all(tolerated(it, tolerations) for tolerations in asked))
+        repels = (it for it in self.taints if not all(is_tolerated(it, tolerations) for tolerations in asked))
         return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repels), "")
 
 
 class SharedFlavor(msgspec.Struct, frozen=True):
-    """A ResourceFlavor: the labels and taints of the nodes of a flavor, in all queues that name it."""
+    """ResourceFlavor: labels and taints of the nodes of a flavor, in all queues that name it."""
 
     name: str
     labels: Labels = {}
@@ -67,7 +68,7 @@ def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
     return SharedFlavor(written.metadata.name, spec.node_labels or {}, tuple(spec.node_taints or ()))
 
 
-def resolved(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
+def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
     """Return the flavors of one queue, with the nodes of ResourceFlavors. `known`: these, by name."""
     if not any(flavor.shared for flavor in flavors):
         return flavors
@@ -120,14 +121,14 @@ def _amounts(written: Quantities) -> Resources:
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """The nodes of a flavor, in all queues that name it."""
+    """Nodes of a flavor, in all queues that name it."""
 
-    name: str  # what the oldest of them calls it, with that queue where the name has other nodes already
+    name: str  # name in the oldest queue, with the queue's name if the name is taken
     nodes: NodePart
-    resources: frozenset[str] = frozenset()  # of which any of them names an amount
+    resources: frozenset[str] = frozenset()  # resources with an amount in any of the flavors
 
     def count(self, amounts: Resources) -> Resources:
-        """Amounts on its nodes, as the resources that are divided."""
+        """Return the amounts on the nodes of the pool, as the resources that are divided."""
         return {in_flavor(name, self.name): n for name, n in amounts.items() if name in self.resources}
 
 
@@ -135,7 +136,7 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
     all: tuple[Pool, ...] = ()
 
     @classmethod
-    def of(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
+    def from_queues(cls, queues: Iterable[tuple[str, tuple[Flavor, ...]]]) -> "Pools":
         """Return the pools of all flavors of `queues`, by name, the oldest first.
 
         Flavors beyond the first `MOST_POOLS` have no pool.
@@ -166,19 +167,19 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         return sorted({key for pairs in parts for key, _ in pairs})
 
     @cached_property
-    def _known(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
+    def _pools_by_labels(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
         return {}
 
-    def on(self, labels: Labels) -> tuple[Pool, ...]:
+    def pools_of_node(self, labels: Labels) -> tuple[Pool, ...]:
         """Return the pools that a node with these labels belongs to."""
         values = tuple(map(labels.get, self._keys))
-        if values not in self._known:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
-        return self._known[values]
+        if values not in self._pools_by_labels:
+            if len(self._pools_by_labels) >= _MOST_KNOWN:
+                self._pools_by_labels.clear()
+            self._pools_by_labels[values] = tuple(pool for pool in self.all if pool.nodes.has(labels))
+        return self._pools_by_labels[values]
 
-    def hold(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
+    def amounts_by_pool(self, pods: Iterable[tuple[Shape, Labels | None]]) -> dict[str, Resources]:
         """Return what pods hold of each pool, by its name.
 
         Args:
@@ -186,12 +187,12 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         """
         shapes: dict[str, Counter[Shape]] = {}
         for shape, labels in pods if self.all else ():
-            for pool in self.on(labels) if labels is not None else ():
+            for pool in self.pools_of_node(labels) if labels is not None else ():
                 shapes.setdefault(pool.name, Counter())[shape] += 1
         return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
 
     def count(self, by_pool: Mapping[str, Resources]) -> Resources:
-        """Amounts by the name of the pool, as the resources that are divided."""
+        """Return amounts by pool name as the resources that are divided."""
         known = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
         return {name: n for pool, amounts in known for name, n in pool.count(amounts).items()}
 
@@ -205,7 +206,7 @@ class PoolRows:
         self._around: dict[NodePart, tuple[Pool, ...]] = {}
         self._within: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 
-    def totals(self, dimensions: Sequence[str], offers: "npt.NDArray[np.int64]") -> dict[str, int]:
+    def totals_by_pool(self, dimensions: Sequence[str], offers: "npt.NDArray[np.int64]") -> dict[str, int]:
         """Return what the nodes of each pool offer. `offers`: a row per node, a column per dimension."""
         totals: dict[str, int] = {}
         for pool in self.pools.all if len(offers) else ():
@@ -214,7 +215,7 @@ class PoolRows:
         return totals
 
     def count(self, part: NodePart, amounts: Resources) -> Resources:
-        """Amounts on nodes of a part, in all pools that have all of these."""
+        """Return the amounts on a part of the nodes, in all pools that contain the part."""
         if part not in self._around:
             own = self._rows.get(part)
             self._around[part] = tuple(
@@ -225,7 +226,7 @@ class PoolRows:
             )
         return {name: n for pool in self._around[part] for name, n in pool.count(amounts).items()}
 
-    def asked(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
+    def most_requested(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
         """Return the most that users of these flavors, or of all nodes without any, may ask of each pool."""
         parts = tuple(flavor.nodes for flavor in flavors)
         if parts not in self._within:

@@ -1,4 +1,4 @@
-"""Ways into queues: LocalQueues, whether they lead anywhere, and which way takes precedence."""
+"""Routes into queues: LocalQueues, their queues, and the precedence of routes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -14,18 +14,18 @@ from extender.domain.queues.tree import QueueInfo
 
 
 class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """Record of a LocalQueue: a namespace's way into a queue."""
+    """Record of a LocalQueue: a namespace's route into a queue."""
 
     namespace: str
     name: str
     queue: str = ""  # the queue that its groups go to
     stop_policy: str = ""  # as that of a queue, for its groups only
     uid: str = ""  # empty: there is no such LocalQueue
-    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    fault: str = ""  # fault of its spec, for users; empty if valid
 
     @property
     def key(self) -> str:
-        """No queue has such a name, since none has a slash."""
+        """Return namespace/name, which is never the name of a queue: those have no slash."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -34,12 +34,12 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def leads_to(self) -> str:
-        """The queue of its groups; if that is missing or not named, one that cannot exist."""
+        """Return the queue of the groups; without one, a name that no queue can have."""
         return self.queue or self.key
 
     @property
     def is_shut(self) -> bool:
-        """Return whether none of its groups may start."""
+        """Return whether no group of the LocalQueue may start."""
         return not self.exists or bool(self.fault or self.stop_policy)
 
 
@@ -62,7 +62,7 @@ def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]
 
 
 class QueueWays(NamedTuple):
-    """Ways of groups and jobs into queues, for those that name no queue themselves."""
+    """Routes into queues for groups and jobs that name no queue themselves."""
 
     namespace_queue: Callable[[str], str]  # the queue that a namespace or its quota names; empty: none
     local_queues: Mapping[str, LocalQueueRecord]  # by `namespace/name`
@@ -71,7 +71,7 @@ class QueueWays(NamedTuple):
     def local_queue(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         """Return the LocalQueue that a label names, whether it exists or not.
 
-        A label of Kueue's that names none of ours is Kueue's own where the cluster has Kueue: None. Where it
+        A label of Kueue's without a LocalQueue of Muster is Kueue's own if the cluster has Kueue: None. If it
         has not, the label is a mistake to report.
         """
         if label is None:
@@ -98,7 +98,7 @@ READY = "Ready"
 
 class Activity(NamedTuple):
     reason: str  # a code; READY: groups may start
-    message: str  # for people, without numbers
+    message: str  # for users, without numbers
 
     @property
     def is_active(self) -> bool:
@@ -106,7 +106,7 @@ class Activity(NamedTuple):
 
 
 def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bool) -> Activity:
-    """Return the first obstacle to the start of its groups. `queue`: its target, if that exists."""
+    """Return the first obstacle to starts in a LocalQueue. `queue`: its target, if that exists."""
     name = local.queue
     if local.fault:
         return Activity("InvalidSpec", local.fault)

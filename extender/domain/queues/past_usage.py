@@ -1,8 +1,8 @@
-"""Decayed usage: the recent holdings of queues, and of users and namespaces in them.
+"""Decayed usage: the recent allocation of queues, and of users and namespaces in them.
 
-Averages over time count holdings of one half-life ago half as much as current ones. They are taken at
-intervals, many in a half-life, of all that was held in between, also for seconds. They survive restarts in
-the statuses of queues, which show them less often: each write costs the API server.
+The average counts an allocation of one half-life ago half as much as a current one. Samples are taken many
+times per half-life and include short allocations in between. They survive restarts in the statuses of queues,
+which are written less often: each write costs the API server.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _MOST = 100  # users and namespaces that a queue's status names
 
 
 class UsedBy(NamedTuple):
-    """A queue; or a user or a namespace in it."""
+    """Key of usage: a queue, or a user or namespace in it."""
 
     queue: str
     user: str = ""
@@ -67,7 +67,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         later = PastUsage(now, parts, _by_queue(parts))
         if self.shown_at <= now < self.shown_at + half_life / _SHOWN:
             return replace(later, shown_at=self.shown_at, shown=self.shown)
-        return replace(later, shown_at=now, shown=later._of_queues())
+        return replace(later, shown_at=now, shown=later._queue_usages())
 
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
         """Return the usage including the status of a queue that is not known yet."""
@@ -84,7 +84,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         parts = {**self.parts, **parts}
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
-    def _of_queues(self) -> dict[str, QueueUsage]:
+    def _queue_usages(self) -> dict[str, QueueUsage]:
         """Return usage as the statuses of queues state it, without queues that held nothing lately."""
         users: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         namespaces: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
@@ -95,12 +95,12 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
                 namespaces[holder.queue].append((part, holder.namespace))
         at = timestamp_at(self.at)
         return {
-            queue: QueueUsage(at, _rounded(part), *(_largest(of[queue]) for of in (users, namespaces)))
+            queue: QueueUsage(at, _rounded(part), *(_largest_parts(of[queue]) for of in (users, namespaces)))
             for (queue, user, namespace), part in self.parts.items()
             if not (user or namespace)
         }
 
-    def of_submitter(self, queue: str, user: str, namespace: str) -> float:
+    def submitter_usage(self, queue: str, user: str, namespace: str) -> float:
         """Return the usage of a user or, where that is not known, of the namespace."""
         holder = UsedBy(queue, user=user) if user else UsedBy(queue, namespace=namespace)
         return self.parts.get(holder, 0.0)
@@ -111,7 +111,7 @@ def _by_queue(parts: Mapping[UsedBy, float]) -> Mapping[str, float]:
 
 
 def seconds_of(timestamp: str) -> float:
-    """Since 1970. Raises ValueError and OverflowError."""
+    """Return a timestamp in seconds since 1970. Raises ValueError and OverflowError."""
     return as_datetime(timestamp).timestamp()
 
 
@@ -119,7 +119,7 @@ def _rounded(part: float) -> float:
     return float(f"{part:.3g}")
 
 
-def _largest(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
+def _largest_parts(named: Iterable[tuple[float, str]]) -> list[UsedPart]:
     return [UsedPart(name, _rounded(part)) for part, name in sorted(named, reverse=True)[:_MOST]]
 
 
@@ -134,7 +134,7 @@ def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsedBy, float]:
 
 
 class UsageMeter:
-    """Meter of usage: holdings of groups, averaged over time.
+    """Meter of usage: allocations of groups, averaged over time.
 
     It costs what changes, and a sum at each interval.
 
@@ -147,9 +147,9 @@ class UsageMeter:
         self.past, self.half_life = past, half_life
         self._holdings: dict[GroupKey, HeldAmounts] = {}  # by group
         self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
-        self._total: Resources | None = None  # of which parts are; None: not known yet
+        self._total: Resources | None = None  # total of the cluster; None: not known yet
         self._held: dict[UsedBy, float] = {}
-        # By holder, of what changed since the moment before, how much times how long it was not held yet.
+        # By holder: amounts that changed since the last sample, times the seconds without them.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
 
     def follow(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
@@ -180,7 +180,7 @@ class UsageMeter:
             return False
         return self.is_due(now) and now >= self.past.shown_at + self.half_life / _SHOWN
 
-    def take(self, now: float, total: Resources) -> None:
+    def sample(self, now: float, total: Resources) -> None:
         """Take the averages. `total`: what all nodes offer."""
         seconds = now - self.past.at
         held = dict(self._held) if seconds > 0 else {}

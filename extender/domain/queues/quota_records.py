@@ -13,15 +13,15 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue
 from extender.api.units import BadQuantity, Quantity, at_most
-from extender.domain.model.resources import CPU, MEMORY, counts, offered
+from extender.domain.model.resources import CPU, MEMORY, is_counted, offered
 
 Json = dict[str, Any]
 Written = dict[str, Quantity]  # amounts as a Queue has them
-_MOST_LISTED = 2000  # namespaces in the annotation, whose size the API server limits
+_MOST_LISTED = 2000  # most namespaces in the annotation, whose size the API server limits
 
 
 class QuotaSource(NamedTuple):
-    """The object that a queue is made from."""
+    """Object that a queue is made from."""
 
     version: str  # its apiVersion
     kind: str
@@ -34,12 +34,12 @@ class QuotaSource(NamedTuple):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @classmethod
-    def of(cls, version: str, kind: str, meta: Meta) -> "QuotaSource":
+    def from_meta(cls, version: str, kind: str, meta: Meta) -> "QuotaSource":
         return cls(version, kind, meta.namespace, meta.name, meta.uid)
 
 
 class QuotaFault(NamedTuple):
-    """Fault in a quota that people have to correct."""
+    """Fault in a quota, for users."""
 
     source: QuotaSource
     where: str  # the node and the field
@@ -50,7 +50,7 @@ class QuotaFault(NamedTuple):
 
 
 class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
-    """A queue as its quota wants it. What is not named here is left to the queue's own administrators."""
+    """Queue as its quota defines it. Other fields belong to the queue's own administrators."""
 
     name: str
     source: QuotaSource
@@ -58,20 +58,21 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     capability: Written = {}
     guarantee: Written = {}  # also what it deserves by name: a queue deserves what it is guaranteed
     most_groups: int | None = None  # how many groups may run at the same time; None: no limit
-    namespaces: tuple[str, ...] = ()  # whose pods and groups enter it, sorted
-    reserved: bool = False  # its quota cannot be read: it stays as it is, and is not made
+    namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter it, sorted
+    reserved: bool = False  # its quota is unreadable: the queue is neither created nor changed
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
-    """`unsure`: sources of which a part cannot be read, so that a queue that they lack may still be meant."""
+    """Plan of all queues from quotas.
+
+    `unsure`: sources with an unreadable part, whose missing queues may stay.
+    """
 
     queues: dict[str, QuotaQueue] = {}  # by name; parents before their children
-    namespaces: dict[str, str] = {}  # which queue the pods and groups of a namespace enter
+    namespaces: dict[str, str] = {}  # queue that the pods and groups of a namespace enter
     faults: tuple[QuotaFault, ...] = ()
     unsure: frozenset[str] = frozenset()
 
-
-# ---- The amounts of a quota, as those of a queue.
 
 MOST_JOBS = "kube-queue/max-jobs"  # in the amounts of a tree: how many jobs may run at the same time
 _MOST_GROUPS = 2**31 - 1
@@ -79,7 +80,7 @@ _ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # a capability of 0 of these means no l
 
 
 class QuotaAmounts(NamedTuple):
-    """`faults` by field: min[cpu]. With faults, the amounts are not to be used."""
+    """Amounts of a quota. `faults` by field: min[cpu]; with faults, the amounts are not used."""
 
     capability: Written = {}
     guarantee: Written = {}
@@ -96,9 +97,9 @@ class QuotaAmounts(NamedTuple):
 
 
 def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) -> QuotaAmounts:
-    """`least`: min, `most`: max, as they are written."""
+    """Return the amounts of a quota; `least` is its min, `most` its max, as written."""
     faults: list[tuple[str, str]] = []
-    low, high = _read("min", least or {}, faults), _read("max", most or {}, faults)
+    low, high = _readable_amounts("min", least or {}, faults), _readable_amounts("max", most or {}, faults)
     jobs = high.pop(MOST_JOBS, None)
     low.pop(MOST_JOBS, None)
     faults = faults or [
@@ -115,11 +116,11 @@ def amounts_of(least: Mapping[str, Any] | None, most: Mapping[str, Any] | None) 
     )
 
 
-def _read(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
+def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple[str, str]]) -> Written:
     """Return the readable amounts; resources that the scheduler does not count are left out."""
     found: Written = {}
     for name, value in amounts.items():
-        if not counts(name):
+        if not is_counted(name):
             continue
         try:
             # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes takes.
@@ -144,7 +145,7 @@ def queue_name(name: str) -> str:
     """Return a queue name for `name`: the same, if a queue may have it.
 
     `root` and `default`, which every cluster has, get `-quota` as a suffix. Other names keep their
-    allowed characters, with a digest as a suffix: no two become one.
+    allowed characters, with a digest as a suffix, so that all names stay distinct.
     """
     if name in (ROOT_QUEUE, DEFAULT_QUEUE):
         return name + _SUFFIX
@@ -153,9 +154,6 @@ def queue_name(name: str) -> str:
     reserved = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{reserved[:40].rstrip('-') or 'queue'}-{digest}"
-
-
-# ---- what is to be done about one queue
 
 
 class QuotaStep(StrEnum):
@@ -173,7 +171,11 @@ def quota_source(queue: Queue) -> str:
 
 
 def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> QuotaStep:
-    """`wanted`: None if no quota asks for it. `empty`: no group and no other queue is in the queue."""
+    """Return the next step for a queue.
+
+    `wanted`: None if no quota asks for it.
+    `empty`: neither groups nor queues are in the queue.
+    """
     if queue is None:
         return QuotaStep.NOTHING if wanted is None or wanted.reserved else QuotaStep.CREATE
     if not quota_source(queue):
@@ -184,14 +186,14 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
         if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
             return QuotaStep.CLOSE
         return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
-    return QuotaStep.CHANGE if not wanted.reserved and changes(wanted, queue) else QuotaStep.NOTHING
+    return QuotaStep.CHANGE if not wanted.reserved and queue_patch(wanted, queue) else QuotaStep.NOTHING
 
 
 def is_ended(queue: Queue) -> bool:
     return (queue.metadata.annotations or {}).get(keys.QUOTA_ENDED) == "true"
 
 
-def entering(annotations: Mapping[str, str] | None) -> list[str]:
+def entering_namespaces(annotations: Mapping[str, str] | None) -> list[str]:
     """Return the namespaces that enter a queue with these annotations, by its quota."""
     recorded = (annotations or {}).get(keys.QUOTA_NAMESPACES, "")
     return recorded.split(",") if recorded else []
@@ -214,15 +216,15 @@ def spec_of(wanted: QuotaQueue) -> Json:
     return found
 
 
-def changes(wanted: QuotaQueue, queue: Queue) -> Json:
+def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
     """Return the changes of a queue as a merge patch; empty if nothing has to change."""
     spec, now = queue.spec, queue.metadata.annotations or {}
     ours = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
     notes = dict.fromkeys(ours) | annotations_of(wanted)
-    reserved = _amounts(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
+    reserved = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
-        "capability": _amounts(spec.capability, wanted.capability),
-        "deserved": _amounts(spec.deserved, wanted.guarantee),
+        "capability": _amounts_patch(spec.capability, wanted.capability),
+        "deserved": _amounts_patch(spec.deserved, wanted.guarantee),
         "guarantee": {"resource": reserved} if reserved else None,
     }
     patch = {name: value for name, value in changed.items() if value}
@@ -237,8 +239,8 @@ def changes(wanted: QuotaQueue, queue: Queue) -> Json:
     return metadata | ({"spec": patch} if patch else {})
 
 
-def _amounts(now: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
-    """Return the amounts to merge, with nulls for those that go; None if all are right."""
+def _amounts_patch(now: dict[str, Quantity] | None, wanted: dict[str, Quantity]) -> Json | None:
+    """Return the amounts to merge, with nulls for removed ones; None without a change."""
     now = now or {}
     try:
         same = now.keys() == wanted.keys() and offered(now) == offered(wanted)

@@ -1,4 +1,4 @@
-"""ResourceQuotas, ElasticQuotas and ElasticQuotaTrees, and the queues that they become."""
+"""Queues from ResourceQuotas, ElasticQuotas and ElasticQuotaTrees."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ from extender.domain.queues.quota_records import (
     queue_name,
 )
 
-# ---- quotas of one namespace: each becomes a queue below `root` with the name of the namespace
+# Quotas of one namespace: each becomes a queue below `root` with the name of the namespace.
 
 ELASTIC_VERSION, ELASTIC_KIND = "scheduling.x-k8s.io/v1alpha1", "ElasticQuota"
 RESOURCE_VERSION, RESOURCE_KIND = "v1", "ResourceQuota"
@@ -36,7 +36,7 @@ Found = Iterator[QuotaQueue | QuotaFault]
 
 
 def queue_of_elastic_quota(quota: ElasticQuota) -> Found:
-    source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
+    source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
     amounts = amounts_of(quota.spec.min, quota.spec.max)
     yield from _faults(source, amounts)
     yield _queue(source.namespace, ROOT_QUEUE, source, amounts, [source.namespace], bool(amounts.faults))
@@ -54,7 +54,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
     for quota in quotas:
         if quota.spec.scopes or quota.spec.scope_selector:
             continue
-        source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
+        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
         # Nothing else in a quota than what is limited of requests is the scheduler's.
         hard = quota.spec.hard or {}
         plain = {name: hard[name] for name in _PLAIN if name in hard}
@@ -93,17 +93,17 @@ def _queue(
     )
 
 
-# ---- An ElasticQuotaTree, node by node: parents before their children.
+# An ElasticQuotaTree, node by node: parents before their children.
 #
 # Its root becomes a queue directly below Muster's own, so that its max holds for all of the tree. What its
-# min says beyond what its nodes are guaranteed is promised to nobody: it is the size of the tree, often that
-# of the cluster, and is not kept from queues beside it. A node that cannot be read costs all below it, too.
+# min declares beyond the guarantees of its nodes belongs to no queue: it is the size of the tree, often that
+# of the cluster, and is not kept from other queues. A node that cannot be read costs all below it, too.
 
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
 
 class _Place(msgspec.Struct):
-    """Place of a node: the nodes above it, and the amounts that its parent has not promised yet."""
+    """Place of a node: the nodes above it, and the amounts that its parent has not yet given to children."""
 
     queue: str = ROOT_QUEUE
     depth: int = 0  # levels below Muster's root
@@ -113,10 +113,10 @@ class _Place(msgspec.Struct):
 
 
 class TreeReader:
-    """`found`: what has been read, in order. `max_depth`: levels of queues below Muster's root."""
+    """Reader of a tree. `found`: the queues in order; `max_depth`: levels of queues below Muster's root."""
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
-        self.source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
+        self.source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
         self.faults: list[QuotaFault] = []
         self.found: list[QuotaQueue] = []
         self.unsure = False
@@ -128,7 +128,7 @@ class TreeReader:
             root, *below = self.found
             ours = (queue for queue in below if queue.parent == root.name and not queue.reserved)
             guarantee = {**quantities(total(offered(queue.guarantee) for queue in ours))}
-            self.found[0] = replace(root, guarantee=guarantee)  # what the nodes directly below have together
+            self.found[0] = replace(root, guarantee=guarantee)  # sum of the nodes directly below
 
     def _read(self, raw: msgspec.Raw, path: str, place: _Place) -> None:
         node = self._node(raw, path)
@@ -143,7 +143,7 @@ class TreeReader:
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
         reserved = place.reserved
-        for field, why in () if reserved else [*amounts.faults] or [*_misfits(amounts, place)]:
+        for field, why in () if reserved else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
             self._fault(f"{at}: {field}", why)
             reserved = True
         entering = {namespace for namespace in node.namespaces or () if namespace}
@@ -180,7 +180,7 @@ class TreeReader:
         self.faults.append(QuotaFault(self.source, where, why))
 
 
-def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
+def _excess_amounts(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
     """Yield the amounts that do not fit with the nodes above. Those that fit are taken from the parent."""
     for name, most in amounts.largest.items():
         limit, owner = place.limits.get(name, (most, ""))
@@ -201,7 +201,7 @@ def _misfits(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str, str]]:
     add(place.left, amounts.promised, times=-1)
 
 
-# ---- All quotas together: of two that claim the same name or namespace, the first counts.
+# All quotas together: of two that claim the same name or namespace, the first counts.
 #
 # Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. That a namespace which a
 # tree covers has ResourceQuotas as well is no fault: they make no queue there.
@@ -211,7 +211,7 @@ _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
 
 
 class Quotas(NamedTuple):
-    """Quotas as the API has them."""
+    """Quotas of the API server."""
 
     trees: Sequence[ElasticQuotaTree] = ()
     elastic: Sequence[ElasticQuota] = ()
@@ -233,17 +233,17 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
     """
     made = _Plan(review)
     for tree in sorted(quotas.trees, key=_age):
-        source = QuotaSource.of(TREE_VERSION, TREE_KIND, tree.metadata)
-        made.take(source, partial(made.read_tree, tree, source, max_depth))
+        source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
+        made.add_quota(source, partial(made.read_tree, tree, source, max_depth))
     for quota in sorted(quotas.elastic, key=_age):
-        source = QuotaSource.of(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
-        made.take(source, partial(queue_of_elastic_quota, quota))
+        source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
+        made.add_quota(source, partial(queue_of_elastic_quota, quota))
     by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
     for _, several in by_namespace:
         held = list(several)
-        source = QuotaSource.of(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
-        made.take(source, partial(queue_of_resource_quotas, held))
-    return made.done()
+        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
+        made.add_quota(source, partial(queue_of_resource_quotas, held))
+    return made.result()
 
 
 def _age(quota: _Object) -> tuple[str, str, str]:
@@ -263,10 +263,10 @@ class _Plan:
         self._unsure: set[str] = set()
         self._left_out: set[tuple[QuotaSource, str]] = set()  # names that another source has
 
-    def done(self) -> QuotaPlan:
+    def result(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))
 
-    def take(self, source: QuotaSource, read: Callable[[], Found]) -> None:
+    def add_quota(self, source: QuotaSource, read: Callable[[], Found]) -> None:
         """Take in a quota. Of one that makes `read` raise, no queue is closed."""
         if self._review is None:
             self._add(read())

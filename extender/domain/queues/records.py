@@ -1,4 +1,4 @@
-"""Records of queues, from wire objects: limits, preemption, namespaces, and what is wrong with a field."""
+"""Records of queues from wire objects: limits, preemption, namespaces, and faults of fields."""
 
 from collections.abc import Mapping
 from math import inf
@@ -26,7 +26,7 @@ from extender.domain.queues.flavors import Flavor, flavors_of
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
-    """Limit of what may run at the same time; None: no limit."""
+    """Limit of concurrent groups and pods; None: no limit."""
 
     groups: int | None = None
     pods: int | None = None
@@ -43,19 +43,17 @@ class RunningLimits(msgspec.Struct, frozen=True, gc=False):
 
 
 class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
-    within_queue: bool = False  # its groups may take room from running ones of lower priority
-    borrows_up_to: float = -inf  # the highest priority of groups of others whose room its groups may borrow
-    unmanaged: bool = True  # its groups may take room from pods of lower priority that are not Muster's
-    min_runtime: float = 0.0  # seconds that its groups have run before others may take their room
-    after: float = TAKE_AFTER  # seconds that its groups have waited, complete, before room is taken for them
-    at_most: float = TAKE_AT_MOST  # seconds after which that is done whatever work is lost
-    patience: float = 1.0  # before, so many times the work may be lost that a group has gone without
-    honour: frozenset[str] | None = None  # what keeps room beyond its share; None: as the queue above says
-    max_grace: float | None = None  # seconds that pods get to end that make room; None: as above
-    consolidation: bool = False  # its groups move, and have others moved, where free room lies in pieces
+    within_queue: bool = False  # its groups may preempt running ones of lower priority
+    borrows_up_to: float = -inf  # highest priority of other queues' groups from which its groups borrow
+    unmanaged: bool = True  # its groups may preempt pods of other schedulers with lower priority
+    min_runtime: float = 0.0  # seconds that its groups run before they may be evicted
+    after: float = TAKE_AFTER  # seconds that complete groups wait before a reclaim
+    at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work
+    patience: float = 1.0  # factor: work that may be lost, relative to what the group lacked
+    honour: frozenset[str] | None = None  # protections of borrowing pods; None: those of the parent
+    max_grace: float | None = None  # most grace seconds of victims; None: those of the parent
+    consolidation: bool = False  # its groups may be moved, and others for them
 
-
-# ---- Which namespaces a queue takes groups from.
 
 _OPERATORS = {"In": "values", "NotIn": "values", "Exists": "no values", "DoesNotExist": "no values"}
 _FIELD = "spec.namespaceSelector"
@@ -89,8 +87,6 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
     return selector
 
 
-# ---- Other fields of the spec.
-
 MOST_OVERSELL = 100
 D = TypeVar("D", float, None)
 RESERVE_AFTER = 7200.0  # seconds; sooner lengthens mean waits (make bench ARGS=reservations)
@@ -105,7 +101,7 @@ def running_limits(limits: QueueLimits | None) -> RunningLimits:
 
 
 def policy_fault(spec: QueueSpec) -> str:
-    """Return the fault of the first invalid field, for people; empty if all are valid."""
+    """Return the fault of the first invalid field, for users; empty if all are valid."""
     if fault := stop_policy_fault(spec.stop_policy):
         return fault
     numbers: dict[str, int | None] = {"spec.ageing": spec.ageing}
@@ -120,14 +116,14 @@ def policy_fault(spec: QueueSpec) -> str:
 
 
 def stop_policy_fault(written: str) -> str:
-    """Return the fault of a spec.stopPolicy, for people; empty if it is valid."""
+    """Return the fault of a spec.stopPolicy, for users; empty if it is valid."""
     if written in _STOP_POLICIES:
         return ""
     return f"spec.stopPolicy is {written[:40]!r}; it must be one of {', '.join(_STOP_POLICIES[1:])}"
 
 
 def oversell_of(written: Quantity | None) -> float | None:
-    """To three decimals. Raises BadQuantity."""
+    """Return the factor, to three decimals. Raises BadQuantity."""
     oversell = None if written is None else at_most(written, 1000) / 1000
     if oversell is not None and not 1.0 <= oversell <= MOST_OVERSELL:
         raise BadQuantity(f"spec.oversell is {written}: must be 1 to {MOST_OVERSELL}")
@@ -164,13 +160,13 @@ def preemption_of(written: QueuePreemption | None) -> PreemptionRules:
         after=_seconds("spec.preemption.after", rules.after, TAKE_AFTER),
         at_most=_seconds("spec.preemption.atMost", rules.at_most, TAKE_AT_MOST),
         patience=_patience(rules.patience),
-        honour=_honour(rules.honour),
+        honour=_honoured(rules.honour),
         max_grace=_seconds("spec.preemption.maxGracePeriod", rules.max_grace_period, None),
         consolidation=rules.consolidation,
     )
 
 
-def _honour(written: list[str] | None) -> frozenset[str] | None:
+def _honoured(written: list[str] | None) -> frozenset[str] | None:
     """Return the protections to honour.
 
     Raises:
@@ -184,7 +180,7 @@ def _honour(written: list[str] | None) -> frozenset[str] | None:
 
 
 def _patience(written: Quantity | None) -> float:
-    """To three decimals. Raises BadQuantity."""
+    """Return the factor, to three decimals. Raises BadQuantity."""
     patience = 1.0 if written is None else at_most(written, 1000) / 1000
     if not 0.0 <= patience <= MOST_PATIENCE:
         raise BadQuantity(f"spec.preemption.patience is {written}: must be 0 to {MOST_PATIENCE}")
@@ -212,7 +208,7 @@ def duration_of(text: str, default: D) -> float | D:
 
 
 class LosingTo(NamedTuple):
-    """Loser and beneficiary of reclaimed capacity.
+    """Queue that lost capacity by reclaim, and the one that got it.
 
     The evictions that one tenant causes in vain are not counted against others.
     """
@@ -224,9 +220,9 @@ class LosingTo(NamedTuple):
 class Reclaimed(msgspec.Struct, frozen=True, gc=False):
     """Time at which a queue last reclaimed capacity from another one."""
 
-    group: GroupKey  # for which
+    group: GroupKey  # the group that got the capacity
     at: str  # a timestamp
-    in_vain: int = 0  # how often, each within an hour of the last time, the room was not kept or not used
+    in_vain: int = 0  # unused reclaims in a row, each within an hour of the last
     unused: tuple[QueueTaken, ...] = ()  # groups that have not run for long enough since, the last ones
 
 
@@ -242,20 +238,20 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     strategy: str = ""  # spec.dequeueStrategy
     placement: str = ""  # Pack or Spread, on the nodes of most or least load; empty: Pack, for gangs alone
     fair_share: str = ""  # how queues below it take turns: Instant or Historical; empty: as order.py says
-    spec_state: str = ""  # what its owner wants, as written; empty: nothing
+    spec_state: str = ""  # spec.state as written; empty: none
     status_state: str = ""  # the state last published, as written
     parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
     hierarchy: str = ""  # the path in its annotation
     reclaimable: bool = True  # other queues may take back what it holds above what it deserves
     priority_threshold: int | None = None  # of the strategy `mixed`: groups from it on let none pass
     ageing: int = 0  # priority that a waiting group gains per hour
-    stop_policy: str = ""  # Hold: nothing new is admitted; HoldAndDrain: what runs gives its room back, too
-    oversell: float | None = None  # so many times its capability may be admitted; None: as the cluster says
+    stop_policy: str = ""  # Hold: no group is admitted; HoldAndDrain: running ones are evicted
+    oversell: float | None = None  # factor of the capability that may be admitted; None: the cluster's
     limits: RunningLimits = RunningLimits()
     default_request: Resources = {}  # of a group without minResources, before its pods are there
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
-    reserve_after: float = RESERVE_AFTER  # seconds a group waits before room is reserved for it
+    reserve_after: float = RESERVE_AFTER  # seconds a group waits before capacity is reserved for it
     start_timeout: float = START_TIMEOUT  # seconds that a job may take until all its pods run
     max_run_time: float | None = None  # seconds that a job may run; None: no limit
     preemption: PreemptionRules = PreemptionRules()
@@ -268,8 +264,8 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False  # metadata.deletionTimestamp is set: finalizers keep it for a while
     flagged: bool = False  # it was open when its parent was closed, by its annotation
     last_command: str = ""  # the UID of the Command that it executed last, by its annotation
-    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room
-    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # the last reclaims of this queue
+    fault: str = ""  # fault of its spec, for users; empty if valid
 
 
 def queue_record(queue: Queue) -> QueueRecord:

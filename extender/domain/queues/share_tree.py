@@ -1,9 +1,7 @@
-"""The tree of queues as the division walks it: numbered nodes, level by level, and what each queue asks for.
+"""Tree of queues for the division: numbered nodes, level by level, with the requests and limits of each.
 
-The own groups of a queue that has others below it count as one more child of it, its seat.
-
-And what queues specify about their shares: what limits each and what is kept for it, from which `deserved`
-divides; and whether an amount goes beyond a limit.
+The own groups of a queue with children count as one more child, its seat. `Specified` has the limits and
+reserved amounts from which `deserved` divides.
 """
 
 from collections import defaultdict
@@ -29,15 +27,15 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     weight: int  # at least 1
-    request: Resources  # what its own groups hold and wait for
+    request: Resources  # allocated and waiting requests of its own groups
     capability: Resources | None = None  # the most that it and those below it may hold; None: it names none
     guarantee: Resources = {}  # kept for it even if it does not take part
     groups: bool = True  # whether it has groups, and so takes part
     parent: str = ""  # the queue above it; root where there is none of that name
-    deserved: Resources | None = None  # what it deserves before the rest is divided; None: it names nothing
+    deserved: Resources | None = None  # specified deserved amounts, divided first; None: none
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of `deserved` that others may use; None: all
-    oversell: float = 1.0  # so many times its capability may be held
+    oversell: float = 1.0  # factor of the capability that may be allocated
 
 
 def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:
@@ -68,7 +66,7 @@ class ShareTree:
     """
 
     def __init__(self, parents: Mapping[str, str]) -> None:
-        """`parents`: the name of the queue above each; root need not be among them."""
+        """Build the tree. `parents`: the name of the queue above each; root may be absent."""
         self.queues: list[str] = []  # the queue of each node
         self.parents: list[int] = []  # the node above each; that of root is itself
         self.node: dict[str, int] = {}  # the node of a queue
@@ -110,7 +108,7 @@ class ShareTree:
         return self.node[self.queues[node]] != node
 
     def path(self, queue: str) -> list[int]:
-        """From the seat of a queue up to root."""
+        """Return the rows from the seat of a queue up to root."""
         if queue not in self._paths:
             self._paths[queue] = self._up(self.seat[queue])
         return self._paths[queue]
@@ -158,8 +156,6 @@ def _grouped(parents: Mapping[str, str]) -> dict[str, list[str]]:
     return below
 
 
-# ---- what queues specify about their shares, as rows of amounts
-
 Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
 
 EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not count
@@ -177,7 +173,7 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     }
     for name, more in (demand.borrowing_limit or {}).items():
         if name in (demand.deserved or {}):
-            limits[name] = min(limits.get(name, inf), _own(demand.deserved, name) + max(more, 0))
+            limits[name] = min(limits.get(name, inf), _named_amount(demand.deserved, name) + max(more, 0))
     return limits
 
 
@@ -185,24 +181,26 @@ def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
     """Return what no other queue may hold: the guarantee, and unlent amounts that are deserved by name."""
     reserved = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
     for name, lent in (demand.lending_limit or {}).items():
-        reserved[name] = max(reserved.get(name, 0.0), _own(demand.deserved, name) - max(lent, 0), 0.0)
+        reserved[name] = max(
+            reserved.get(name, 0.0), _named_amount(demand.deserved, name) - max(lent, 0), 0.0
+        )
     return reserved
 
 
-def _own(deserved: Resources | None, name: str) -> float:
+def _named_amount(deserved: Resources | None, name: str) -> float:
     return float(max((deserved or {}).get(name, 0), 0))
 
 
 class Specified(msgspec.Struct, eq=False):
-    """A seat has the groups and the request of its queue, and weight 1; all the rest is its queue's."""
+    """Specifications of nodes as rows. A seat has its queue's groups and request, and weight 1."""
 
-    requests: PortionRows  # what its own groups hold and wait for
+    requests: PortionRows  # allocated and waiting requests of its own groups
     groups: Mask  # whether it has groups of its own
     weights: Portion  # its part in the division
-    limits: PortionRows  # what it may hold by its own specification; inf: no limit
+    limits: PortionRows  # limits by its own specification; inf: no limit
     borrowing: PortionRows  # above what it is given, where it deserves nothing by name; inf: no limit
-    reserved: PortionRows  # what no other queue may hold
-    given: PortionRows  # what it deserves by name
+    reserved: PortionRows  # amounts that no other queue may use
+    given: PortionRows  # specified deserved amounts
     oversell: Portion  # the factor on its limits
 
     @classmethod
@@ -222,7 +220,7 @@ class Specified(msgspec.Struct, eq=False):
     def copy(self) -> "Specified":
         return Specified(*(getattr(self, name).copy() for name in self.__struct_fields__))
 
-    def most(self, nodes: Nodes | int | slice) -> PortionRows:
+    def effective_limits(self, nodes: Nodes | int | slice) -> PortionRows:
         """Return the limits by their own specification, with what may be oversold; inf: no limit."""
         factors: PortionRows = self.limits[nodes] * self.oversell[nodes][..., None]
         return factors
@@ -242,7 +240,10 @@ class Specified(msgspec.Struct, eq=False):
 
 
 def share(allocated: Resources, deserved: Portions) -> float:
-    """Held/deserved in the dominant resource; of a queue that deserves nothing 1 or, if it holds none, 0."""
+    """Return allocated/deserved in the dominant resource.
+
+    A queue that deserves nothing has a share of 1, or of 0 if it has no allocation.
+    """
     ratios = (allocated.get(name, 0) / due for name, due in deserved.items() if due >= EPSILON)
     return max(ratios, default=1.0 if any(allocated.values()) else 0.0)
 
@@ -252,11 +253,11 @@ def excess(asked: Resources, allocated: Resources, limit: Portions) -> str:
     return ", ".join(
         f"{name}: {show(name, allocated.get(name, 0))} held + {show(name, asked[name])} asked"
         f" > {show(name, limit.get(name, 0))}"
-        for name in exceeded(asked, allocated, limit)
+        for name in exceeded_dimensions(asked, allocated, limit)
     )
 
 
-def exceeded(
+def exceeded_dimensions(
     asked: Resources, allocated: Resources, limit: Portions, but: frozenset[str] = frozenset()
 ) -> list[str]:
     """Return the requested dimensions in which `limit` would be exceeded."""

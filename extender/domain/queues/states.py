@@ -24,19 +24,19 @@ class QueueState(StrEnum):
 
 
 class QueueAction(StrEnum):
-    """Action that a Command may ask of a queue."""
+    """Action of a Command on a queue."""
 
     OPEN = "OpenQueue"
     CLOSE = "CloseQueue"
 
     @property
     def spec_state(self) -> QueueState:
-        """The value of spec.state by which the action takes effect."""
+        """Return the value of spec.state by which the action takes effect."""
         return QueueState.OPEN if self is QueueAction.OPEN else QueueState.CLOSED
 
 
 class Mark(StrEnum):
-    """Step about the closed-by-parent annotation of a queue."""
+    """Step for the closed-by-parent annotation of a queue."""
 
     KEEP = "keep"
     PUT = "put"
@@ -50,7 +50,7 @@ def read_state(text: str) -> QueueState | None:
     return QueueState(text) if text in {*QueueState} else None
 
 
-def wish(queue: QueueRecord) -> QueueState:
+def desired_state(queue: QueueRecord) -> QueueState:
     """Return the state of the queue apart from its parents. A deletion cannot be undone."""
     if queue.deleting:
         return QueueState.CLOSED
@@ -88,7 +88,7 @@ def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
         parent = queues.get(above)
         if parent is None or above in below:
             return ""
-        if (wished := wish(parent)) is QueueState.CLOSED:
+        if (wished := desired_state(parent)) is QueueState.CLOSED:
             return above
         if wished is not QueueState.OPEN or not parent.flagged:
             return ""
@@ -106,7 +106,7 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     The annotation is removed once it means nothing any more: the queue itself is closed, or its parent is
     open, and spec.state or the status says that it is open, too.
     """
-    wished = wish(queue)
+    wished = desired_state(queue)
     if not queue.flagged:
         return Mark.PUT if below_shut and wished is QueueState.OPEN else Mark.KEEP
     settled = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
@@ -115,7 +115,7 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     return Mark.KEEP
 
 
-# ---- Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
+# Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
 #
 # A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are written to
 # the queue in one step, and then only the Command is left to be removed. Those for one queue are executed in
@@ -137,7 +137,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
 
 
 class CommandStep(StrEnum):
-    """Step about a Command."""
+    """Step for a Command."""
 
     EXECUTE = "execute"
     REMOVE = "remove"  # it has taken effect
@@ -146,7 +146,7 @@ class CommandStep(StrEnum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """`state`: what to write to spec.state. `why`: the cause of a refusal, for people."""
+    """Review of a Command. `state`: the new spec.state; `why`: the cause of a refusal, for users."""
 
     step: CommandStep
     state: str = ""
@@ -192,7 +192,7 @@ def review(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
 
 
 def lost_target(command: CommandRecord) -> str:
-    """Why a Command is refused if its queue does not exist."""
+    """Return why a Command is refused if its queue does not exist."""
     return f"target: there is no queue {command.queue} with the UID {command.queue_uid!r}"
 
 

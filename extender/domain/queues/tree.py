@@ -1,4 +1,4 @@
-"""The tree of queues: the state and the faults of each, and the groups that a deleted one left behind."""
+"""The tree of queues: state and faults of each, and groups of deleted queues."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -12,50 +12,58 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.domain.model.evictions import Protection
 from extender.domain.model.records import GroupKey, GroupRecord
 from extender.domain.model.resources import PODS, Resources
-from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolved
+from extender.domain.queues.flavors import MOST_POOLS, Flavor, Pools, SharedFlavor, resolve
 from extender.domain.queues.records import QueueRecord
-from extender.domain.queues.states import Mark, QueueState, closed_above, mark_of, parent_of, state_of, wish
+from extender.domain.queues.states import (
+    Mark,
+    QueueState,
+    closed_above,
+    desired_state,
+    mark_of,
+    parent_of,
+    state_of,
+)
 
 
 class QueueInfo(msgspec.Struct, frozen=True, gc=False):
-    """View of one queue for decide()."""
+    """Info of one queue for decide()."""
 
     record: QueueRecord
     exists: bool  # whether the API has it; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
     groups: int  # how many the queue has, of any phase
-    allocated: Resources  # what its pods on nodes, and those pinned to nodes, ask for
-    requested: Resources  # the same, and what its groups wait for that may start
+    allocated: Resources  # requests of its pods on nodes or pinned to nodes
+    requested: Resources  # `allocated`, and the requests of waiting entitled groups
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
-    mark: Mark = Mark.KEEP  # what is to be done about its mark
-    fault: str = ""  # what is wrong with it, or with its place in the tree, for people; empty if nothing is
+    mark: Mark = Mark.KEEP  # step for the closed-by-parent annotation
+    fault: str = ""  # its own fault or that of its place in the tree, for users; empty if valid
     protection: Protection = Protection()  # of its pods: its own, or that of the nearest queue above
     flavors: tuple[Flavor, ...] = ()  # its own, or those of the nearest queue above it that has some
     by_pool: Mapping[str, Resources] = {}  # of what is allocated, the amounts on the nodes of each pool
 
     @property
-    def to_open(self) -> str:
-        """The queue that has to be opened for this one to be open."""
+    def queue_to_open(self) -> str:
+        """Return the queue that has to be opened to open this one."""
         is_held = self.closed_above and self.wish is QueueState.OPEN
         return self.closed_above if is_held else self.record.name
 
 
 class Ceiling(msgspec.Struct, frozen=True):
-    """The most that a queue, with those below it, may hold of some resources."""
+    """Upper limit of the allocation of a queue and its descendants, by resource."""
 
     queue: str
     held: Resources
     most: Mapping[str, float]
 
 
-# ---- Faults of a queue or of its place in the tree: its groups wait, since nobody can say what is theirs.
+# Faults of a queue or of its place in the tree: its groups wait, since their share is unknown.
 
 MOST_LEVELS = 100  # below root; the flag --max-queue-depth allows no more
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """Return the first fault of an existing queue and those above it, for people; empty if none.
+    """Return the first fault of an existing queue and those above it, for users; empty if none.
 
     The limits of queues above apply, too.
     """
@@ -78,36 +86,36 @@ def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
 
 
 class Queues:
-    """The queues that the API has, and the state of each: open, closed, or kept closed by its parent."""
+    """Queues of the API, with the state of each: open, closed, or closed by its parent."""
 
     def __init__(self) -> None:
-        self.records: dict[str, QueueRecord] = {}  # those that the API has; `default` may be missing
+        self.records: dict[str, QueueRecord] = {}  # queues of the API; `default` may be missing
         self.version = 0  # grows with each change of them
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.names: dict[str, str] = {}  # by UID
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
-        self._faults: dict[str, str] = {}  # of queues in this tree, as far as they were asked for
+        self._faults: dict[str, str] = {}  # cached faults of queues in this tree
         self._pools: Pools | None = None
-        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # the same
-        self._protections: dict[str, Protection] = {}  # the same
+        self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached
+        self._protections: dict[str, Protection] = {}  # cached
         self.shared_flavors: dict[str, SharedFlavor] = {}  # the ResourceFlavors that the API has, by name
 
     def put(self, record: QueueRecord) -> set[str]:
         """Record a new or changed queue. Return the names of all queues that this may open or close."""
         before = self.records.get(record.name)
         if record.flavors:
-            record = replace(record, flavors=resolved(record.flavors, self.shared_flavors))
+            record = replace(record, flavors=resolve(record.flavors, self.shared_flavors))
         if before == record:
             return set()
         self.records[record.name] = record
         self._place(before, record)
-        return self._family(record.name)
+        return self._with_relatives(record.name)
 
     def drop(self, name: str) -> set[str]:
         """Remove a queue. Return the names of all queues that this may open."""
         gone = self.records.pop(name, None)
         self._place(gone, None)
-        return self._family(name)
+        return self._with_relatives(name)
 
     def get(self, name: str) -> QueueRecord | None:
         """Return a queue; `default` counts as existing before it is created."""
@@ -136,7 +144,7 @@ class Queues:
             groups=groups,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
-            wish=wish(record or QueueRecord(name)),
+            wish=desired_state(record or QueueRecord(name)),
             closed_above=above,
             mark=mark_of(record or QueueRecord(name), bool(above)),
             fault=self._faults.get(name, ""),
@@ -146,7 +154,7 @@ class Queues:
         )
 
     def _protection_of(self, name: str) -> Protection:
-        """Each part of it by the nearest queue, this one included, that says anything of it."""
+        """Return the protection; each part is that of the nearest queue upwards that declares it."""
         if name not in self.records:  # whatever a pod names: of that nothing is kept
             return Protection()
         if name not in self._protections:
@@ -155,8 +163,6 @@ class Queues:
             grace = (each.max_grace for each in rules if each.max_grace is not None)
             self._protections[name] = Protection(next(honour, default.honour), next(grace, default.max_grace))
         return self._protections[name]
-
-    # ---- flavors
 
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:
         """Record a ResourceFlavor; None if it is gone.
@@ -171,11 +177,11 @@ class Queues:
 
     @property
     def pools(self) -> Pools:
-        """The flavors of all queues; the same object while none of them changes."""
+        """Return the flavors of all queues; the same object while no queue changes."""
         if self._pools is None:
             named = [record for record in self.records.values() if record.flavors]
             named.sort(key=lambda record: (record.created, record.name))
-            self._pools = Pools.of((record.name, record.flavors) for record in named)
+            self._pools = Pools.from_queues((record.name, record.flavors) for record in named)
         return self._pools
 
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
@@ -207,7 +213,7 @@ class Queues:
 
     def _state(self, record: QueueRecord, has_groups: bool) -> QueueState:
         held_shut = record.flagged and bool(closed_above(record.name, self.records))
-        return state_of(wish(record), has_groups, held_shut)
+        return state_of(desired_state(record), has_groups, held_shut)
 
     def _place(self, before: QueueRecord | None, now: QueueRecord | None) -> None:
         """Update the tree and the UIDs for a queue that is new, has changed or is gone."""
@@ -224,7 +230,7 @@ class Queues:
             self.names[now.uid] = now.name
             self.gone.discard(now.uid)
 
-    def _family(self, name: str) -> set[str]:
+    def _with_relatives(self, name: str) -> set[str]:
         """Return a queue and all queues below it."""
         found, left = {name}, [name]
         while left:
@@ -235,7 +241,7 @@ class Queues:
 
 
 class QueueTree:
-    """Tree of all queues, as admission rules see it. Usage is looked up on demand: few rules need it."""
+    """Tree of all queues for admission rules. Usage is looked up on demand: few rules need it."""
 
     def __init__(
         self,
@@ -263,7 +269,7 @@ class QueueTree:
         return self._children.get(name, [])
 
     def ancestry(self, name: str) -> Iterator[QueueRecord]:
-        """`name` and the queues above it, nearest first and without root; a cycle ends where it began."""
+        """Yield the queue and those above it, the nearest first, without root; a cycle ends at its start."""
         seen: set[str] = set()
         while name != ROOT_QUEUE and name not in seen and (record := self.queues.get(name)) is not None:
             seen.add(name)
@@ -291,7 +297,7 @@ class QueueTree:
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """A PodGroup whose queue took it in and is gone."""
+    """PodGroup whose queue is deleted."""
 
     namespace: str
     name: str
@@ -320,7 +326,7 @@ class TakenInGroups:
             self._of[now.queue_uid][now.key] = now
 
     def any_of(self, queue_uid: str) -> bool:
-        """Return whether a group says that this queue took it in, whichever queue it is in now."""
+        """Return whether the record of a group names this queue as the one that admitted it."""
         return queue_uid in self._of
 
     def left_by(self, existing: Set[str]) -> list[GroupRecord]:

@@ -1,7 +1,7 @@
-"""Backfill: on the nodes that are reserved for a group, others may start that end before it does.
+"""Backfill: on the nodes that are reserved for a group, other groups may start that end before it starts.
 
-For that a round forecasts when groups end, and where a group will find room then. The room that is kept on
-reserved nodes is taken out of that of all others, and given back while a group is judged that may use it.
+A cycle forecasts when groups end, and where the group finds capacity then. The reserved capacity of those
+nodes is withheld from all other groups, and available again while a group is evaluated that may use it.
 """
 
 from bisect import bisect_left
@@ -24,13 +24,20 @@ from extender.domain.placement.departures import Departures, RunTimes, earliest,
 from extender.domain.placement.planner import Planner, rows_of
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.headroom import HeadroomForecast, Need, lacking, left_for, reserve, suffices
+from extender.domain.scheduling.headroom import (
+    HeadroomForecast,
+    Need,
+    left_for,
+    reserve,
+    short_levels,
+    suffices,
+)
 from extender.domain.scheduling.order import Rank, is_ahead
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
-FAR = 6.0  # times as long as room is kept: in front of starts so far away, unknown run times may pass
+FAR = 6.0  # factor of the reserved period: groups with unknown run times may pass later starts
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
 """By whose room was given back: what was known of the room without it, and with it."""
 
@@ -39,7 +46,7 @@ class Forecast:
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self.times = RunTimes(cycle.snapshot)
-        self.has_searched = False  # whether this round has looked for nodes; it takes long, so once is enough
+        self.has_searched = False  # whether this cycle has looked for nodes; it takes long, so once is enough
         self._reserved: AmountRows | None = None  # by row, what becomes free and is reserved
         self.headroom = HeadroomForecast(cycle, self.times)
 
@@ -51,7 +58,7 @@ class Forecast:
         """
         self.has_searched = True
         snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
-        wanted = self._cycle.budget.flavors.settled(group)
+        wanted = self._cycle.budget.flavors.settled_members(group)
 
         def is_below(instant: float) -> bool:
             return self.headroom.is_there(group, wanted, instant)
@@ -61,15 +68,15 @@ class Forecast:
             return None
         at, nodes = found
         known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
-        below = lacking(self._cycle.budget, group, wanted)
+        below = short_levels(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known)
         asks = missing(group).requests
         return Reservation(now, nodes, asks, known, known, now + stay, expected, below)
 
     def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the same nodes with the time at which they, and headroom, are expected now; None: never."""
-        wanted = self._cycle.budget.flavors.settled(group)
-        if (asked := self._asked(reservation, wanted)) is None:
+        wanted = self._cycle.budget.flavors.settled_members(group)
+        if (asked := self._reserved_requests(reservation, wanted)) is None:
             return None
         rows, needs = asked
         departures = self._departures_from(reservation)
@@ -91,14 +98,14 @@ class Forecast:
 
     def is_as_expected(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members will still fit on the reserved nodes, with headroom, at that time."""
-        wanted = self._cycle.budget.flavors.settled(group)
-        if (asked := self._asked(reservation, wanted)) is None:
+        wanted = self._cycle.budget.flavors.settled_members(group)
+        if (asked := self._reserved_requests(reservation, wanted)) is None:
             return False
         rows, needs = asked
         has_capacity = bool((self.free_at_start(reservation, rows) >= needs).all())
         return has_capacity and self.headroom.is_there(group, wanted, start_of(reservation))
 
-    def _asked(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
+    def _reserved_requests(self, reservation: Reservation, wanted: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and what the members need there.
 
         None unless each of them, and no other pod, has a node that exists and suits.
@@ -107,7 +114,7 @@ class Forecast:
         if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row.keys():
             return None
         rows, capacity = self.rows(reservation, wanted), self._cycle.budget.planner.capacity
-        suit = all(capacity.suits(shape, of_shape) for shape, of_shape in rows.items())
+        suit = all(capacity.are_suitable(shape, of_shape) for shape, of_shape in rows.items())
         return capacity.asked_on(rows) if suit else None
 
     def rows(self, reservation: Reservation, wanted: Missing) -> dict[Shape, Rows]:
@@ -179,19 +186,19 @@ def start_of(reservation: Reservation) -> float:
 
 
 class ReservedCapacity(msgspec.Struct, eq=False):
-    """For one group."""
+    """Capacity that is reserved for one group."""
 
     group: GroupInfo
     reservation: Reservation
     rows: Rows
-    needs: AmountRows  # what the group will need on these rows
-    reserved: AmountRows  # what is taken out of the others' room there now
-    headroom: Need  # the same below ceilings
+    needs: AmountRows  # amounts that the group will need on these rows
+    reserved: AmountRows  # amounts that others cannot use there now
+    headroom: Need  # its need below ceilings
     binds: bool  # all queues; else those within their shares need not wait behind it
 
 
 class Backfill:
-    """The room that is kept for groups in one round, and who may use it."""
+    """Reserved capacity of a cycle, and the groups that may use it."""
 
     def __init__(
         self,
@@ -200,23 +207,23 @@ class Backfill:
         reserved: dict[GroupKey, ReservedCapacity],
     ) -> None:
         self._cycle, self._rank, self._reserved = cycle, rank, reserved
-        self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # of whom others were told, and what
+        self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and their text
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
-        self._free: tuple[CapacityCounts, Planner] | None = None  # all given back, while room is as then
+        self._free: tuple[CapacityCounts, Planner] | None = None  # without reservations
 
     @cached_property
     def forecast(self) -> Forecast:
         return Forecast(self._cycle)
 
-    def keep(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
+    def reserve(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
         """Reserve what the group will need by the time it starts; the rest is left to all.
 
         Of what is free already, all is reserved once that time has come, or if it is unknown. But no
         node is idle for a group that lacks headroom for an unknown time.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
-        wanted, start = cycle.budget.flavors.settled(group), reservation.starts_at
+        wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
         rows, needs = planner.capacity.asked_on(forecast.rows(reservation, wanted))
         left = np.maximum(planner.capacity.left[rows], 0)
         is_known = start is not None and not cycle.is_due(start)
@@ -226,7 +233,7 @@ class Backfill:
             reserved = np.zeros_like(reserved)
         planner.take_amounts(rows, reserved)
         forecast.reserve(rows, needs - reserved)
-        headroom = forecast.headroom.keep(group, wanted, start)
+        headroom = forecast.headroom.reserve(group, wanted, start)
         self._reserved[group.key] = ReservedCapacity(
             group, reservation, rows, needs, reserved, headroom, binds
         )
@@ -258,9 +265,9 @@ class Backfill:
         return passed
 
     def _ends_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
-        """Return whether a group that starts now ends before the one for which room is kept starts."""
+        """Return whether a group that starts now ends before the start of the reservation."""
         cycle, now, until = self._cycle, self._cycle.snapshot.now, held_capacity.reservation.passable_until
-        seconds = self.forecast.times.of(group)
+        seconds = self.forecast.times.run_time_of(group)
         end = now + (FAR * cycle.limits.capacity_reserved if seconds is None else seconds)
         if until is None or end > until:
             return False
@@ -268,7 +275,7 @@ class Backfill:
         return True
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Let a group that starts use reserved capacity, and headroom, before the common rest.
+        """Let a group that starts use reserved capacity and headroom before unreserved capacity.
 
         The reserved part is gone when that is needed.
         """
@@ -278,11 +285,11 @@ class Backfill:
             if self._ends_before(group, held_capacity)
         ]:
             budget = self._cycle.budget
-            budget.let_go(group, plan)
-            budget.running.take(group, -len(plan))
+            budget.free_plan(group, plan)
+            budget.running.add(group, -len(plan))
             with self.given_back(held_capacities):
-                budget.hold(group, plan)
-                budget.running.take(group, len(plan))
+                budget.reserve(group, plan)
+                budget.running.add(group, len(plan))
 
     def _has_turn_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
         """Return whether the group's queue comes before one with a reservation without a promise.
@@ -308,7 +315,7 @@ class Backfill:
             return ""
         if self._reported[0] != (whose := tuple(self._reserved)):
             holders = (
-                f"{reserved.group.called}: {reserved.reservation.text}"
+                f"{reserved.group.display_name}: {reserved.reservation.text}"
                 for reserved in self._reserved.values()
             )
             self._reported = whose, "; ".join(holders)
@@ -320,7 +327,10 @@ class Backfill:
         for reserved in self._reserved.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
         budget = self._cycle.budget
-        is_within = (not budget.shares.above_ceiling(group.queue, it) for it in budget.flavors.asks(group))
+        is_within = (
+            not budget.shares.above_ceiling(group.queue, it)
+            for it in budget.flavors.requests_by_assignment(group)
+        )
         has_some = suffices(budget, group, wanted) and any(is_within)
         self._cycle.journal.roll_back(mark)
         return has_some
@@ -330,9 +340,9 @@ class Backfill:
         planner, known = self._cycle.budget.planner, self._fits_without
         is_particular = planner.affinity.any_particular(wanted.members, wanted.shapes)
         if not is_particular and known.get(wanted.signature) is False:
-            return False  # room only shrinks in a round: once not, never
+            return False  # capacity only shrinks in a cycle
         now = planner.capacity.known
-        if self._free is None or not self._free[0].belongs_with(now):  # made anew once room was taken
+        if self._free is None or not self._free[0].belongs_with(now):  # made again once capacity was taken
             self._fits_without = known = {it: fits for it, fits in known.items() if not fits}
             self._free = now, planner.clone()
             for reserved in self._reserved.values():
@@ -346,7 +356,7 @@ class Backfill:
 def _given_back(
     budget: Budget, held_capacities: Collection[ReservedCapacity], known: GivenBackCounts
 ) -> Iterator[None]:
-    """Free reserved capacity for others during the block; what they take is no longer reserved after it.
+    """Free reserved capacity for others during the block; what they allocate stays theirs after it.
 
     `known`: what was counted while it was free before.
     """
@@ -356,7 +366,7 @@ def _given_back(
         planner.take_amounts(held_capacity.rows, held_capacity.reserved, -1)
         reserve(budget, held_capacity.headroom.reserved, -1)
     if whose in known and known[whose][0].belongs_with(outside):
-        capacity.recall(known[whose][1])
+        capacity.restore(known[whose][1])
     inside = capacity.known
     before = [
         (capacity.left[held_capacity.rows], left_for(budget, held_capacity.group))
@@ -376,5 +386,5 @@ def _given_back(
             planner.take_amounts(held_capacity.rows, held_capacity.reserved)
             reserve(budget, held_capacity.headroom.reserved)
         if is_as_before:
-            capacity.recall(outside)
+            capacity.restore(outside)
             known[whose] = outside, inside

@@ -1,7 +1,7 @@
-"""Backoff: the retries of groups and members whose start failed or was refused.
+"""Backoff: retries of groups and members whose start failed or was refused.
 
 A failed start frees its allocations at once. The group is tried again after a time that doubles with each
-failure, and members that are still bound are undone.
+failure; members that are still bound are evicted.
 """
 
 from typing import NamedTuple
@@ -13,20 +13,25 @@ from extender.domain.model.records import Uid
 from extender.domain.scheduling.cycle import OVER_BUDGET, Cycle
 from extender.domain.scheduling.plans import ActivePlan
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.wholeness import partly_placed_since
 
 TOO_LATE = "the group did not stand whole within its deadline"
 
 
 def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
-    """End a start that did not stand whole: its claims are free at once, bound members are undone."""
+    """End a start that did not fully run: its claims are free at once, bound members are undone."""
     retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
     cycle.look_again_at(retry_at)
     rotation = None if group.start.rotation is None else group.start.rotation + 1
     decision = GroupDecision(group.key, group.queue, Verdict.WAITING, Reason.BACKING_OFF, why)
     return replace(
-        decision, undo=_bound(group), failed=why, retry_at=retry_at, moved=moved or {}, rotation=rotation
+        decision,
+        undo=_bound_members(group),
+        failed=why,
+        retry_at=retry_at,
+        moved=moved or {},
+        rotation=rotation,
     )
 
 
@@ -36,13 +41,13 @@ def back_off(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     failure, retry_at = group.start.failure, group.start.retry_at
     reason = Reason.TOO_COMPLEX if failure == OVER_BUDGET else Reason.BACKING_OFF
     decision = GroupDecision(group.key, group.queue, Verdict.WAITING, reason, failure)
-    return replace(decision, undo=_bound(group), retry_at=retry_at)
+    return replace(decision, undo=_bound_members(group), retry_at=retry_at)
 
 
 class Retry(NamedTuple):
     """Retry of members that join a running group."""
 
-    at: float = 0.0  # the moment; 0: none of them was refused
+    at: float = 0.0  # time of the retry; 0: none was refused
     waits: bool = False  # whether that is still to come
     failed: str = ""  # why they were refused, where that is news
 
@@ -54,7 +59,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     places in the window to others.
     """
     start, now = active.group.start, cycle.snapshot.now
-    if words := barred(active.group):
+    if words := binding_refusal(active.group):
         return Retry(now + cycle.limits.retry_after(start.failures), True, words)
     if active.moved:
         failures = start.failures - 2  # after the first refusals the next node is tried at once
@@ -67,8 +72,8 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     return Retry(at, not cycle.is_due(at), failed)
 
 
-@once
-def barred(group: GroupInfo) -> str:
+@computed_once
+def binding_refusal(group: GroupInfo) -> str:
     """Return why the API server refuses the binding of a member on any node; empty: it does not."""
     words = (attempt.barred for attempt in group.attempts.values())
     refused = next(filter(None, words), "")
@@ -84,7 +89,7 @@ def refusal_of(active: ActivePlan) -> str:
 
 
 def why_no_plan(active: ActivePlan) -> str:
-    """Why members have no node, as text."""
+    """Return why members have no node, for messages."""
     unused = "the scheduler did not use the planned nodes in time"
     if any(pod.to_be and not pod.reserved_for for pod in active.group.waiting):
         unused = "its controller has not created all its pods in time"
@@ -93,11 +98,11 @@ def why_no_plan(active: ActivePlan) -> str:
     )
 
 
-def _bound(group: GroupInfo) -> tuple[Uid, ...]:
+def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
     return tuple(pod.uid for pod in group.placed if pod.node)
 
 
-def undone(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision that undoes a group that never fully ran, with members on nodes.
 
     The group is not starting.

@@ -1,7 +1,7 @@
-"""The budget of a round: room, shares of queues, limits on what they run, and places in the starting window.
+"""Budget of a cycle: capacity, shares of queues, limits on running groups and pods, and the starting window.
 
-Whatever is taken is taken here. What one group takes the next one lacks; what a group took whose judging
-failed is given back.
+All allocations are made here: what one group uses, the next one lacks. The allocations of a group whose
+evaluation fails are undone.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from extender.api import keys
 from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources, add
-from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.placement.departures import held_by
 from extender.domain.placement.planner import Journal, Planner, read
 from extender.domain.queues.records import Limit, QueueRecord, RunningLimits
@@ -34,15 +34,15 @@ _NOTHING: Mapping[str, int] = Counter()
 class QueueRules(NamedTuple):
     """Rules in the specifications of queues: few have any."""
 
-    queues: Mapping[str, QueueInfo] = {}  # of which
-    limits: Mapping[str, RunningLimits] = {}  # on what they run, by queue
-    spread: Set[str] = frozenset()  # those that spread their pods
-    drained: Set[str] = frozenset()  # those whose groups are evicted
+    queues: Mapping[str, QueueInfo] = {}  # queues with these rules
+    limits: Mapping[str, RunningLimits] = {}  # limits on running groups and pods, by queue
+    spread: Set[str] = frozenset()  # queues that spread their pods
+    drained: Set[str] = frozenset()  # queues whose groups are evicted
 
-    def of(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
+    def for_queues(self, queues: Mapping[str, QueueInfo]) -> "QueueRules":
         """Return the rules of other queues, of which only changed ones are read."""
-        records = {name: _existing(queues, name) for name in differing(queues, self.queues)}
-        changed = {name: it for name, it in records.items() if it is not _existing(self.queues, name)}
+        records = {name: _existing_members(queues, name) for name in changed_keys(queues, self.queues)}
+        changed = {name: it for name, it in records.items() if it is not _existing_members(self.queues, name)}
         if not changed:
             return self._replace(queues=queues)
         there = {name: record for name, record in changed.items() if record is not None}
@@ -58,7 +58,7 @@ class QueueRules(NamedTuple):
         )
 
 
-def _existing(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
+def _existing_members(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
     info = queues.get(name)
     return info.record if info is not None and info.exists else None
 
@@ -67,15 +67,17 @@ class Budget:
     shares: QueueShares
 
     def __init__(self, snapshot: Snapshot, before: "Budget | None" = None) -> None:
-        """`before`: of an earlier round, to save work."""
-        self.rules: QueueRules = (QueueRules() if before is None else before.rules).of(snapshot.queues)
-        self.journal = Journal()  # of what is read, too; a group whose judging fails takes nothing
-        self.planner = Planner.of(snapshot, self.journal)
+        """Begin with the free capacity. `before`: the budget of an earlier cycle, to save work."""
+        self.rules: QueueRules = (QueueRules() if before is None else before.rules).for_queues(
+            snapshot.queues
+        )
+        self.journal = Journal()  # with all reads; a failed evaluation is rolled back
+        self.planner = Planner.from_snapshot(snapshot, self.journal)
         self.shares = QueueShares(snapshot, None if before is None else before.shares.at_first, self.journal)
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.rules.limits, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
-        self.allocations = 0  # how often room was taken; while the number is unchanged, so is everything else
+        self.allocations = 0  # count; while it is unchanged, so is the budget
 
     def place(
         self, group: GroupInfo, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
@@ -106,30 +108,30 @@ class Budget:
         """
         if plan:
             self.allocations += 1
-            self.shares.take(group.queue, self.requests(group, plan, asked))
-            self.running.take(group, len(plan))
-            self.window.take(group, len(plan) if places is None else places)
+            self.shares.add(group.queue, self.requests(group, plan, asked))
+            self.running.add(group, len(plan))
+            self.window.add(group, len(plan) if places is None else places)
 
     def release(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Give back what was taken for members."""
-        self.let_go(group, plan)
-        self.running.take(group, -len(plan))
-        self.window.take(group, -len(plan))
+        """Free the allocation of members."""
+        self.free_plan(group, plan)
+        self.running.add(group, -len(plan))
+        self.window.add(group, -len(plan))
 
-    def hold(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Room and share for members that start once the room is free."""
+    def reserve(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
+        """Allocate capacity and share for members that start once capacity is free."""
         self.allocations += 1
-        self.planner.hold((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
-        self.shares.take(group.queue, self.requests(group, plan))
+        self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
+        self.shares.add(group.queue, self.requests(group, plan))
 
-    def let_go(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
+    def free_plan(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Undo a hold."""
         self.planner.give_back(group.waiting, plan)
-        self.shares.take(group.queue, self.requests(group, plan), -1)
+        self.shares.add(group.queue, self.requests(group, plan), -1)
 
     def end(self, group: GroupInfo) -> None:
-        """All that a group holds counts no more, except for room."""
-        self.shares.take(group.queue, self.flavors.requests(held_by(group).pods), -1)
+        """Remove a group from all counts except the capacity of nodes."""
+        self.shares.add(group.queue, self.flavors.requests(held_by(group).pods), -1)
         self.running.end(group)
 
     def requests(
@@ -173,8 +175,8 @@ class Window:
 
         They are among the gangs in line and `others`, which start members one by one.
         """
-        waiting = sorted(filter(_waits_for_places, gangs), key=self._turn)
-        candidates = sorted((*waiting, *filter(_waits_for_places, others)), key=self._turn)
+        waiting = sorted(filter(_waits_for_places, gangs), key=self._rank)
+        candidates = sorted((*waiting, *filter(_waits_for_places, others)), key=self._rank)
         overdue = [group for group in candidates if is_due(self._patience_ends(group))]
         self._collecting = waiting[0].key if waiting else None
         self._overdue = overdue[0].key if overdue else None
@@ -184,10 +186,10 @@ class Window:
     def _patience_ends(self, group: GroupInfo) -> float:
         return (group.start.places_since or 0.0) + self._snapshot.limits.start_deadline
 
-    def _turn(self, group: GroupInfo) -> tuple[object, ...]:
+    def _rank(self, group: GroupInfo) -> tuple[object, ...]:
         return self._patience_ends(group), group.order
 
-    def lack(self, group: GroupInfo, members: int) -> str:
+    def describe_wait(self, group: GroupInfo, members: int) -> str:
         """Describe the places that members wait for, and until when other groups may start before them."""
         text = f"{members} members to start, window {self.size}"
         if group.start.places_since is None:
@@ -195,9 +197,9 @@ class Window:
         ends = self._snapshot.timestamp(self._patience_ends(group))
         return f"{text}; from {ends} on, places are reserved in the order of waiting"
 
-    def take(self, group: GroupInfo, members: int) -> None:
-        """Give places to members of a group; a negative number frees them."""
-        self._journal.take(partial(self._count, group), members)
+    def add(self, group: GroupInfo, members: int) -> None:
+        """Add members of a group to the window; a negative number removes them."""
+        self._journal.apply(partial(self._count, group), members)
 
     def _count(self, group: GroupInfo, members: int) -> None:
         self.left -= members
@@ -288,28 +290,28 @@ def _scopes(group: GroupInfo) -> tuple[Scope, Scope, Scope]:
 
 
 class Excess(NamedTuple):
-    """A limit that a group would break."""
+    """Limit that a group would exceed."""
 
     scope: Scope
-    text: str  # the numbers, for people
+    text: str  # the numbers, for users
     always: bool  # whether it would even if nothing ran
 
 
-Sums = Mapping[Scope, Counter[str]]  # by what is limited: how many groups and pods run
+Sums = Mapping[Scope, Counter[str]]  # running groups and pods by scope
 
 
 class RunningCounts:
     """Running groups and pods of each queue, against the queue's limits.
 
-    The limits are for all of it, for each user and for each namespace inside it. Limits of users apply to
-    known users only: else groups without a recorded user would block each other.
+    There are limits of the whole queue, of each user and of each namespace in it. Limits of users apply to
+    known users only: otherwise groups without a recorded user would block each other.
     """
 
     def __init__(self, snapshot: Snapshot, limits: Mapping[str, RunningLimits], journal: Journal) -> None:
         self._limits = limits
         self._pods: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
-        self._reserved: dict[Scope, Counter[str]] = {}  # what is kept for some
+        self._reserved: dict[Scope, Counter[str]] = {}  # reserved counts
         self._journal = journal
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
@@ -319,18 +321,18 @@ class RunningCounts:
                     self._add(group, pods)
         self.begun = self.personal
 
-    def take(self, group: GroupInfo, pods: int) -> None:
-        """So many more members of a group are on their way; a negative number gives them back."""
+    def add(self, group: GroupInfo, pods: int) -> None:
+        """Count more members of a group as started; a negative number removes them."""
         if group.queue in self._limits:
-            self._journal.take(partial(self._add, group), pods)
+            self._journal.apply(partial(self._add, group), pods)
 
     def end(self, group: GroupInfo) -> None:
-        """No member of it runs any more, or is on its way."""
-        self.take(group, -self._pods.get(group.key, 0))
+        """Remove a group of which no member runs or starts."""
+        self.add(group, -self._pods.get(group.key, 0))
 
     def reserve(self, headroom: Mapping[Scope, Resources], times: int = 1) -> None:
-        """So much less may run for all; with -1 times, it may again."""
-        self._journal.take(partial(self._reserve, headroom), times)
+        """Reserve places under the limits; with `times` -1, free them."""
+        self._journal.apply(partial(self._reserve, headroom), times)
 
     def _reserve(self, headroom: Mapping[Scope, Resources], times: int) -> None:
         for scope, counts in headroom.items():
@@ -338,7 +340,7 @@ class RunningCounts:
 
     @property
     def sums(self) -> Sums:
-        """Without what nothing runs of; never changed, if nothing is taken any more."""
+        """Return the sums without zeros. The mapping does not change later."""
         return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
     @read
@@ -346,7 +348,7 @@ class RunningCounts:
         """Return the limit that `pods` more members of a group would break; None: they may come."""
         if group.queue not in self._limits:
             return None
-        for scope, asked, left in self.left(group, pods):
+        for scope, asked, left in self.remaining(group, pods):
             for kind, more in asked.items():
                 if more > left[kind]:
                     reserved = self._reserved.get(scope, Counter())[kind]
@@ -359,7 +361,7 @@ class RunningCounts:
                     return Excess(scope, text, more > most)
         return None
 
-    def left(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
+    def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
         """Yield for each limit its scope, what `pods` more members would count for, and what is left."""
         more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
@@ -375,12 +377,12 @@ class RunningCounts:
         """Return how many more members of a group may come."""
         if self.excess(group, 0) is not None:
             return 0
-        capacities = (left["pods"] for _, _, left in self.left(group, 0) if "pods" in left)
+        capacities = (left["pods"] for _, _, left in self.remaining(group, 0) if "pods" in left)
         return max(min(capacities, default=_NO_LIMIT), 0)
 
     @property
     def personal(self) -> Mapping[Scope, tuple[int, ...]]:
-        """The running and reserved counts of each user and namespace that a limit applies to."""
+        """Return the running and reserved counts of each user and namespace with a limit."""
         found: dict[Scope, tuple[int, ...]] = {}
         for scope in {**self._sums, **self._reserved}:
             if scope.user or scope.namespace:
@@ -390,14 +392,14 @@ class RunningCounts:
                     found[scope] = numbers
         return found
 
-    def whose(self, group: GroupInfo) -> tuple[Hashable, ...]:
+    def class_key(self, group: GroupInfo) -> tuple[Hashable, ...]:
         """Return a key, equal for groups of a queue with the same needs and the same answer from its limits.
 
         A user or a namespace only matters at a limit that binds.
         """
         if group.queue not in self._limits:
             return ()
-        limits = self.left(group, len(missing(group).members))
+        limits = self.remaining(group, len(missing(group).members))
         binding = (scope for scope, asked, left in limits if any(n > left[kind] for kind, n in asked.items()))
         return (self._pods.get(group.key, 0) > 0, *binding)
 
@@ -408,7 +410,7 @@ class RunningCounts:
     def scopes(self, group: GroupInfo) -> Iterator[tuple[Scope, Limit]]:
         """Yield the limits that a group counts towards: of its queue, and inside of it."""
         limits = self._limits.get(group.queue, _UNLIMITED)
-        queue, user, namespace = group.once(_scopes)
+        queue, user, namespace = group.computed(_scopes)
         yield queue, limits.queue
         if group.spec.submitter and limits.user != _UNLIMITED.user:
             yield user, limits.user

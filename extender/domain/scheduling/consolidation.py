@@ -1,10 +1,10 @@
-"""Consolidation: a gang for which free room only lies in pieces has pods moved to where they fit as well.
+"""Consolidation: moves pods for a gang whose free capacity is fragmented.
 
-Pods move by being evicted, and what their controller makes in their place starts elsewhere. So only those
-move that are replaced, and only together with a place for each of them next to the gang: it is found before
-anybody is evicted, and kept until they stand there, as long as the room that they leave is kept for the gang.
-It has the price of any other eviction; but since all of them come back, no queue loses anything, and no share
-stands against it.
+A pod moves by eviction: its controller creates a replacement, which starts elsewhere. So only pods move that
+are replaced, and only if there is a place for each of them next to the gang. The places are found before any
+eviction, and reserved until the replacements run there; the capacity that the pods leave is reserved for the
+gang. A move has the price of any other eviction; since all pods come back, no queue loses capacity, and
+shares do not prevent it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.headroom import Amounts, Need, reserve
 from extender.domain.scheduling.lending import VictimShares
-from extender.domain.scheduling.victims import left
+from extender.domain.scheduling.victims import live_pod
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing
 
-_SEARCHES = 4  # for one gang in one round, each without the units that found no place before
+_SEARCHES = 4  # for one gang in one cycle, each without the units that found no place before
 _MOST = 64  # pods that move for one gang
 _MOST_LOOKS = 1e5  # at a node for a term, to find a place for them
 
@@ -58,7 +58,7 @@ def find_with_homes(
     The result has a node for each of their pods. A unit that finds no place together with the others
     stays in the next search.
     """
-    eviction_units = _that_fit_elsewhere(cycle, planner, eviction_units)
+    eviction_units = _movable_units(cycle, planner, eviction_units)
     for _ in range(_SEARCHES):
         found = (
             Search(planner.clone(), shares, eviction_units, disruptions.clone()).find(wanted)
@@ -70,8 +70,8 @@ def find_with_homes(
             return None
         trial = planner.clone()
         trial.free(pods)
-        trial.hold((pod, found.plan[pod.uid]) for pod in wanted.members)
-        homes = _homes(cycle, trial, pods)
+        trial.allocate((pod, found.plan[pod.uid]) for pod in wanted.members)
+        homes = _replacement_nodes(cycle, trial, pods)
         if len(homes) == len(pods):
             return Found(found.picks, found.plan, homes)
         stays = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
@@ -79,28 +79,28 @@ def find_with_homes(
     return None
 
 
-def _homes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
-    """Return nodes for the replacements of pods, as far as there are any.
+def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
+    """Return nodes for the replacements of pods, if there are any.
 
     Their constraints are not at the gang's expense: where they cost too much, there are none.
     """
     own = cycle.effort.allow(_MOST_LOOKS)
     try:
-        return planner.place([_as_now(cycle, pod) for pod in pods], partly=True) or {}
+        return planner.place([_replacement_of(cycle, pod) for pod in pods], partly=True) or {}
     except OverBudget:
         return {}
     finally:
         cycle.effort.allow(own)
 
 
-def _that_fit_elsewhere(
+def _movable_units(
     cycle: Cycle, planner: Planner, eviction_units: Iterable[EvictionUnit]
 ) -> list[EvictionUnit]:
     """Return the units whose pods would each fit on another node, if only it moved."""
     having_capacity: dict[Shape, int] = {}
 
     def fits(pod: PodRecord) -> bool:
-        shape, row = _as_now(cycle, pod).shape, planner.nodes.row.get(pod.node)
+        shape, row = _replacement_of(cycle, pod).shape, planner.nodes.row.get(pod.node)
         counts = planner.capacity.counts(shape)
         if shape not in having_capacity:
             having_capacity[shape] = int(np.count_nonzero(counts))
@@ -109,25 +109,22 @@ def _that_fit_elsewhere(
     return [eviction_unit for eviction_unit in eviction_units if all(map(fits, eviction_unit.pods))]
 
 
-def _as_now(cycle: Cycle, pod: PodRecord) -> PodRecord:
+def _replacement_of(cycle: Cycle, pod: PodRecord) -> PodRecord:
     """Return the replacement of a pod, to be planned on nodes of the same flavor."""
     flavors = cycle.budget.flavors
-    flavor = flavors.on(cycle.snapshot.groups[pod.group].queue, pod.node)
+    flavor = flavors.flavor_on(cycle.snapshot.groups[pod.group].queue, pod.node)
     return pod if flavor is None else on_nodes_of(flavor, [pod])[0]
 
 
 def have_homes(cycle: Cycle, reclaim: Reclaim) -> bool:
     """Return whether the nodes still admit those that are to move and have not yet."""
-    pods = (left(cycle, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
+    pods = (live_pod(cycle, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
     return all(_admits(cycle, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
 
 
 def _admits(cycle: Cycle, pod: PodRecord, node: str) -> bool:
     nodes = cycle.snapshot.nodes
     return (row := nodes.row.get(node)) is not None and bool(nodes.suitable(pod.shape)[row])
-
-
-# ---- the places of those that have moved
 
 
 def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
@@ -141,17 +138,19 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
         homes = [(pod, node) for pod, node in move.homes if _admits(cycle, pod, node)]
         if group is not None and homes:
             with Guard(cycle, group):
-                reserved[key] = _keep(cycle, group, move, homes)
+                reserved[key] = _reserve_move(cycle, group, move, homes)
     return reserved
 
 
-def _keep(cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]) -> ReservedCapacity:
+def _reserve_move(
+    cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
+) -> ReservedCapacity:
     budget, there = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
     rows, needs = budget.planner.capacity.asked_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.take_amounts(rows, needs)
     gone = [home for home in homes if home[0].uid not in there]
     below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
-    limits = budget.running.left(group, len(gone)) if gone else ()
+    limits = budget.running.remaining(group, len(gone)) if gone else ()
     headroom: Amounts = {
         level: {name: min(n, max(spare[name], 0)) for name, n in asked.items()}
         for level, asked, spare in (*below, *limits)

@@ -1,4 +1,4 @@
-"""One round of decisions: the snapshot, the budget that is used up, and what has been decided so far."""
+"""Scheduling cycle: the snapshot, the budget that is used up, and the decisions so far."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -28,10 +28,10 @@ from extender.domain.snapshot.wholeness import Missing, running_since
 _NOTHING: Mapping[Uid, str] = {}
 _NONE: Mapping[GroupKey, GroupDecision] = {}
 NO_GROUP = GroupKey("")
-# What judging may cost in one round, in looks at a node for a term: about 4 million a second.
+# Effort of the evaluations of one cycle, in looks at a node for a term: about 4 million a second.
 _MOST, _MOST_OF_A_NAMESPACE, _MOST_ALONE = 5e5, 1e6, 1e6
 _MOST_IN_COMMON, _LEAST = 1e6, 2e4
-_SELDOM, _APART = 60.0, 32  # seconds between tries of a group that is too dear, and how far tries are spread
+_SELDOM, _APART = 60.0, 32  # seconds between tries of a group over budget, and their spread
 OVER_BUDGET = (
     "comparing its members with the pods on all nodes takes too long; it is tried alone, now and then, "
     "with more time"
@@ -39,10 +39,11 @@ OVER_BUDGET = (
 
 
 class Efforts:
-    """Efforts: what evaluations may cost the groups of each namespace in a cycle.
+    """Efforts: how much work evaluations of the groups of each namespace may take in a cycle.
 
-    Each has an amount of its own, so that none waits for what others spend, and what is left of a common
-    one. `namespaces`: how many have terms; beyond `_MOST_IN_COMMON / _LEAST`, each makes a cycle longer.
+    Each namespace has an amount of its own, so that none waits for what others spend, and what is left of a
+    common one. `namespaces`: the number of namespaces with terms; beyond `_MOST_IN_COMMON / _LEAST`, each
+    makes a cycle longer.
     """
 
     def __init__(self, namespaces: int) -> None:
@@ -50,8 +51,8 @@ class Efforts:
         self._own = max(_MOST_IN_COMMON / max(namespaces, 1), _LEAST)
         self._in_common = _MOST_IN_COMMON
 
-    def left(self, group: GroupKey, is_over_budget: bool) -> float:
-        """For one group. `is_over_budget`: it was too dear before."""
+    def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
+        """Return the effort for one group. `is_over_budget`: an earlier evaluation was over budget."""
         spent = self.spent.get(_namespace_of(group), 0.0) if self.spent else 0.0
         left = max(self._own - spent, 0.0) + self._in_common
         return min(left, _MOST_ALONE - spent if is_over_budget else min(_MOST, _MOST_OF_A_NAMESPACE - spent))
@@ -90,17 +91,17 @@ class Cycle:
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
-        self.costly: set[GroupKey] = set()  # groups whose judging cost any of that
+        self.costly: set[GroupKey] = set()  # groups whose evaluation used common effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._inadmissible = inadmissible
         self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
-        self.has_begun_reclaim = False  # whether room is being taken back for one more group
+        self.has_begun_reclaim = False  # whether capacity is being reclaimed for one more group
         self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
-        # By group, or `NO_GROUP`, when time alone could next change what is decided.
+        # Next time at which time alone could change a decision, by group or `NO_GROUP`.
         self.instants: dict[GroupKey, float] = {}
-        self.evaluated = NO_GROUP  # the group that is judged now
+        self.evaluated = NO_GROUP  # the group that is evaluated now
         if snapshot.expires_at is not None:
             self.look_again_at(snapshot.expires_at)
 
@@ -139,7 +140,7 @@ class Cycle:
 
         It has if it has run for as long as was agreed, or has completed.
         """
-        group = self.taker(taken)
+        group = self.find_taker(taken)
         if group is None or outcome_of(group) is Outcome.COMPLETED:
             return group is not None
         since = running_since(group, self.snapshot.instant) if group.stood_whole and group.stands else None
@@ -150,7 +151,7 @@ class Cycle:
             self.instants[NO_GROUP] = min(used_at, self.instants.get(NO_GROUP, used_at))
         return used_at <= self.snapshot.now
 
-    def taker(self, taken: QueueTaken) -> GroupInfo | None:
+    def find_taker(self, taken: QueueTaken) -> GroupInfo | None:
         """Return the group, unless it has gone: another one may have its name by now."""
         group = self.snapshot.groups.get(GroupKey(taken.group))
         return group if group is not None and group.created <= taken.at else None
@@ -169,29 +170,29 @@ class Cycle:
         return left
 
     def is_due(self, instant: float) -> bool:
-        """Return whether a time has come; if not, the group is looked at again when it does."""
+        """Return whether a time has come; otherwise the group is evaluated again at that time."""
         if self.snapshot.now >= instant:
             return True
         self.look_again_at(instant)
         return False
 
     def look_again_at(self, instant: float) -> None:
-        """Time alone could change something then: of the group that is judged now, if one is."""
+        """Request a cycle at this instant, for the group that is being evaluated if there is one."""
         self.instants[self.evaluated] = min(instant, self.instants.get(self.evaluated, instant))
 
     def is_broken(self, group: GroupInfo) -> bool:
-        """Return whether its evaluation raised in this cycle."""
+        """Return whether the evaluation of a group raised in this cycle."""
         return group.key in self.decided and bool(self.decided[group.key].fault)
 
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
-        """Room that is being taken back since an earlier round, by the group that it is for."""
+        """Return the reclaims that earlier cycles began, keyed by the group that gets the capacity."""
         found = ((key, getattr(group.start, "reclaim", None)) for key, group in self.groups.items())
         return {key: reclaim for key, reclaim in found if reclaim is not None}
 
     @cached_property
     def promised(self) -> Mapping[Uid, GroupKey]:
-        """The pods that give this room back, and for whom."""
+        """Return the pods whose capacity is being reclaimed, with the group that gets it."""
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
 
     @property
@@ -201,7 +202,7 @@ class Cycle:
 
     @cached_property
     def draining(self) -> Mapping[GroupKey, GroupInfo]:
-        """The groups whose queue or LocalQueue has them evicted."""
+        """Return the groups that their queue or LocalQueue evicts."""
         drained = self.budget.rules.drained
         return {
             key: group
@@ -211,19 +212,19 @@ class Cycle:
 
     @cached_property
     def in_flight(self) -> int:
-        """Pods that the scheduler has, or soon will have, on its hands for us."""
+        """Return the number of member pods that the scheduler has, or will have soon."""
         return sum(len(group.planned) + len(group.pinned) for group in self.groups.values())
 
     @cached_property
     def largest_offers(self) -> Mapping[str, int]:
-        """The most that any one node offers, by resource; empty without nodes."""
+        """Return the largest allocatable amount of a single node, by resource; empty without nodes."""
         snapshot = self.snapshot
         most = (int(column.max()) for column in snapshot.allocatable.T if len(column))
         return dict(zip(snapshot.dimensions, most, strict=False))
 
     @cached_property
     def empty(self) -> Planner:
-        """The room if nothing ran at all."""
+        """Return the capacity of the nodes without any pods."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity)
 
     @cached_property
@@ -247,14 +248,14 @@ class Cycle:
 
 
 class Guard:
-    """Guard: `with Guard(round_, group):` around the evaluation of one group.
+    """Guard: `with Guard(cycle, group):` around the evaluation of one group.
 
-    If that raises, the group waits, what it took meanwhile and what was `held` for it before is given
-    back, and the others do not notice.
+    If the evaluation raises, the group waits, its allocations and what was `held` for it before are undone,
+    and other groups are not affected.
 
-    Where the evaluation exceeds its budget of work (not of time, since the same must be decided
-    everywhere), the group backs off as after a failed start, with the reason TooComplex, and has more
-    when its turn comes.
+    An evaluation that exceeds its effort (counted as work, not time, so that the same is decided everywhere)
+    makes the group back off as after a failed start, with the reason TooComplex; its next evaluation may take
+    more.
     """
 
     __slots__ = ("_allowed", "_cycle", "_group", "_held", "_left", "_mark", "_outer", "_read")
@@ -267,10 +268,8 @@ class Guard:
         self._mark, self._outer = cycle.journal.mark(), cycle.evaluated
         cycle.evaluated, self._read = key, cycle.reads.now
         cycle.reads.begin(key)
-        is_over_budget = (
-            getattr(self._group.start, "failure", "") == OVER_BUDGET
-        )  # whatever is wrong with the group
-        self._allowed = cycle.efforts.left(key, is_over_budget)
+        is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # any error of the group
+        self._allowed = cycle.efforts.remaining(key, is_over_budget)
         self._left = cycle.effort.allow(self._allowed)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
@@ -278,37 +277,37 @@ class Guard:
             self._cycle.efforts.spend(self._group.key, spent)
             self._cycle.costly.add(self._group.key)
         if isinstance(fault, OverBudget):
-            self._cycle.look_again_at(seldom(self._cycle, self._group))
+            self._cycle.look_again_at(next_try_at(self._cycle, self._group))
         self._cycle.evaluated, self._cycle.reads.now = self._outer, self._read
         if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
             return False
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
         journal.roll_back(self._mark)
         is_over_budget = isinstance(fault, OverBudget)
-        cycle.settle(over_budget(cycle, group) if is_over_budget else broken(group, fault))
+        cycle.settle(over_budget(cycle, group) if is_over_budget else error_decision(group, fault))
         mark = journal.mark()
         try:
             cycle.budget.release(group, self._held)
-        except Exception:  # the round is poorer by what cannot be counted
+        except Exception:  # a group that cannot be counted is left out
             journal.roll_back(mark)
         return True
 
 
-def seldom(cycle: Cycle, group: GroupInfo) -> float:
+def next_try_at(cycle: Cycle, group: GroupInfo) -> float:
     """Return when a group over budget is tried again: not together with others."""
     pause = max(_SELDOM, cycle.limits.retry_after(group.start.failures))
     return cycle.snapshot.now + pause + crc32(group.key.encode()) % _APART
 
 
 def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
-    retry_at = seldom(cycle, group)
+    retry_at = next_try_at(cycle, group)
     waits, why = Verdict.WAITING, Reason.TOO_COMPLEX
     return GroupDecision(
         group.key, group.queue, waits, why, OVER_BUDGET, failed=OVER_BUDGET, retry_at=retry_at
     )
 
 
-def broken(group: GroupInfo, fault: Exception) -> GroupDecision:
+def error_decision(group: GroupInfo, fault: Exception) -> GroupDecision:
     """Return the decision on a group whose evaluation raised an unforeseen error."""
     name, where = type(fault).__name__, extract_tb(fault.__traceback__)[-1:]
     place = "".join(f" at {PurePath(frame.filename).name}:{frame.lineno}" for frame in where)

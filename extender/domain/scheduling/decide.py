@@ -1,19 +1,25 @@
 """decide(): which pods may start and where, and why each other group waits.
 
-A pure function of the snapshot. `previous` only saves work: groups that rest or wait sleep until something
-wakes them (sleepers.py), and the others are judged by the same rules as if all were awake.
+A pure function of the snapshot. `previous` only saves work: inadmissible groups are not evaluated until a
+change requeues them (inadmissible.py), and the others follow the same rules as if all were evaluated.
 """
 
 from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.scheduling import gang_admission, members, reclaim, victims
-from extender.domain.scheduling.backoff import undone
+from extender.domain.scheduling.backoff import undo_decision
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.memory import Evaluation, carried_of
-from extender.domain.scheduling.obstacles import no_group, obstacle, ready, settled, waits
+from extender.domain.scheduling.memory import Evaluation, carried_facts_of
+from extender.domain.scheduling.obstacles import (
+    blocking_decision,
+    decision_at_rest,
+    evaluable_groups,
+    missing_group_message,
+    waiting_decision,
+)
 from extender.domain.scheduling.order import Strategies, advance_rotation
 from extender.domain.scheduling.plans import keep_all
 from extender.domain.scheduling.reservation import Reservations
@@ -25,7 +31,7 @@ from extender.domain.snapshot.snapshot import Snapshot
 
 
 def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
-    carried = None if previous is None else carried_of(previous)
+    carried = None if previous is None else carried_facts_of(previous)
     if previous is not None and carried is not None and carried.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, changed=(), renumbered=())
     inadmissible = InadmissibleGroups(snapshot, previous, carried)
@@ -46,11 +52,11 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     reservations = Reservations(cycle, strategies)
     admission = gang_admission.Admission(cycle, lending, reservations, strategies, inadmissible.next_equal)
 
-    # 1. Groups by their state. Those at rest, and those that cannot be judged, are settled.
+    # 1. Groups by their state. Groups at rest, and those that cannot be evaluated, are decided.
     groups = _by_state(cycle)
-    in_line = ready(cycle, strategies, groups[State.WAITING])
+    in_line = evaluable_groups(cycle, strategies, groups[State.WAITING])
 
-    # 2. Whatever is on its way keeps what was planned for it.
+    # 2. Pods in flight keep their planned nodes.
     starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_all(cycle, replacing) if replacing else []
@@ -60,14 +66,14 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     cycle.budget.window.begin(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.keep_for_moved()
-    waiting = reclaim.keep(cycle, in_line) if cycle.reclaims else in_line
+    waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
 
-    # 3. Starts under way, or left short by a crash, are completed; then replacements have the first claim.
+    # 3. Starts under way, or interrupted by a crash, are completed; then replacements come first.
     if starts:
         members.complete(cycle, starts)
     replaced = members.reserve(cycle, replacements) if replacements else []
 
-    # 4. On reserved nodes, room is kept for the groups that have waited too long.
+    # 4. On reserved nodes, capacity is reserved for the groups that have waited too long.
     reservations.begin(waiting)
     allocations = cycle.budget.allocations
     in_line += inadmissible.requeue_changed(cycle, reservations.in_force)
@@ -75,14 +81,14 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(in_line)
 
-    # 6. Lending: those above it, with the room on which no group of step 5 has a claim.
+    # 6. Lending: those above it, with the capacity on which no group of step 5 has a claim.
     reservations.lends = True
     if above_share:
         lending.begin()
         admission.admit(above_share)
     advance_rotation(cycle, strategies, in_line)
 
-    # 7. Replacements start, as many as there are places in the window.
+    # 7. Replacements start, up to the free places in the window.
     if replaced:
         members.replace(cycle, replaced)
 
@@ -90,13 +96,13 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     if standing:
         members.grow(cycle, standing, lending, reservations)
 
-    # 9. Of those that wait, the next one gets a reservation, and room is taken back for those that starve.
+    # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
     does_any_wait = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
     may_any_starve = does_any_wait or inadmissible.then is not None
     starving = reclaim.begin(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
     if cycle.draining:
-        victims.drain(cycle)
+        victims.drain_queues(cycle)
 
     has_taken = cycle.budget.allocations > allocations or bool(replacements)
     takes = has_taken or _keeps_any(cycle, lending, reservations)
@@ -129,7 +135,7 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
     for group in cycle.groups.values():
         with Guard(cycle, group):
             decision = victims.evicted_whole(cycle, group) if are_any_evicted else None
-            decision = decision or settled(cycle, group) or _cannot_be_evaluated(cycle, group)
+            decision = decision or decision_at_rest(cycle, group) or _cannot_be_evaluated(cycle, group)
             if decision is None:
                 groups[state_of(group)].append(group)
             else:
@@ -141,10 +147,12 @@ def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None
     """Return the decision on a group without PodGroup or queue: running ones are left alone."""
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
-    if not goes_on and (fault := obstacle(cycle, group)) is not None:
-        return undone(cycle, group) or fault
+    if not goes_on and (fault := blocking_decision(cycle, group)) is not None:
+        return undo_decision(cycle, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
         # Members on nodes whose PodGroup is gone keep running, and no others join them.
-        return GroupDecision(group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, no_group(group))
+        return GroupDecision(
+            group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, missing_group_message(group)
+        )
     lacks_all = "the group needs one member to start, and none is there"
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, lacks_all) if state is State.EMPTY else None
+    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, lacks_all) if state is State.EMPTY else None

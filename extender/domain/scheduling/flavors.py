@@ -1,10 +1,9 @@
-"""Flavors: what queues hold of each, and which one the members of a group get.
+"""Flavors: the allocation of queues by flavor, and the flavors that the members of a group get.
 
-The rule is that of Kueue's v0.1 for the parts of a workload: role by role, the flavors are tried in their
-order, next to what earlier roles of the same group were given, and the first that takes all of the role is
-its. Beyond that, an earlier role makes way for a later one that would find none. A role is never divided:
-where members of it run already, the others follow them. Which flavor a node belongs to follows from its
-labels.
+The rule is that of Kueue v0.1 for the pod sets of a workload: role by role, the flavors are tried in their
+order, after the flavors of earlier roles of the same group, and the first with capacity for the whole role is
+assigned. In addition, an earlier role gives way to a later one that would find none. A role is never divided:
+if members of it run already, the others follow them. The flavor of a node follows from its labels.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +23,7 @@ from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.placement.planner import PlannedPod
 from extender.domain.queues.flavors import Flavor, flavor_on
 from extender.domain.scheduling.shares import QueueShares
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
 
@@ -42,15 +41,15 @@ class Flavored(Missing, frozen=True):
 
 
 class Way(NamedTuple):
-    """Flavors for all roles of a group."""
+    """Assignment of flavors to all roles of a group."""
 
     wanted: Missing  # the members, bound to the nodes of these
-    asked: Resources  # what they ask for there, of flavors, too
+    asked: Resources  # requests there, of flavors, too
     instead: Mapping[str, Collection[str]]  # by resource as what it is counted there, if it is
 
 
 class Flavors:
-    """The flavors of queues in a round, and what members ask for and hold of them, next to the shares."""
+    """Flavors of queues in a cycle, with requests and allocations of members, next to the shares."""
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
         self._snapshot = snapshot
@@ -59,17 +58,17 @@ class Flavors:
         self._on: dict[tuple[str, str], Flavor | None] = {}
         self._asks: dict[tuple[str, Similar], tuple[Resources, ...]] = {}
 
-    def of(self, queue: str) -> tuple[Flavor, ...]:
+    def flavors_of(self, queue: str) -> tuple[Flavor, ...]:
         """Return the flavors of a queue, in order; none where it divides nothing."""
         info = self._snapshot.queues.get(queue)
         return () if info is None else info.flavors
 
-    def on(self, queue: str, node: str) -> Flavor | None:
+    def flavor_on(self, queue: str, node: str) -> Flavor | None:
         """Return the flavor of a queue that a node belongs to; None for none."""
         if (queue, node) not in self._on:
             row = self._nodes.row.get(node)
             record = self._nodes.nodes[row] if row is not None else None
-            self._on[queue, node] = flavor_on(self.of(queue), record.labels) if record else None
+            self._on[queue, node] = flavor_on(self.flavors_of(queue), record.labels) if record else None
         return self._on[queue, node]
 
     def requests(self, pods: Iterable[PlannedPod], asked: Resources | None = None) -> Resources:
@@ -81,18 +80,24 @@ class Flavors:
         requests = asked_by(pod.shape for pod, _ in places) if asked is None else asked
         return {**requests, **pools.count(self._snapshot.in_pools(places))} if pools.all else requests
 
-    def ways(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
+    def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
         """Yield the assignments of its queue's flavors to the roles of missing members.
 
         These are the first flavors with nodes for them; one empty assignment where the queue has no
         flavors.
         """
-        roles = [pods for _, pods in by_role(group, wanted.members).items()] if self.of(group.queue) else []
-        usable = [[flavor for flavor in self.of(group.queue) if self._suits(flavor, pods)] for pods in roles]
+        roles = (
+            [pods for _, pods in by_role(group, wanted.members).items()]
+            if self.flavors_of(group.queue)
+            else []
+        )
+        usable = [
+            [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
+        ]
         for flavors in islice(product(*usable), _MOST_WAYS):
             asked, instead = dict(wanted.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
-                add(asked, self.counted(flavor, asked_by(pod.shape for pod in pods)))
+                add(asked, self.counted_part(flavor, asked_by(pod.shape for pod in pods)))
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
                     instead[name].add(in_flavor(name, pool.name if pool is not None else ""))
@@ -100,43 +105,43 @@ class Flavors:
             bound = Missing(tuple(chain.from_iterable(members)), wanted.absent) if roles else wanted
             yield Way(bound, asked, instead)
 
-    def asks(self, group: GroupInfo) -> tuple[Resources, ...]:
+    def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of its missing members for each of these assignments."""
         key = group.queue, roles_of(group)
         if key not in self._asks:
-            self._asks[key] = tuple(way.asked for way in self.ways(group, missing(group)))
+            self._asks[key] = tuple(way.asked for way in self.assignments(group, missing(group)))
         return self._asks[key]
 
     def has_choice(self, group: GroupInfo) -> bool:
         """Return whether its flavors are undecided; not where nodes of one alone suit it."""
-        return bool(self.of(group.queue)) and len(self.asks(group)) != 1
+        return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
-    def settled(self, group: GroupInfo) -> Missing:
-        """Its members that miss, unless it has a choice with the flavors that they will have."""
+    def settled_members(self, group: GroupInfo) -> Missing:
+        """Return the missing members with their flavors, unless the group still has a choice of flavors."""
         wanted = missing(group)
-        if not self.of(group.queue) or self.has_choice(group):
+        if not self.flavors_of(group.queue) or self.has_choice(group):
             return wanted
-        way = next(self.ways(group, wanted))
+        way = next(self.assignments(group, wanted))
         return Flavored(way.wanted.members, wanted.absent, way.asked)
 
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
-        bound = (shape.within(flavor.nodes) for shape in shapes)
+        bound = (shape.on_part(flavor.nodes) for shape in shapes)
         return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
 
-    def counted(self, flavor: Flavor, requests: Resources) -> Resources:
+    def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that is counted by flavors, on the nodes of one."""
-        return self._shares.standing.pooled.count(flavor.nodes, requests)
+        return self._shares.standing.pool_rows.count(flavor.nodes, requests)
 
     def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
-        """Why a queue, or one above it, may not hold so much more of flavors; None if it may."""
+        """Return why a queue, or one above it, may not hold so much more of flavors; None if it may."""
         if not (above := self._shares.above_ceiling(queue, asked)):
             return None
         never = self._shares.is_never_below_ceiling(queue, asked)
         return (Reason.NEVER_FITS if never else Reason.QUEUE_CEILING), above
 
-    def in_turn(
+    def try_order(
         self, queue: str, flavors: Sequence[Flavor], taken: Resources, asked: Resources
     ) -> Sequence[Flavor]:
         """Return the order in which flavors are tried for what is `asked`, next to what is `taken` already.
@@ -146,7 +151,7 @@ class Flavors:
         """
 
         def steps(flavor: Flavor) -> int:
-            more = total([taken, self.counted(flavor, asked)])
+            more = total([taken, self.counted_part(flavor, asked)])
             return self._shares.steps_to_lender(queue, more)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
@@ -170,7 +175,7 @@ class Flavors:
         """
         admitted: list[PodRecord] = []
         for pod in pods:
-            more = total([asked, self.counted(flavor, pod.shape.requests)])
+            more = total([asked, self.counted_part(flavor, pod.shape.requests)])
             if self._shares.above_ceiling(queue, more):
                 break
             if not lends and self._shares.is_above_share(queue, more):
@@ -189,20 +194,20 @@ def role_of(group: GroupInfo, pod: PodRecord) -> str:
     return pod.role if pod.role in _counted_roles(group) else ""
 
 
-@once
+@computed_once
 def _counted_roles(group: GroupInfo) -> frozenset[str]:
     return frozenset(binding_roles(*group.needs))
 
 
 def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:
-    """In the order of the roles' names."""
+    """Return pods by role, in the order of the role names."""
     roles: dict[str, list[PodRecord]] = {}
     for pod in pods:
         roles.setdefault(role_of(group, pod), []).append(pod)
     return dict(sorted(roles.items()))
 
 
-@once
+@computed_once
 def roles_of(group: GroupInfo) -> Similar:
     """Return what a group lacks, and where members of the same roles are."""
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
@@ -212,25 +217,25 @@ def roles_of(group: GroupInfo) -> Similar:
 
 def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
     """Return the same pods, to be planned on the nodes of a flavor only."""
-    return [replace(pod, shape=pod.shape.within(flavor.nodes)) for pod in pods]
+    return [replace(pod, shape=pod.shape.on_part(flavor.nodes)) for pod in pods]
 
 
 def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) -> dict[str, Flavor]:
     """Return by role the flavor of its members that are on nodes, or in `plan`."""
-    if not amounts.of(group.queue):
+    if not amounts.flavors_of(group.queue):
         return {}
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     places = [*placed, *group.pinned, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
     used: dict[str, Flavor] = {}
     for pod, node in places:
-        if (flavor := amounts.on(group.queue, node)) is not None:
+        if (flavor := amounts.flavor_on(group.queue, node)) is not None:
             used.setdefault(role_of(group, pod), flavor)
     return used
 
 
 LacksCapacity = Callable[
     [Missing], Why | None
-]  # why members find no room next to each other; None if they do
+]  # why members find no capacity next to each other; None if they do
 
 
 def _always_fits(_: Missing) -> Why | None:
@@ -253,7 +258,7 @@ _MOST_TEXTS = 8  # flavors of which the sentence says why; a status should stay 
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """A flavor that did not take a role."""
+    """Flavor that did not fit a role."""
 
     flavor: str
     reason: Reason
@@ -276,7 +281,7 @@ class Choice(msgspec.Struct, frozen=True):
     asked: Resources
     role: str = ""
     tried: tuple[Tried, ...] = ()
-    is_above_share: bool = False  # whether another choice may be there once room is lent
+    is_above_share: bool = False  # whether another choice may be there once capacity is lent
 
     @property
     def exceeds_queue(self) -> bool:
@@ -317,23 +322,23 @@ def choose(
     """
     in_use = flavors_in_use(amounts, group, plan)
     roles = [
-        (role, pods, (in_use[role],) if role in in_use else amounts.of(group.queue))
+        (role, pods, (in_use[role],) if role in in_use else amounts.flavors_of(group.queue))
         for role, pods in by_role(group, members).items()
     ]
     most = sum(len(flavors) for *_, flavors in roles) + _MORE_ATTEMPTS
     empty = _Search(amounts, group.queue, True, never_fits, most)
     search = _Search(amounts, group.queue, lends, lacks_capacity, most, empty)
-    if (filled := search.fill(roles, _NOTHING)) is not None:
+    if (filled := search.choose(roles, _NOTHING)) is not None:
         return filled
     if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits the empty cluster
         search = _Search(amounts, group.queue, True, never_fits, most)
-        search.fill(roles, _NOTHING)
+        search.choose(roles, _NOTHING)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
 def flavored(amounts: Flavors, group: GroupInfo, wanted: Missing, flavors: Mapping[str, str]) -> Missing:
     """Return the members, bound to the nodes of the flavors that a decision names by role."""
-    by_name = {flavor.name: flavor for flavor in amounts.of(group.queue)}
+    by_name = {flavor.name: flavor for flavor in amounts.flavors_of(group.queue)}
     members: list[PodRecord] = []
     for role, pods in by_role(group, wanted.members).items():
         flavor = by_name.get(flavors.get(role, ""))
@@ -347,9 +352,9 @@ _Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # its name, its membe
 class _Search(msgspec.Struct, eq=False):
     """Search for flavors, depth first, in the order of roles and flavors.
 
-    In the first choice each role takes what the earlier ones left. Others are looked at where that ends
-    in nothing, as far as the number of attempts allows. `empty` is the same search where nothing runs;
-    that one has none itself.
+    In the first choice each role gets what the earlier ones left. Other choices are tried if that ends
+    without a result, up to a limit of attempts. `empty` is the same search on nodes without pods; that one
+    has none itself.
     """
 
     amounts: Flavors
@@ -362,15 +367,15 @@ class _Search(msgspec.Struct, eq=False):
     dead_end: Choice = _NOTHING  # the first role that found no flavor, and why
     never: dict[tuple[str, ...], Tried | None] = {}  # by the flavors of the roles up to one: why it has none
 
-    def fill(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
-        """Flavors for `roles`, next to those `chosen` before; None where there are none."""
+    def choose(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
+        """Return flavors for `roles`, next to those `chosen` before; None if there are none."""
         if not roles:
             return chosen
         _, pods, flavors = roles[0]
         asked, tried = total(pod.shape.requests for pod in pods), list[tuple[Flavor, Tried | None]]()
-        for flavor in self.amounts.in_turn(self.queue, flavors, chosen.asked, asked):
+        for flavor in self.amounts.try_order(self.queue, flavors, chosen.asked, asked):
             why, choice = self._try(flavor, roles[0], chosen)
-            if why is None and (found := self.fill(roles[1:], choice)) is not None:
+            if why is None and (found := self.choose(roles[1:], choice)) is not None:
                 return found
             tried.append((flavor, why))
         if not (self.dead_end.tried or self.is_above_share):
@@ -404,17 +409,17 @@ class _Search(msgspec.Struct, eq=False):
         key = (*chosen.flavors.values(), flavor.name)
         if key not in self.never:
             why, choice = self._try(flavor, roles[0], chosen)
-            if why is None and self.fill(roles[1:], choice) is None:
+            if why is None and self.choose(roles[1:], choice) is None:
                 detail = "no flavor remains for the other roles, even when empty"
                 why = Tried(flavor.name, Reason.NEVER_FITS, detail, is_amount=False)
             self.never[key] = why if self.attempts_left >= 0 else None
         return self.never[key]
 
     def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[Tried | None, Choice]:
-        """Why a flavor does not take a role, and the choice with it."""
+        """Return why a flavor does not fit a role, and the choice with it."""
         name, pods, _ = role
         asked = total(pod.shape.requests for pod in pods)
-        more = total([chosen.asked, self.amounts.counted(flavor, asked)])
+        more = total([chosen.asked, self.amounts.counted_part(flavor, asked)])
         wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
         if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
             self.attempts_left -= 1

@@ -1,8 +1,8 @@
-"""Admission of pending gangs: whole, or with the one reason that holds them.
+"""Admission of pending gangs: whole, or with the one reason why they wait.
 
-First come all groups at or below their queue's deserved share; then, where capacity is lent, those above it.
-A gang is held by its queue's limits, its ceiling, its share, then by capacity, and last by the window. Groups
-of one queue with the same needs are evaluated once, until one of them starts.
+First come all groups at or below their queue's deserved share; then, if capacity is lent, those above it. A
+gang is checked against its queue's limits, ceiling and share, then against capacity, and last against the
+window. Groups of one queue with the same needs are evaluated once, until one of them starts.
 """
 
 from bisect import bisect_left, insort
@@ -22,41 +22,41 @@ from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import Similar, Why, choose, flavored, roles_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waits
+from extender.domain.scheduling.obstacles import exceeds_queue, explain, never_fits, waiting_decision
 from extender.domain.scheduling.order import Strategies, TurnOrder, in_lines
 from extender.domain.scheduling.reservation import RESERVED_FROM_OTHERS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
 
-# What members miss, whose reservations they may pass, which limits apply to them, and whether their claim is
+# Key of equal groups: missing members, passable reservations, limits that apply, and whether their claim is
 # lent now.
 Equals = tuple[Signature | Similar, tuple[GroupKey, ...], tuple[object, ...], bool]
-Members = Mapping[str, int]  # of each role; a job that may start with fewer has one, without a name
-# These hold up no other. InvalidSpec is said of a flavor here: obstacles were looked at before.
+Members = Mapping[str, int]  # by role; a job with partial starts has one role, without a name
+# Reasons that block no other group. InvalidSpec is that of a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
-BEHIND = "behind"  # the topic of what groups read that wait behind another
+BEHIND = "behind"  # topic of the reads of groups behind a head
 
 
 class Behind(NamedTuple):
-    """Kind of the groups that a head keeps waiting."""
+    """Kind of the groups behind the head of a queue."""
 
     scope: Scope
 
 
-def behind(head: GroupKey, queue: str) -> str:
+def behind_message(head: GroupKey, queue: str) -> str:
     """Describe what a group behind the head of its queue waits for."""
     return f"{head} goes first in queue {queue}"
 
 
-_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # room, of which others may have taken some since
+_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # capacity that others may use since
 
 
 class Admission:
     """Admission of gangs, one after the other.
 
-    A result is a decision on one group; None where it is above its share and lending comes later.
+    A method returns the decision on one group; None if it is above its share and lending comes later.
     """
 
     def __init__(
@@ -67,23 +67,23 @@ class Admission:
         strategies: Strategies,
         next_equal: Callable[[GroupInfo], GroupInfo | None],
     ) -> None:
-        """`next_equal`: returns the next inadmissible group of the class of one that starts."""
+        """Begin a pass. `next_equal` returns the next inadmissible group of the class of one that starts."""
         self._cycle = cycle
         self._budget = cycle.budget
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
         self._next_equal = next_equal
-        self.lines: Mapping[str, list[GroupInfo]] = {}  # by queue all groups to be judged, in their order
+        self.lines: Mapping[str, list[GroupInfo]] = {}  # by queue all groups to be evaluated, in their order
         self.heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
-        # In this pass: why members of a signature find no room, after how many takings, and what was read.
+        # In this pass, by signature: why members find no capacity, the allocations before, and the reads.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
         self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
-        """Evaluate `groups` in their order; return those above their share (none once capacity is lent).
+        """Evaluate `groups` in their order; return those above their share (none while capacity is lent).
 
-        Behind one of these that lets none pass, the rest of its queue waits with it.
+        Behind a group that no other may pass, the rest of its queue waits.
         """
         strategies, budget = self._strategies, self._budget
         lines = in_lines(groups, lambda group: group, strategies.rank)
@@ -105,7 +105,7 @@ class Admission:
                             self._queue_next_equal(group, line)
                         continue
                     above_share.append(group)
-                    if self._holds_up_others(group):
+                    if self._blocks_others(group):
                         above_share += line
                         line.clear()
         return above_share
@@ -117,16 +117,18 @@ class Admission:
             insort(self.lines[group.queue], following, key=self._strategies.rank)
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
-        if (known := self._cycle.decided.get(group.key)) is not None:  # room is being taken back for it
-            return self._in_line(group, known)
+        if (known := self._cycle.decided.get(group.key)) is not None:  # capacity is being reclaimed for it
+            return self._record_blocker(group, known)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
             if scope is not None:
-                self._cycle.reads.similar(group.key, Behind(scope))
+                self._cycle.reads.set_kind(group.key, Behind(scope))
                 self._cycle.reads.record(BEHIND)
-                return waits(group, Reason.BEHIND_OTHERS, behind(self.heads[scope], group.queue))
-        backs_off = self._strategies.of(group).backs_off(group)
+                return waiting_decision(
+                    group, Reason.BEHIND_OTHERS, behind_message(self.heads[scope], group.queue)
+                )
+        backs_off = self._strategies.traverse_of(group).backs_off(group)
         decision = back_off(self._cycle, group) if backs_off else self._evaluate(group)
         if group.job.least and decision is not None and decision.verdict is Verdict.WAITING:
             group, decision = self._shrink(group, decision)
@@ -134,22 +136,22 @@ class Admission:
             return decision
         if decision.reason is Reason.WINDOW_FULL:
             self._budget.window.held_up.add(group.queue)
-        decision = self._in_line(group, decision)
+        decision = self._record_blocker(group, decision)
         wanted = missing(group)
-        if decision.reason in LACKS_CAPACITY and self._budget.flavors.of(group.queue):
+        if decision.reason in LACKS_CAPACITY and self._budget.flavors.flavors_of(group.queue):
             wanted = flavored(self._budget.flavors, group, wanted, decision.flavors)
         has_reservation, reason = self._reservations.has_one(group), decision.reason
         claims_capacity = not has_reservation and self._lending.has_claim(group, wanted, reason)
         decision = self._reservations.record(group, decision)
         return replace(decision, claims_capacity=True) if claims_capacity else decision
 
-    def _in_line(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
-        """Record a pending group that lets none pass: it blocks its queue.
+    def _record_blocker(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
+        """Record a pending group that no other may pass: it blocks its queue.
 
         At the limit of a user or a namespace, it blocks only their groups.
         """
         waits_in_line = decision.verdict is Verdict.WAITING and decision.reason not in _NEVER
-        if waits_in_line and self._holds_up_others(group):
+        if waits_in_line and self._blocks_others(group):
             scope = Scope(group.queue)
             if decision.reason in (Reason.QUEUE_CEILING, Reason.RESERVED):
                 excess = self._budget.running.excess(group, len(missing(group).members))
@@ -157,24 +159,24 @@ class Admission:
             self.heads.setdefault(scope, group.key)
         return decision
 
-    def _holds_up_others(self, group: GroupInfo) -> bool:
-        """Return whether it lets none pass.
+    def _blocks_others(self, group: GroupInfo) -> bool:
+        """Return whether no group may pass this one.
 
-        A group never does that could not start even if nothing ran, whatever its reason is now.
+        A group that could not start on empty nodes never blocks others.
         """
-        if not self._strategies.of(group).lets_none_pass(group):
+        if not self._strategies.traverse_of(group).lets_none_pass(group):
             return False
         wanted, budget = missing(group), self._budget
         if budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return False
-        may_stand = group.once(may_choose) or self._cycle.could_stand_alone(wanted)
+        may_stand = group.computed(has_choice) or self._cycle.could_stand_alone(wanted)
         return may_stand and len(wanted.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
         """Return the partial start with the most members, for a job that allows it and waits by `whole`.
 
-        Where none can start, the result is the obstacle of the job as it is, or at its smallest if it
-        can never start as it is. Where only the window lacks places, it waits for these.
+        If none can start, the result is the obstacle of the whole job, or of the smallest one if the whole
+        can never start. If only the window lacks places, the job waits for these.
         """
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # no reason to start smaller
             return group, whole
@@ -195,27 +197,25 @@ class Admission:
         smallest, decision = tried(group.job.least)
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest, decision) if whole.reason in _NEVER else (group, whole)
-        most = shrunk({"": group.min_member}, {"": group.job.least}, can_start)
+        most = largest_fitting({"": group.min_member}, {"": group.job.least}, can_start)
         members = group.job.least if most is None else most[""]
         decision = self._evaluate(replace(group, min_member=members))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
 
-    # ---- judging one gang
-
     def _evaluate(self, group: GroupInfo) -> GroupDecision | None:
-        own, passed = self._reservations.of(group), self._reservations.may_backfill(group)
-        signature = None if group.once(may_choose) else _signature(self._budget.planner, missing(group))
+        own, passed = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
+        signature = None if group.computed(has_choice) else _signature(self._budget.planner, missing(group))
         equals: tuple[str, Equals] | None = None
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
-            similar = signature if not self._budget.flavors.of(group.queue) else roles_of(group)
+            similar = signature if not self._budget.flavors.flavors_of(group.queue) else roles_of(group)
             in_front_of = tuple(capacity.group.key for capacity in passed)
             whose, claim_borrowed = (
-                self._budget.running.whose(group),
+                self._budget.running.class_key(group),
                 self._lending.claim_borrowed(group),
             )
             equals = group.queue, (similar, in_front_of, whose, claim_borrowed)
-            self._cycle.reads.similar(group.key, equals)
+            self._cycle.reads.set_kind(group.key, equals)
             if equals in self._equals:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
@@ -227,15 +227,17 @@ class Admission:
             if passed:
                 decision = self._evaluate_with(group, passed)
             if decision is not None and decision.reason in RESERVED_FROM_OTHERS:
-                holding_up = self._reservations.holding_up(group, self._wanted(group), decision.reason)
-                decision = waits(group, Reason.RESERVED, holding_up) if holding_up else decision
+                holding_up = self._reservations.holding_up(
+                    group, self._members_to_start(group), decision.reason
+                )
+                decision = waiting_decision(group, Reason.RESERVED, holding_up) if holding_up else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING  # it has nodes of its own
         if equals is not None and not is_start:
             self._equals[equals] = decision
         return decision
 
     def _evaluate_with(self, group: GroupInfo, reserved: list[ReservedCapacity]) -> GroupDecision | None:
-        """Evaluate a group with capacity that is reserved from most others."""
+        """Evaluate a group with capacity that is reserved from most other groups."""
         known, self._unplaceable = self._unplaceable, {}
         with self._reservations.given_back(reserved):
             decision = self._evaluate_now(group)
@@ -246,18 +248,18 @@ class Admission:
         return decision
 
     def _evaluate_now(self, group: GroupInfo) -> GroupDecision | None:
-        wanted, budget = self._wanted(group), self._budget
+        wanted, budget = self._members_to_start(group), self._budget
         if (limited := self._limited(group, wanted)) is not None:
             return limited
         if not self._lending.has_begun and budget.shares.is_above_due(group.queue, wanted.requests):
             return None
-        if budget.flavors.of(group.queue):  # its members are bound to the nodes of a flavor each
+        if budget.flavors.flavors_of(group.queue):  # its members are bound to the nodes of a flavor each
             capacities = partial(self._lacks_capacity, group), partial(never_fits, self._cycle)
             choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *capacities)
             if choice.is_above_share:
                 return None
             if choice.tried:
-                decision = waits(group, *choice.why())
+                decision = waiting_decision(group, *choice.why())
                 return replace(decision, flavors=choice.flavors, exceeds_queue=choice.exceeds_queue)
             wanted = choice.wanted
         signature, size = _signature(budget.planner, wanted), len(wanted.members)
@@ -268,23 +270,23 @@ class Admission:
             if (plan := budget.place(group, wanted.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
-            return waits(group, Reason.WINDOW_FULL, budget.window.lack(group, size))
+            return waiting_decision(group, Reason.WINDOW_FULL, budget.window.describe_wait(group, size))
         return self._waits_for_nodes(group, wanted, self._no_placement(group, wanted, signature))
 
     def _waits_for_nodes(self, group: GroupInfo, wanted: Missing, why: Why) -> GroupDecision:
         """Return the decision on members without a placement: more nodes help where each fits alone."""
-        total, decision = self._cycle.empty.capacity.total, waits(group, *why)
+        total, decision = self._cycle.empty.capacity.total, waiting_decision(group, *why)
         if decision.reason is not Reason.NEVER_FITS or not all(map(total, wanted.shapes)):
             return decision
         return replace(decision, exceeds_cluster=True)
 
-    def _wanted(self, group: GroupInfo) -> Missing:
+    def _members_to_start(self, group: GroupInfo) -> Missing:
         """Return the members to start.
 
         A group with more members than it needs starts without those that do not fit.
         """
         wanted, planner = missing(group), self._budget.planner
-        if not group.once(may_choose) or planner.could_place(wanted.members, wanted.shapes):
+        if not group.computed(has_choice) or planner.could_place(wanted.members, wanted.shapes):
             return wanted
         return missing_of(group, planner.fitting(group.waiting))
 
@@ -295,19 +297,21 @@ class Admission:
         if (excess := self._budget.running.excess(group, size)) is not None:
             if excess.always:
                 return exceeds_queue(group, f"too large for a limit: {excess.text}")
-            return waits(group, Reason.QUEUE_CEILING, excess.text)
+            return waiting_decision(group, Reason.QUEUE_CEILING, excess.text)
         if above := shares.above_ceiling(queue, wanted.requests):
             if shares.is_never_below_ceiling(queue, wanted.requests):
                 return exceeds_queue(group, f"too large for the ceiling of queue {queue}: {above}")
             if claimed := self._lending.keeps_headroom_from(group, wanted):
-                return waits(group, Reason.QUEUE_SHARE, claimed)
-            return waits(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
+                return waiting_decision(group, Reason.QUEUE_SHARE, claimed)
+            return waiting_decision(group, Reason.QUEUE_CEILING, f"queue {queue}: {above}")
         if size > window.size:
-            return waits(group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}")
+            return waiting_decision(
+                group, Reason.TOO_LARGE_FOR_WINDOW, f"{size} members, window {window.size}"
+            )
         return None
 
     def _lacks_capacity(self, group: GroupInfo, wanted: Missing) -> Why | None:
-        """Why members find no room on the nodes of a flavor; None if they do."""
+        """Return why members find no capacity on the nodes of a flavor; None if they do."""
         planner = self._budget.planner
         signature = _signature(planner, wanted)
         if (known := self._known_unplaceable(signature)) is not None:
@@ -317,17 +321,17 @@ class Admission:
         return self._no_placement(group, wanted, signature)
 
     def _known_unplaceable(self, signature: Signature | None) -> Why | None:
-        """Why members of a signature find no room, if that was said in this pass and is true by now."""
+        """Return why members of a signature find no capacity, if this pass found that and it still holds."""
         if signature not in self._unplaceable:
             return None
         why, allocations, read = self._unplaceable[signature]
         if why[0] in _WITH_SOME_LEFT and allocations < self._budget.allocations:
             return None
-        self._cycle.reads.also(read)
+        self._cycle.reads.share_reads(read)
         return why
 
     def _no_placement(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:
-        """Why members find no room; nor do any of the same signature until the next pass."""
+        """Return why members find no capacity, and record it for their signature during this pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
         if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):
             why = Reason.QUEUE_SHARE, self._lending.text()
@@ -338,7 +342,7 @@ class Admission:
         return why
 
 
-def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
+def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
     """Return the most members that fit; None if not even `least` do, or if no role may give up any.
 
     By Kueue's rule, all roles give up the same part of their spare members, rounded down, and no more
@@ -356,12 +360,15 @@ def shrunk(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> 
     return without(given_up) if given_up <= total else None
 
 
-def may_choose(group: GroupInfo) -> bool:
+def has_choice(group: GroupInfo) -> bool:
     """Return whether a group has more members than it needs, and it matters which of them start."""
     spare = len(missing(group).members) < len(group.waiting)
     return spare and len({pod.shape for pod in group.waiting}) > 1
 
 
 def _signature(planner: Planner, wanted: Missing) -> Signature | None:
-    """Equal for groups that fit or not together; None where a member's labels matter to that."""
+    """Return a key that is equal for groups which fit or not together.
+
+    None: the labels of a member matter.
+    """
     return None if planner.affinity.any_particular(wanted.members, wanted.shapes) else wanted.signature

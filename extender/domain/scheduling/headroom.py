@@ -1,8 +1,7 @@
-"""Headroom: what the ceilings of a queue and of those above it, and the limits on what it runs, have left.
+"""Headroom: the free part below the ceilings of a queue and of those above it, and below its limits.
 
-It is reserved as room is, by the same reservation: for a group that has waited too long, what it will need on
-its way up to root once enough of those that count there have ended. What it will not need by then is left to
-all.
+It is reserved like capacity, by the same reservation: a group that has waited too long gets what it will need
+on its way up to root once enough of the running groups there have ended. The rest is left to all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,18 +21,18 @@ Amounts = Mapping[Level, Resources]
 
 
 class Need(NamedTuple):
-    """Need of one group below each level, and its part that is reserved from others now."""
+    """Need of one group below each level, and the part that is reserved from others now."""
 
     needed: Amounts
     reserved: Amounts
 
     def after(self, before: Amounts, now: Amounts) -> "Need":
-        """Others have taken what was left `before` and is not `now`; that is not kept any more."""
+        """Return the part of the headroom that other groups have not used."""
         return self._replace(reserved=less(self.reserved, less(before, now)))
 
 
 def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
-    """Nobody has it; with -1 times, all have it again."""
+    """Reserve headroom from all groups; with `times` -1, free it."""
     nodes = {level: of_level for level, of_level in amounts.items() if isinstance(level, int)}
     scopes = {level: of_level for level, of_level in amounts.items() if isinstance(level, Scope)}
     budget.shares.reserve(nodes, times)
@@ -41,7 +40,7 @@ def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
 
 
 def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
-    """Return whether members may start, as far as ceilings and limits go."""
+    """Return whether ceilings and limits allow members to start."""
     if budget.running.excess(group, len(wanted.members)) is not None:
         return False
     return not budget.shares.above_ceiling(group.queue, wanted.requests)
@@ -50,14 +49,14 @@ def suffices(budget: Budget, group: GroupInfo, wanted: Missing) -> bool:
 def levels(budget: Budget, group: GroupInfo, wanted: Missing) -> Iterator[tuple[Level, Resources, Resources]]:
     """Yield what members need below each level, and what is left there."""
     yield from budget.shares.headroom(group.queue, wanted.requests)
-    yield from budget.running.left(group, len(wanted.members))
+    yield from budget.running.remaining(group, len(wanted.members))
 
 
 def left_for(budget: Budget, group: GroupInfo) -> Amounts:
-    return {level: left for level, _, left in levels(budget, group, budget.flavors.settled(group))}
+    return {level: left for level, _, left in levels(budget, group, budget.flavors.settled_members(group))}
 
 
-def lacking(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
+def short_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str, ...]:
     """Return the names of the levels that have too little left."""
     return tuple(
         str(level) if isinstance(level, Scope) else f"queue {budget.shares.tree.queues[level]}"
@@ -79,7 +78,7 @@ class HeadroomForecast:
 
     def __init__(self, cycle: Cycle, times: RunTimes) -> None:
         self._cycle, self._times = cycle, times
-        self._reserved: list[Amounts] = []  # what others will need, and what of it is not kept for them yet
+        self._reserved: list[Amounts] = []  # unreserved needs of other groups
 
     def is_there(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
         """Return whether members may start then."""
@@ -93,16 +92,16 @@ class HeadroomForecast:
         """Return whether that rests on the end of a group without a known run time."""
         if self.is_there(group, wanted, self._cycle.snapshot.now):
             return False
-        return any(end.at <= instant and not end.is_known for end, _ in self._ends_below(group.queue))
+        return any(end.at <= instant and not end.is_known for end, _ in self._ends_in_tree(group.queue))
 
     def instants(self, group: GroupInfo, wanted: Missing) -> set[float]:
         """Return when more will be left for members that lack headroom now."""
         if self.is_there(group, wanted, self._cycle.snapshot.now):
             return set()
-        return {end.at for end, _ in self._ends_below(group.queue)}
+        return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
-    def keep(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
-        """Take what the group will need and others could take before. `start`: when; None: nobody knows."""
+    def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
+        """Reserve what the group will need and others could use before. `start`: its time; None: unknown."""
         budget = self._cycle.budget
         there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
         then: Amounts = {level: left for level, (_, left) in there.items()}
@@ -129,7 +128,7 @@ class HeadroomForecast:
             for amounts in self._reserved:
                 reserve(budget, amounts)
             has_time_passed = instant > self._cycle.snapshot.now
-            for end, group in self._ends_below(queue) if has_time_passed else ():
+            for end, group in self._ends_in_tree(queue) if has_time_passed else ():
                 if end.at > instant:
                     break
                 budget.end(group)
@@ -137,7 +136,7 @@ class HeadroomForecast:
         finally:
             journal.roll_back(mark)
 
-    def _ends_below(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
+    def _ends_in_tree(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
         """Return the ends of the groups that count for any level of a queue."""
         tree, shares = self._cycle.budget.shares.tree, self._cycle.budget.shares
         highest = [node for node, _, _ in shares.headroom(queue, shares.standing.division.total)][-1:]

@@ -1,12 +1,12 @@
 """Inadmissible groups: pending groups whose last decision is still valid, and the changes that requeue them.
 
-Groups of one queue that miss the same lie in a bucket: they are decided on alike, by what was read of the
-budget for one of them (`Reads`), and sleep while all of that would be read alike. Of each bucket that an
-event touches, the first group is evaluated; of every bucket where anything is allocated or kept in the cycle
-(`is_alert`). If that group starts, the next one of its bucket follows. The others repeat the numbers that it
-is told; if more than numbers differs, they wake, and the cycle is repeated.
+Groups of one queue that lack the same are an equivalence class: the evaluation of one of them reads a part of
+the budget (`Reads`), and the class stays inadmissible while a new read would give the same. Of each class
+that an event concerns, the first group is evaluated; of every class if capacity is allocated or reserved in
+the cycle (`is_alert`). If that group starts, the next one of its class follows. The others repeat its
+numbers; if more than numbers differs, they are requeued, and the cycle is repeated.
 
-No rule knows of it: with or without sleepers, the same is decided.
+No rule depends on it: with or without inadmissible groups, the decisions are the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -23,7 +23,7 @@ from extender.domain.placement.planner import Kind, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import BEHIND, Behind, behind
+from extender.domain.scheduling.gang_admission import BEHIND, Behind, behind_message
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, Grounds, Memory
 from extender.domain.scheduling.order import orders_by_usage
 from extender.domain.scheduling.reservation import RESERVED, InForce
@@ -38,17 +38,17 @@ T = TypeVar("T")
 
 
 class InadmissibleGroups:
-    """Inadmissible groups of one decision; fewer with each cycle that is repeated for it."""
+    """Inadmissible groups of one decision; fewer with each repetition of the cycle."""
 
     def __init__(self, snapshot: Snapshot, previous: Decisions | None, carried: CarriedFacts | None) -> None:
         self.snapshot = snapshot
         self.before = Decisions() if previous is None else previous
         self.carried = carried
-        self.then: Memory | None = None  # what is known of the sleepers; None where nobody sleeps
+        self.then: Memory | None = None  # the memory of inadmissible groups; None: all are active
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
-        self.requeued: dict[Kind, GroupKey] = {}  # by bucket, its group that is judged: the last one so far
+        self.requeued: dict[Kind, GroupKey] = {}  # by class, the group that is evaluated
         self._following: dict[GroupKey, tuple[Kind, Iterator[GroupKey]]] = {}  # the groups behind that one
-        self.is_alert = False  # whether one group of each bucket is judged
+        self.is_alert = False  # whether one group of each equivalence class is evaluated
         self.are_all_active = True  # but for those at rest, perhaps
         if carried is None:
             return
@@ -74,7 +74,7 @@ class InadmissibleGroups:
         self.requeued, self._following = {}, {}
         capacity = cycle.budget.planner.capacity
         if self.carried is not None and self.carried.memory.totals is not None:
-            capacity.settle(self.carried.memory.totals)
+            capacity.count_assumed(self.carried.memory.totals)
         if self.then is None or not self.then.classes.groups:
             return []
         self.is_alert |= capacity.base is None
@@ -90,7 +90,7 @@ class InadmissibleGroups:
         then, dirty = self.then, dict[Kind, None]()
         if then is None or then.grounds is None:
             return dirty.keys()
-        now, classes = Grounds.of(cycle, in_force, totals), then.classes
+        now, classes = Grounds.from_cycle(cycle, in_force, totals), then.classes
         for touches in WITHIN:
             topics = touches(then.grounds, now)
             self.is_alert |= topics is None
@@ -101,7 +101,7 @@ class InadmissibleGroups:
         return dirty.keys()
 
     def _requeue_one(self, kind: Kind, inadmissible: Iterator[GroupKey]) -> GroupKey | None:
-        """Have the next group of a bucket judged, if it has any left."""
+        """Requeue the next group of an equivalence class, if there is one."""
         if (key := next(inadmissible, None)) is not None:
             self.requeued[kind] = key
             self._following[key] = kind, inadmissible
@@ -157,37 +157,37 @@ class InadmissibleGroups:
         before, requeued = self.active.keys(), set(self.active)
         for cause in causes:
             more = cause(*about)
-            if more is None:  # nobody else may have slept
+            if more is None:  # no other group may be inadmissible
                 self._requeue_all(self.then)
                 break
             requeued.update(more)
         else:
-            self.active = self._there(requeued)
+            self.active = self._existing(requeued)
         return self.active.keys() != before
 
     def _requeue_all(self, memory: Memory) -> None:
-        """But for those at rest, on which nothing around them has a bearing, only time."""
+        """Requeue all groups except those at rest, on which only time has an effect."""
         self.are_all_active = True
         if memory.not_at_rest is None:
             self.then, self.active = None, self.snapshot.groups
         else:
-            self.then = memory.of_those_at_rest(self.snapshot)
-            due = () if self.carried is None else instants(self, self.carried)
-            self.active = self._there(memory.not_at_rest.union(self.snapshot.dirty, due))
+            self.then = memory.at_rest_only(self.snapshot)
+            due = () if self.carried is None else due_instants(self, self.carried)
+            self.active = self._existing(memory.not_at_rest.union(self.snapshot.dirty, due))
 
-    def _there(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
+    def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
         return {key: groups[key] for key in sorted(keys) if key in groups}
 
     def reported(
         self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
-        """Yield the decisions of sleepers that repeat the numbers, and the claim, of one of their bucket."""
+        """Yield decisions that repeat the numbers and the claim of the evaluated group of their class."""
         classes = self.then.classes.groups if self.then is not None else {}
         for kind, key in self.requeued.items():
             now, before = decided[key], self.before.groups[key]
             if _is_head(kind, key, heads):
-                now = replace(before, detail=behind(key, now.queue))
+                now = replace(before, detail=behind_message(key, now.queue))
             is_similar = now.detail == before.detail and now.claims_capacity == before.claims_capacity
             if is_similar or now.verdict is Verdict.STARTING:
                 continue
@@ -207,14 +207,14 @@ def _is_read_similar(questions: Sequence[Question], budget: Budget) -> bool:
     parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
         return bool(questions) and all(asked.is_answered_similar(parts[asked.part]) for asked in questions)
-    except Exception:  # whatever is wrong with a group: it is judged again, inside a guard
+    except Exception:  # any error of a group: it is evaluated again, inside a guard
         return False
 
 
-# ---- What wakes groups before a round: None where everybody wakes.
+# Changes that requeue groups before a cycle; None: all are requeued.
 
 
-def cluster(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
+def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
     """Return the groups affected by changes of the cluster besides the budget."""
     before, now = carried.snapshot, inadmissible.snapshot
     is_similar = (
@@ -231,7 +231,7 @@ def cluster(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable
     return () if is_similar else None
 
 
-def objects(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
     """Return groups with changes in themselves or in what belongs to them.
 
     These are members, their queue or one above it, and records.
@@ -239,14 +239,14 @@ def objects(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable
     return inadmissible.snapshot.dirty
 
 
-def instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Time alone could change what is decided on it."""
+def due_instants(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+    """Return the groups whose decision time alone could have changed."""
     now, requeue_at = inadmissible.snapshot.now, inadmissible.before.requeue_at
     is_due = requeue_at is not None and requeue_at <= now
     return [key for key, at in carried.instants.items() if at <= now] if is_due else ()
 
 
-def usage(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
+def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
     """Return groups in an order by recent usage of users.
 
     The usage of queues does not matter to pending groups while nothing is allocated.
@@ -257,15 +257,15 @@ def usage(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[G
     return inadmissible.those_in({name for name, queue in queues if orders_by_usage(queue.record)})
 
 
-# ---- What of the budget is not as it was: topics, by which buckets are found; None for all.
+# Changed parts of the budget, as topics that lead to equivalence classes; None: all.
 
 
-def capacity(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+def capacity_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     """Return changed numbers of pods of a shape that fit, and changed rests of resources."""
     return now.totals.changed
 
 
-def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
+def reservation_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     """Return changed reservations.
 
     Turns to get a reservation may depend on it, too; so do passing groups, and those that would fit
@@ -280,20 +280,20 @@ def reservations(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     return () if is_similar or not now.in_force else (RESERVED,)
 
 
-def shares(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def share_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """Yield the queues of which the share, ceiling, holdings or decayed usage differ, also of one above."""
     is_past_similar = now.shares.snapshot.past is then.shares.snapshot.past
     unlike = now.shares.queues_unlike(then.shares) if is_past_similar else now.shares.division.tree.seat
     return ((QueueShares, queue) for queue in unlike)
 
 
-def running(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def running_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return changes in what runs of a queue that has limits on it."""
     queues = (scope.queue for scope in _unlike(then.running, now.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
-def lines(then: Grounds, now: Grounds) -> Iterable[Topic]:
+def changed_heads(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """Return changed heads of queues: the first group behind one is evaluated in each cycle."""
     return (BEHIND,)
 
@@ -302,11 +302,13 @@ def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
     return (key for key in {**one, **other} if one.get(key) != other.get(key))
 
 
-# ---- What wakes groups after a round, which is then repeated: None where everybody wakes.
+# Changes that requeue groups after a cycle, which is then repeated; None: all are.
 
 
-def decisions(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
-    """One group of a bucket is decided on otherwise, in more than numbers, and does not start."""
+def decision_changes(
+    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey]:
+    """Return the members of classes of which one group got another decision and does not start."""
     kind_of = evaluated.cycle.reads.kind_of
     for kind, key in inadmissible.requeued.items():
         before, now = inadmissible.before.groups[key], evaluated.cycle.decided[key]
@@ -319,20 +321,24 @@ def decisions(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluat
             yield from then.classes.groups[kind]
 
 
-def users(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def user_changes(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
     now, known = evaluated.cycle.budget.running, inadmissible.budget
     before = {} if known is None else known.running.personal
     return inadmissible.those_limited({*_unlike(before, now.begun), *_unlike(now.begun, now.personal)})
 
 
-def heads(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+def newly_blocked(
+    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey]:
     """Return groups behind one that newly blocks its queue."""
     known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
     return inadmissible.those_in({scope.queue for scope in evaluated.heads.keys() - known.keys()})
 
 
-def turns(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey] | None:
+def next_in_turn(
+    inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
+) -> Iterable[GroupKey] | None:
     """Return groups that may be first now to get a reservation, or to look for victims."""
     reservations, first, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
     if then.first_in_turn is not None and reservations.first_in_turn is not then.first_in_turn:
@@ -340,7 +346,7 @@ def turns(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation)
     waiting = {
         group.queue
         for kind, group in then.first_due.items()
-        if (kind, group.key) not in reservations.lacking
+        if (kind, group.key) not in reservations.candidates
         and (group.key in evaluated.cycle.decided or group.key not in groups)
     }
     starving = (
@@ -358,8 +364,8 @@ def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
     return now.order > before.order or ready_since(now) > ready_since(before)
 
 
-def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
-    """Anything runs that might make way."""
+def new_victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
+    """Return the groups for which newly running groups may be victims."""
     cycle, idle, causes = evaluated.cycle, then.idly_starving.values(), ALL_CAUSES
     before, now = then.snapshot.groups, cycle.snapshot
     moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
@@ -371,6 +377,6 @@ def victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluatio
     )
 
 
-BEFORE = (cluster, objects, instants, usage)
-WITHIN = (capacity, reservations, shares, running, lines)
-AFTER = (decisions, users, heads, turns, victims)
+BEFORE = (cluster_changes, object_changes, due_instants, usage_changes)
+WITHIN = (capacity_changes, reservation_changes, share_changes, running_changes, changed_heads)
+AFTER = (decision_changes, user_changes, newly_blocked, next_in_turn, new_victims)

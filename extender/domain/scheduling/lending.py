@@ -1,13 +1,11 @@
-"""Lending: what queues use above what they deserve, and what they give back.
+"""Lending: capacity that queues use above their deserved share, and its reclaim.
 
 They use capacity that no queue within its share claims. A group within its share that only lacks capacity has
 a claim on the free part already; one that only lacks headroom below a ceiling, which others fill by
-borrowing, on that. It is reserved only where the whole group would run if nothing else ran and the scheduler
-refused nothing more, and for a bounded time; then it is lent for as long, and so on: no group that can never
-start keeps nodes idle.
+borrowing, on that. It is reserved only if the whole group would run on nodes without other pods, and for a
+limited time; then it is lent for as long, and so on: no group that can never start keeps nodes idle.
 
-Lent capacity can be reclaimed, from queues that hold more than they deserve; none is brought below its
-guarantee.
+Lent capacity can be reclaimed from queues above their deserved share, down to their guarantee at most.
 """
 
 from collections import Counter
@@ -31,17 +29,17 @@ _NEARER = 1e-9  # of a share: less than any difference that counts
 
 
 class Lending:
-    """The room on which groups within their queues' shares have a claim, kept while the rest is lent."""
+    """Capacity that groups within their queues' shares claim, reserved while the rest is lent."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and the members that lack room
+        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and the members that lack capacity
         self._claiming: set[Kind] = set()  # kinds of groups with a claim; capacity is kept for the first
-        self._reserved: list[tuple[GroupKey, Holding]] = []  # the room kept, and for whom
+        self._reserved: list[tuple[GroupKey, Holding]] = []  # the reserved capacity, and its group
         self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
-        self._headroom: dict[int, dict[str, int]] = {}  # what of it is kept, by node in the tree of queues
+        self._headroom: dict[int, dict[str, int]] = {}  # reserved headroom, by node in the tree of queues
         self.has_begun = False
-        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # and what was known of the room then
+        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # with the counts of its capacity then
 
     def has_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
         """Return whether a group reserves capacity now, and record it.
@@ -63,7 +61,7 @@ class Lending:
             self._claiming.add(kind)
             (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
             if shares.is_above_share(group.queue, wanted.requests):
-                self.keep(group, wanted)  # else groups within their share would take it bit by bit
+                self.reserve(group, wanted)  # otherwise groups within their share would use it piece by piece
         return True
 
     def claim_borrowed(self, group: GroupInfo) -> bool:
@@ -79,7 +77,7 @@ class Lending:
         return bool(periods % 2)
 
     def begin(self) -> None:
-        """From now on room is lent: first take out of it, once, what claimants could stand on already."""
+        """Begin to lend: first reserve the capacity that claimants could use already."""
         if self.has_begun:
             return
         self.has_begun = True
@@ -87,7 +85,7 @@ class Lending:
         for group, wanted in self._claimants:
             if group.key not in known:
                 with Guard(self._cycle, group):
-                    self.keep(group, wanted)
+                    self.reserve(group, wanted)
         shares = self._cycle.budget.shares
         for group, wanted in self._at_ceiling:
             with Guard(self._cycle, group):
@@ -96,8 +94,8 @@ class Lending:
                     shares.reserve({node: reserved})
                     add(self._headroom.setdefault(node, {}), reserved)
 
-    def keep(self, group: GroupInfo, wanted: Missing) -> None:
-        """Take out the room that is there for a claimant already."""
+    def reserve(self, group: GroupInfo, wanted: Missing) -> None:
+        """Reserve the free capacity that a claimant could use already."""
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
         if plan := planner.place(wanted.members, partly=True) if has_capacity else None:
@@ -105,13 +103,13 @@ class Lending:
             self._reserved.append((group.key, Holding(held, ())))
 
     def give_back_headroom(self) -> None:
-        """Nothing of it is kept for claimants any more."""
+        """Free the headroom that is reserved for claimants."""
         self._cycle.budget.shares.reserve(self._headroom, -1)
 
     def suspend(self) -> None:
-        """Suspend lending: until it begins again nothing is lent, and nothing is reserved."""
+        """Suspend lending: until it begins again, nothing is lent or reserved."""
         for _, holding in self._reserved:
-            self._cycle.budget.planner.let_go(holding)
+            self._cycle.budget.planner.free_holding(holding)
         self.give_back_headroom()
         self._reserved, self._headroom, self.has_begun = [], {}, False
 
@@ -155,7 +153,7 @@ class Lending:
 
     @property
     def unclaimed(self) -> Planner | None:
-        """The room that is left by now, and what is kept of it for claimants; None where nothing is."""
+        """Return the free capacity and the part reserved for claimants; None without such a part."""
         if not self._reserved:
             return None
         planner = self._cycle.budget.planner
@@ -163,7 +161,7 @@ class Lending:
         if self._unclaimed is None or not self._unclaimed[0].belongs_with(now):
             self._unclaimed = now, planner.clone()
             for _, holding in self._reserved:
-                self._unclaimed[1].let_go(holding)
+                self._unclaimed[1].free_holding(holding)
         return self._unclaimed[1]
 
 
@@ -171,11 +169,10 @@ class VictimShares:
     """Shares of the cycle for a search for victims of `group`.
 
     Attributes:
-        scarce: The resources that it lacks. Where it only lacks them in one piece, what a queue holds too
-            much of counts: one that has all the GPUs may be short of memory.
-        way: The flavors that it is to have. What is counted on their nodes is compared, not what is held of
-            the same on all nodes.
-        from_others: Other queues lose capacity, so its own stays within what that deserves.
+        scarce: The resources that the group lacks. If it only lacks them in one piece, the excess of a
+            queue counts: a queue with all GPUs may lack memory.
+        way: The assigned flavors. Allocations on their nodes are compared, not those on all nodes.
+        from_others: Other queues lose capacity, so the group's queue stays within its share.
     """
 
     def __init__(
@@ -193,7 +190,7 @@ class VictimShares:
         self._own, self._asked, self._instead = group.queue, way.asked, way.instead
         self._scarce = {each for name in scarce for each in way.instead.get(name, (name,))}
         self._from_others, self._price = from_others, price
-        self._parts: dict[str, float] = {}  # what `share` said, until the queue loses anything
+        self._parts: dict[str, float] = {}  # cached shares, until the queue loses capacity
 
     def loss(self, pick: Pick) -> Resources:
         return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)
@@ -221,7 +218,7 @@ class VictimShares:
 
     def lose(self, queue: str, amounts: Resources, times: int = 1) -> None:
         if queue:
-            self._shares.take(queue, amounts, -times)
+            self._shares.add(queue, amounts, -times)
             self._parts.pop(queue, None)
 
     def share(self, queue: str) -> float:
@@ -233,7 +230,7 @@ class VictimShares:
             return 0.0
         if queue not in self._parts:
             levels = sum(1 for _ in self._shares.levels(queue, self._own))
-            self._parts[queue] = self._shares.of_own_groups(queue) - _NEARER * levels
+            self._parts[queue] = self._shares.own_share(queue) - _NEARER * levels
         return self._parts[queue]
 
     def price(self, picks: Sequence[Pick]) -> Loss:

@@ -29,7 +29,7 @@ from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.backoff import (
     TOO_LATE,
     back_off,
-    barred,
+    binding_refusal,
     fail,
     refusal_of,
     retry_of,
@@ -38,15 +38,18 @@ from extender.domain.scheduling.backoff import (
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes_of
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.obstacles import no_group, not_replaced, obstacle, waits
+from extender.domain.scheduling.obstacles import (
+    blocking_decision,
+    missing_group_message,
+    not_replaced,
+    waiting_decision,
+)
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_as_join, keep_all
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import created, lost, missing, start_begun, whole_at
-
-# ---- starts
+from extender.domain.snapshot.wholeness import created, members_to_replace, missing, start_begun, whole_at
 
 
 def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
@@ -59,13 +62,13 @@ def keep_starts(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 
 
 def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    if words := barred(group):
+    if words := binding_refusal(group):
         return fail(cycle, group, words)
     if group.start.admitted_at is None and cycle.snapshot.now < group.start.retry_at:
         return back_off(cycle, group)
     begun = start_begun(group, cycle.snapshot)
     if begun is not None:
-        # The scheduler may be working on all missing members: their volumes may take until the bind deadline.
+        # The scheduler may be processing all missing members: volumes may take until the bind deadline.
         wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
         all_answered = not wanted.absent and all(
             pod.uid in pinned or pod.keeps_capacity for pod in wanted.members
@@ -76,12 +79,12 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
             return fail(cycle, group, TOO_LATE)
     if not group.exists:  # no member joins, and at the deadline the start is undone
         reason = Reason.GROUP_NOT_FOUND
-        return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, no_group(group))
+        return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, missing_group_message(group))
     return None
 
 
 def complete(cycle: Cycle, starts: Iterable[ActivePlan]) -> None:
-    """Plan what misses."""
+    """Plan the missing members."""
     for active in starts:
         with Guard(cycle, active.group, active.plan):
             cycle.settle(_complete(cycle, active.group, active))
@@ -106,7 +109,11 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     above = _above_ceiling(cycle, group, joining) if begins or joining else ""
     if begins and above:
         budget.release(group, active.plan)
-        return fail(cycle, group, above) if is_interrupted else waits(group, Reason.QUEUE_CEILING, above)
+        return (
+            fail(cycle, group, above)
+            if is_interrupted
+            else waiting_decision(group, Reason.QUEUE_CEILING, above)
+        )
     more: dict[Uid, str] | None = {}
     if active.unplanned:
         pods = None if above else all_that_join(budget, group, active.unplanned, active.plan)
@@ -117,8 +124,10 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             if active.moved or refusal:
                 return fail(cycle, group, why_no_plan(active), active.moved)
             if absent:
-                return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent)
-            return waits(group, Reason.NO_ROOM, "the room planned for the group was taken by others")
+                return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent)
+            return waiting_decision(
+                group, Reason.NO_ROOM, "the room planned for the group was taken by others"
+            )
         begun = start_begun(group, cycle.snapshot)
         if begun is not None and cycle.is_due(begun + cycle.limits.stall_grace):
             return fail(cycle, group, absent or above or why_no_plan(active))
@@ -145,11 +154,8 @@ def _above_ceiling(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) ->
     return above and f"queue {group.queue}: {above}"
 
 
-# ---- replacements
-
-
 def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
-    """Take room for replacements that have none yet; they start once the gangs had their turn."""
+    """Allocate capacity for replacements without any; they start after the gangs."""
     reserved: list[tuple[ActivePlan, dict[Uid, str]]] = []
     budget = cycle.budget
     for active in replacing:
@@ -158,7 +164,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
             if not (
                 retry_of(cycle, active).waits or not active.unplanned or not_replaced(cycle, active.group)
             ):
-                # Those that had a node, and the first others that the queue's limits and ceiling admit.
+                # Members that had a node, and the first others within the queue's limits and ceiling.
                 within_ceiling = [pod for pod in active.unplanned if pod.uid in active.group.planned]
                 headroom = budget.running.headroom(active.group) - len(within_ceiling)
                 shapes = Counter(pod.shape for pod in within_ceiling)
@@ -182,19 +188,19 @@ def replace(cycle: Cycle, reserved: Iterable[tuple[ActivePlan, dict[Uid, str]]])
         with Guard(cycle, group, active.plan):
             retry = retry_of(cycle, active)
             started = dict(islice(more.items(), window.places(group)))
-            window.take(group, len(started))
+            window.add(group, len(started))
             active.add(started)
             reason: Reason | None = None
-            detail = lost(group).absent
-            if active.left():  # why they have no node yet
+            detail = members_to_replace(group).absent
+            if active.unplanned_members():  # why they have no node yet
                 reason = Reason.NO_ROOM
                 if (reserved_back := not_replaced(cycle, group)) is not None:
                     reason, detail = reserved_back.reason, reserved_back.detail
                 elif retry.waits:
                     reason, detail = Reason.BACKING_OFF, group.start.failure
                 elif without_place := len(more) - len(started):
-                    reason, detail = Reason.WINDOW_FULL, window.lack(group, without_place)
-                elif above := _above_ceiling(cycle, group, active.left()[:1]):
+                    reason, detail = Reason.WINDOW_FULL, window.describe_wait(group, without_place)
+                elif above := _above_ceiling(cycle, group, active.unplanned_members()[:1]):
                     reason, detail = Reason.QUEUE_CEILING, above
             decision = GroupDecision(
                 group.key,
@@ -212,7 +218,7 @@ def replace(cycle: Cycle, reserved: Iterable[tuple[ActivePlan, dict[Uid, str]]])
 
 
 class _Batch(msgspec.Struct):
-    """Members of one group that are alike and still miss."""
+    """Missing members of one group that are equal."""
 
     active: ActivePlan
     shape: Shape
@@ -226,8 +232,8 @@ def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reserva
     for active in standing:
         if active.unplanned:
             with Guard(cycle, active.group, active.plan):
-                # Members that the state of the group or its queue keeps out get that reason.
-                if (fault := obstacle(cycle, active.group)) is not None:
+                # Members that wait because of the state of the group or queue get that reason.
+                if (fault := blocking_decision(cycle, active.group)) is not None:
                     active.reason, active.detail = fault.reason, fault.detail
                 elif retry_of(cycle, active).waits:
                     active.reason, active.detail = Reason.BACKING_OFF, active.group.start.failure
@@ -245,13 +251,13 @@ def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reserva
 
 
 def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservations, lends: bool) -> None:
-    """Start members of `groups`; within their queues' shares unless room is lent."""
+    """Start members of `groups`; within their queues' shares unless capacity is lent."""
     batches: list[_Batch] = []
     for active in groups:
         if not cycle.is_broken(active.group):
             with Guard(cycle, active.group, active.plan):
                 similar: dict[Shape, list[PodRecord]] = {}
-                for pod in sorted(active.left(), key=lambda pod: pod.order):
+                for pod in sorted(active.unplanned_members(), key=lambda pod: pod.order):
                     similar.setdefault(pod.shape, []).append(pod)
                 in_use = flavors_in_use(cycle.budget.flavors, active.group, active.plan)
                 batches += [_Batch(active, shape, pods, in_use) for shape, pods in similar.items()]
@@ -270,7 +276,7 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
 
 
 def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
-    """Start members of a batch, at `most` so many in one turn; whether it may come again."""
+    """Start at `most` this number of members of a batch; return whether it may have another turn."""
     active, pods, budget = batch.active, batch.pods, cycle.budget
     group, shares, requests = active.group, budget.shares, batch.shape.requests
     allowances = [  # how many more of them may start, and what stops the next one
@@ -290,16 +296,16 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
         return False
     active.reason, active.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
     if active.reason is Reason.WINDOW_FULL:
-        active.detail = budget.window.lack(group, len(batch.pods))
+        active.detail = budget.window.describe_wait(group, len(batch.pods))
     if why_not_all and len(more) == len(joining):
         active.reason, active.detail = Reason.QUEUE_CEILING, why_not_all
     return len(more) == len(tried) < allowed
 
 
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
-    group, retry, left = active.group, retry_of(cycle, active), active.left()
+    group, retry, left = active.group, retry_of(cycle, active), active.unplanned_members()
     if active.reason is Reason.NO_ROOM:
-        one_of_each = {pod.shape: pod for pod in left}.values()  # those of a shape find room or not together
+        one_of_each = {pod.shape: pod for pod in left}.values()  # equal shapes fit or not together
         in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)
         for role, pods in by_role(group, one_of_each).items():
             joining = on_nodes_of(in_use[role], pods) if role in in_use else pods

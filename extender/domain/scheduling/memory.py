@@ -1,4 +1,4 @@
-"""Memory from one cycle to the next: inadmissible groups, and their grounds (sleepers.py).
+"""Memory from one cycle to the next: inadmissible groups, and the grounds of their decisions.
 
 It decides nothing: with or without it, the decisions are equal.
 """
@@ -19,7 +19,7 @@ from extender.domain.placement.planner import Kind, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import may_choose
+from extender.domain.scheduling.gang_admission import has_choice
 from extender.domain.scheduling.obstacles import at_rest
 from extender.domain.scheduling.order import Rank, Strategies
 from extender.domain.scheduling.reclaim import Starving
@@ -31,17 +31,17 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FEW_SHAPES = 4  # that the groups of a bucket miss
+_FEW_SHAPES = 4  # that the groups of an equivalence class miss
 
 
 class Evaluation(msgspec.Struct, frozen=True, eq=False):
-    """A round in which all has been decided."""
+    """Cycle in which all groups are decided."""
 
     cycle: Cycle
     strategies: Strategies
     reservations: Reservations
     starving: Starving
-    lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be judged, in their order
+    lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be evaluated, in their order
     heads: Mapping[Scope, GroupKey]  # groups that wait and let none pass, by whom they keep waiting
     takes: bool  # whether anything was allocated, or is kept for groups that wait
     concerns_all: bool  # whether decisions depend on other groups beyond the budget
@@ -52,7 +52,7 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
 
 
 class EquivalenceClasses:
-    """Equivalence classes of inadmissible groups, in queue order, with what was read for one of each.
+    """Equivalence classes of inadmissible groups, in queue order, with the reads for one group of each.
 
     Immutable.
     """
@@ -69,7 +69,7 @@ class EquivalenceClasses:
 
     @cached_property
     def by_topic(self) -> Mapping[Topic, Sequence[Kind]]:
-        """The kinds for which a topic was read."""
+        """Return the kinds that read a topic."""
         kinds: dict[Topic, list[Kind]] = {}
         for kind, read in self.read.items():
             for topic in read:
@@ -84,13 +84,13 @@ class EquivalenceClasses:
         rank: Callable[[GroupKey], Rank],
         reordered: Collection[GroupKey],
     ) -> "EquivalenceClasses":
-        """Return the buckets after a cycle.
+        """Return the equivalence classes after a cycle.
 
         Args:
             lie_in: the groups that are inadmissible again.
             left: groups that were evaluated, or are gone.
             reads: what was read in the cycle.
-            rank: the order of groups in a bucket.
+            rank: the order of groups in an equivalence class.
             reordered: groups of which the rank may have changed.
         """
         now: dict[GroupKey, Kind | None] = {**dict.fromkeys(left, None), **lie_in}
@@ -123,11 +123,11 @@ class Grounds(msgspec.Struct, frozen=True, eq=False):
     shares: Standing
     running: Sums
     in_force: InForce  # the reservations
-    history: RunHistory  # by which it is known who passes them
+    history: RunHistory  # run times, which decide the groups that may pass
 
     @classmethod
-    def of(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
-        """`totals`: of the room that is left."""
+    def from_cycle(cls, cycle: Cycle, in_force: InForce, totals: Totals) -> "Grounds":
+        """Return the state that decisions depend on; `totals` sum up the free capacity."""
         budget, history = cycle.budget, cycle.snapshot.history
         return cls(totals, budget.shares.standing, budget.running.sums, in_force, history)
 
@@ -137,9 +137,9 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
     snapshot: Snapshot
     totals: Totals | None
-    grounds: Grounds | None  # by which all were judged; None: not all by the same
-    concerns_all: bool  # whether no group may be left out of the next round
-    active: frozenset[GroupKey]  # groups that take part in the next round in any case: all others sleep
+    grounds: Grounds | None  # grounds of all evaluations; None: they differ
+    concerns_all: bool  # whether no group may be left out of the next cycle
+    active: frozenset[GroupKey]  # groups of the next cycle in any case; all others are inadmissible
     not_at_rest: frozenset[GroupKey] | None  # the groups that do not rest; None: some of those that do may go
     classes: EquivalenceClasses
     first_due: Mapping[Kind, GroupInfo]  # by kind the first to be asked whether it gets a reservation
@@ -147,27 +147,27 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     first_starving: Mapping[object, GroupInfo]  # by kind the first that looks for victims
     idly_starving: Mapping[tuple[str, int], GroupInfo]  # by queue and priority one for which no victim runs
 
-    def of_those_at_rest(self, now: Snapshot) -> "Memory":
+    def at_rest_only(self, now: Snapshot) -> "Memory":
         """Return the memory with all other groups active."""
         return Memory(now, None, None, True, frozenset(), self.not_at_rest, _NO_CLASSES, {}, None, {}, {})
 
 
 class NodeRequests(NamedTuple):
-    """The groups that ask for nodes, as far as not all do to which nodes are of use."""
+    """Groups that ask for nodes, unless all groups do that nodes would help."""
 
     too_large: Set[GroupKey] = frozenset()  # gangs that the nodes there are cannot hold at once: in no line
     asking: Mapping[str, Set[GroupKey]] = {}  # by queue without headroom for all: the groups that do ask
 
 
 class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Notes of one cycle for the next. All are equal, since no decision depends on them."""
+    """Facts that one cycle carries to the next. All are equal: no decision depends on them."""
 
     evaluated: Evaluation
-    then: Memory | None  # what was known of those who slept in it; None: nobody did
-    groups: Mapping[GroupKey, GroupDecision]  # what is decided on all groups
+    then: Memory | None  # memory of the groups that were inadmissible in it; None: none
+    groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
     instants: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
-    keeping: Set[str]  # the queues with a reservation, or that took room back
+    keeping: Set[str]  # the queues with a reservation, or that reclaimed capacity
     requests: NodeRequests
 
     @property
@@ -203,10 +203,10 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         reads, base = cycle.reads, capacity.all_known()
         kinds = {key: reads.kind_of[key] for key in ours if key not in active and key in reads.kind_of}
         read = {kind: reads.by_kind[kind] for kind in {*kinds.values()}}
-        # After a round in which anything was taken, one of each kind is judged in any case.
+        # After a cycle with an allocation, one group of each kind is evaluated in any case.
         heard = set(read)
         if evaluated.is_calm:
-            heard = {kind for kind, topics in read.items() if base is not None and base.know(topics)}
+            heard = {kind for kind, topics in read.items() if base is not None and base.cover(topics)}
         active |= {key for key, kind in kinds.items() if kind not in heard}
         lie_in = {key: kind for key, kind in kinds.items() if kind in heard and read[kind]}
         is_past_other = then is None or then.snapshot.past is not snapshot.past
@@ -227,11 +227,11 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             idle = {**{(group.queue, group.priority): group for group in rest}, **idle}
         if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(classes.read):
             # most of these shapes are of groups long gone
-            base = base.only({*chain.from_iterable((*classes.read.values(), *reads.by_kind.values()))})
+            base = base.with_topics({*chain.from_iterable((*classes.read.values(), *reads.by_kind.values()))})
         in_force = reservations.in_force
         grounds = None
         if evaluated.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, classes)):
-            grounds = Grounds.of(cycle, in_force, base)
+            grounds = Grounds.from_cycle(cycle, in_force, base)
         turn = reservations.first_in_turn
         return Memory(
             snapshot,
@@ -255,11 +255,11 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def _knows_all(base: Totals, classes: EquivalenceClasses) -> bool:
-    """Return whether a change of what was read for any bucket would be noticed."""
-    return all(base.know(topics) for topics in classes.read.values())
+    """Return whether a change of what was read for any equivalence class would be noticed."""
+    return all(base.cover(topics) for topics in classes.read.values())
 
 
-def carried_of(previous: Decisions) -> CarriedFacts | None:
+def carried_facts_of(previous: Decisions) -> CarriedFacts | None:
     return previous.memory if isinstance(previous.memory, CarriedFacts) else None
 
 
@@ -278,12 +278,12 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         decision.verdict is Verdict.WAITING
         and state_of(group) is State.WAITING
         and queue is not None
-        and evaluated.strategies.of(group).may_be_inadmissible(group)
+        and evaluated.strategies.traverse_of(group).may_be_inadmissible(group)
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (was_given or changes)
         and group.start.places_since is None
-        and not group.job.least  # it would be judged by several sizes
-        and not group.once(may_choose)
+        and not group.job.least  # it would be evaluated by several sizes
+        and not group.computed(has_choice)
         and group.key not in evaluated.cycle.costly  # without it, others of its namespace could cost more
         # others of its kind may outrun it
         and not (evaluated.reservations.in_force and group.spec.run_time is not None)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import NODES_HELP, Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources
-from extender.domain.model.shared_maps import differing
+from extender.domain.model.shared_maps import changed_keys
 from extender.domain.queues.share_tree import TOP
 from extender.domain.scheduling.budget import Budget, Scope
 from extender.domain.scheduling.headroom import levels
@@ -29,10 +29,10 @@ from extender.domain.snapshot.wholeness import Missing, missing
 _NO_LIMIT = 10**9
 _NONE = Missing(())
 _MOST_SIMILAR = 64  # groups that are evaluated together
-_MOST_MISFITS = 16  # times that so many do not all have headroom, until none behind them in their queue asks
+_MOST_MISFITS = 16  # failed headroom checks of a queue, after which no later group asks
 
 Lines = Mapping[str, Sequence[GroupInfo]]
-Run = list[GroupInfo]  # consecutive groups of a queue that are equal, as far as headroom goes
+Run = list[GroupInfo]  # consecutive groups of a queue with equal needs of headroom
 Decided = Mapping[GroupKey, GroupDecision]
 
 
@@ -52,7 +52,7 @@ def requests_after(
     groups, tree = this_cycle.snapshot.groups, this_cycle.budget.shares.tree
     too_large = {key for key, it in now.items() if it.exceeds_cluster}
     too_large |= {key for key in earlier.too_large if key in groups and key not in now}
-    changed = _changed(evaluated, before, lines, known)
+    changed = _changed_queues(evaluated, before, lines, known)
     if changed is not None and not changed:
         return earlier._replace(too_large=too_large), []
 
@@ -61,10 +61,14 @@ def requests_after(
 
     decided = [groups[key] for key in this_cycle.decided if key in groups]
     joining = [
-        group for group in decided if now[group.key].verdict is Verdict.RUNNING and _helps(now[group.key])
+        group
+        for group in decided
+        if now[group.key].verdict is Verdict.RUNNING and _would_help(now[group.key])
     ]
     others = [group for group in (*joining, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
-    waiting = _with_others({queue: line for queue, line in lines.items() if line and concerns(queue)}, others)
+    waiting = _with_unqueued(
+        {queue: line for queue, line in lines.items() if line and concerns(queue)}, others
+    )
     cycle = _Cycle(evaluated, lambda key: now.get(key) or known.get(key))
     answers = cycle.answers(waiting)
     asking = {queue: keys for queue, keys in earlier.asking.items() if not concerns(queue)}
@@ -94,7 +98,7 @@ def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecis
     return replace(now, asking=before.asking)
 
 
-def _helps(decision: GroupDecision) -> bool:
+def _would_help(decision: GroupDecision) -> bool:
     """Return whether further nodes would help a group."""
     return decision.reason in NODES_HELP or decision.exceeds_cluster
 
@@ -103,11 +107,11 @@ def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
     """Return whether a decision differs in more than numbers."""
     if before is None or before.plan != now.plan:
         return True
-    return (before.verdict, before.reason, _helps(before)) != (now.verdict, now.reason, _helps(now))
+    return (before.verdict, before.reason, _would_help(before)) != (now.verdict, now.reason, _would_help(now))
 
 
-def _with_others(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
-    """Add groups that are in no line: replacements in front, elastic members at the end."""
+def _with_unqueued(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
+    """Add groups without a position: replacements ahead, elastic members at the end."""
     front: dict[str, list[GroupInfo]] = {}
     back: dict[str, list[GroupInfo]] = {}
     for group in sorted(others, key=lambda group: (state_of(group) is State.STANDING, group.order)):
@@ -120,7 +124,7 @@ def _with_others(lines: Lines, others: Iterable[GroupInfo]) -> Lines:
     return {**lines, **changed}
 
 
-def _changed(
+def _changed_queues(
     evaluated: Evaluation, before: CarriedFacts | None, lines: Lines, known: Decided
 ) -> Set[int] | None:
     """Return the queues below root with any difference, at them or below; None: possibly all of them."""
@@ -133,13 +137,13 @@ def _changed(
     queues = {it.queue for key, it in evaluated.cycle.decided.items() if _is_news(known.get(key), it)}
     queues |= {known[key].queue for key in snapshot.dirty if key in known}
     queues |= {name for name in lines.keys() | before.lines if lines.get(name) is not before.lines.get(name)}
-    queues |= {*differing(snapshot.queues, before.snapshot.queues)}
+    queues |= {*changed_keys(snapshot.queues, before.snapshot.queues)}
     queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
     return {node for name in queues if name in shares.tree.seat for node in shares.tree.path(name)[-2:-1]}
 
 
 class _Cycle:
-    """Node requests of some queues in one cycle; all headroom that they use is given back at the end."""
+    """Node requests of some queues in one cycle; the headroom that they use is freed at the end."""
 
     def __init__(
         self, evaluated: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
@@ -189,9 +193,9 @@ class _Cycle:
             lacks = any(
                 n > left[name] for _, asks, left in shares.headroom(queue, more) for name, n in asks.items()
             )
-            if lacks or self._is_limited(queue, waiting[queue]) or self._budget.flavors.of(queue):
+            if lacks or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
                 short.update(shares.tree.path(queue)[-2:-1])
-            shares.take(queue, more)
+            shares.add(queue, more)
         journal.roll_back(mark)
         return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
@@ -205,7 +209,7 @@ class _Cycle:
         if limits is None:
             return False
         for group in line:
-            for scope, more, remaining in self._budget.running.left(group, len(group.waiting)):
+            for scope, more, remaining in self._budget.running.remaining(group, len(group.waiting)):
                 asked[scope].update(more)
                 left[scope] = remaining
         short = {
@@ -222,21 +226,25 @@ class _Cycle:
     def may_ask(self, key: GroupKey) -> bool:
         """Return whether nodes would help pods that exist: jobs ask once they have pods."""
         decision, group = self.decision_of(key), self._evaluated.cycle.snapshot.groups.get(key)
-        if decision is None or group is None or not _helps(decision):
+        if decision is None or group is None or not _would_help(decision):
             return False
         return any(not pod.to_be for pod in group.waiting)
 
     def _kind(self, group: GroupInfo) -> tuple[object, ...]:
-        """Equal for groups that need the same headroom; those with spare members are evaluated alone."""
+        """Return a key that is equal for groups with the same headroom. With spare members it is unique."""
         alone = group.key if len(self._needed(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short)
-        return alone, group.once(_signature), short
+        return alone, group.computed(_signature), short
 
     def _needed(self, group: GroupInfo) -> Missing:
         """Return the members that start together; none of a fully running group."""
         if group.placed and (it := self.decision_of(group.key)) and it.verdict is Verdict.RUNNING:
             return _NONE
-        return self._budget.flavors.settled(group) if self._budget.flavors.of(group.queue) else missing(group)
+        return (
+            self._budget.flavors.settled_members(group)
+            if self._budget.flavors.flavors_of(group.queue)
+            else missing(group)
+        )
 
     def _take_run(self, run: Run) -> int:
         """Take the headroom of as many groups of a run as have it; return how many."""
@@ -245,9 +253,9 @@ class _Cycle:
             return len(run)
         fitting = min(self._times(run[0], wanted), len(run))
         if fitting:
-            self._budget.shares.take(run[0].queue, wanted.requests, fitting)
+            self._budget.shares.add(run[0].queue, wanted.requests, fitting)
         for group in run[:fitting] if run[0].queue in self._budget.rules.limits else ():
-            self._budget.running.take(group, len(wanted.members))
+            self._budget.running.add(group, len(wanted.members))
         return fitting
 
     def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
@@ -261,8 +269,8 @@ class _Cycle:
             one = Missing((pods[0],))
             fitting = pods[: self._times(group, one)]
             if fitting:
-                self._budget.shares.take(group.queue, one.requests, len(fitting))
-                self._budget.running.take(group, len(fitting))
+                self._budget.shares.add(group.queue, one.requests, len(fitting))
+                self._budget.running.add(group, len(fitting))
             asking += [pod.uid for pod in fitting]
         return None if len(asking) == len(needed) + len(spare) else tuple(asking)
 

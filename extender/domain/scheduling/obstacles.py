@@ -1,8 +1,7 @@
 """Obstacles of a group, as reasons.
 
-Some keep it from being evaluated at all: its own faults, the state of its queue, missing members, or its
-backoff. A group that is evaluated and does not fit never
-does (NeverFits), not now (NoRoom), or only in pieces (Fragmented).
+Some prevent its evaluation: its own faults, the state of its queue, missing members, or its backoff. A group
+that is evaluated and does not fit never does (NeverFits), not now (NoRoom), or only in pieces (Fragmented).
 """
 
 from collections import Counter
@@ -19,22 +18,22 @@ from extender.api.objects.pods import NodeSelectorTerm, Toleration
 from extender.api.units import listed
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
-from extender.domain.model.selectors import taint_text, tolerated
+from extender.domain.model.selectors import is_tolerated, taint_text
 from extender.domain.model.shapes import Constraints, Shape, requests_of
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord, not_selected
 from extender.domain.queues.tree import QueueInfo
-from extender.domain.scheduling.backoff import back_off, undone
+from extender.domain.scheduling.backoff import back_off, undo_decision
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.order import Strategies
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.phases import State, ending, life_of, state_of
 from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 
-@once
+@computed_once
 def at_rest(group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that has ended, backs off or terminates: nothing around changes it.
 
@@ -48,7 +47,7 @@ def at_rest(group: GroupInfo) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, verdict, detail=ending(life), life=life)
 
 
-def settled(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def decision_at_rest(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group at rest, and record since when it has fully run."""
     decision = at_rest(group)
     if decision is None or state_of(group) is not State.SETTLING:
@@ -58,28 +57,28 @@ def settled(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     return replace(decision, stood_whole=True) if is_whole else decision
 
 
-def obstacle(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that cannot be evaluated; None where it can."""
     queue = cycle.snapshot.queues.get(group.queue)
     if group.spec.fault:
-        return waits(group, Reason.INVALID_SPEC, group.spec.fault)
+        return waiting_decision(group, Reason.INVALID_SPEC, group.spec.fault)
     if not group.exists:
-        return waits(group, Reason.GROUP_NOT_FOUND, no_group(group))
+        return waiting_decision(group, Reason.GROUP_NOT_FOUND, missing_group_message(group))
     if (local := group.local_queue) is not None and not local.exists:
-        return waits(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
+        return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"LocalQueue {local.key} does not exist")
     if local is not None and local.fault:
-        return waits(group, Reason.INVALID_SPEC, local.fault)
+        return waiting_decision(group, Reason.INVALID_SPEC, local.fault)
     if queue is None or not queue.exists:
-        return waits(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
+        return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
-        return waits(group, Reason.INVALID_SPEC, queue.fault)
-    if excess := _excess(group):
-        return waits(group, Reason.TOO_COMPLEX, excess)
-    return _reserved_out(cycle, group, queue) or _held(group, queue.record)
+        return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
+    if excess := _excess_constraints(group):
+        return waiting_decision(group, Reason.TOO_COMPLEX, excess)
+    return _reserved_out(cycle, group, queue) or _held_decision(group, queue.record)
 
 
-@once
-def _excess(group: GroupInfo) -> str:
+@computed_once
+def _excess_constraints(group: GroupInfo) -> str:
     """Return the part of a member's constraints beyond what is evaluated; empty if there is none."""
     shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
@@ -89,36 +88,38 @@ def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDeci
     """Return the decision on a group that came too late, from elsewhere or too often."""
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
-        above = "" if queue.to_open == name else f", because queue {queue.to_open} above it is closed"
+        above = (
+            "" if queue.queue_to_open == name else f", because queue {queue.queue_to_open} above it is closed"
+        )
         above = ", because it is being deleted" if queue.record.deleting else above
-        return waits(group, Reason.QUEUE_NOT_OPEN, text + above)
+        return waiting_decision(group, Reason.QUEUE_NOT_OPEN, text + above)
     if not group.namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
-        return waits(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
+        return waiting_decision(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
     if not group.use_allowed:
         text = f"queue {group.queue} is restricted, and it is not noted that the group's author may use it"
-        return waits(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
+        return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.crowded_out:
         most = cycle.limits.expected_pods
         text = f"the jobs of its namespace wait for {most} pods already; it has its turn as these start"
-        return waits(group, Reason.BEHIND_OTHERS, text)
+        return waiting_decision(group, Reason.BEHIND_OTHERS, text)
     if group.job.start_timeouts >= cycle.limits.start_timeouts:
         what = "its pods did not all run in time" if group.job.managed else "its start was undone"
         text = f"{what} {group.job.start_timeouts} times in a row"
-        return waits(group, Reason.START_TIMED_OUT, text)
+        return waiting_decision(group, Reason.START_TIMED_OUT, text)
     return None
 
 
-def _held(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
-    """Return the decision on a group that its owner, or that of its queue, holds on purpose."""
+def _held_decision(group: GroupInfo, queue: QueueRecord) -> GroupDecision | None:
+    """Return the decision on a group that is held by its owner, or by that of its queue."""
     if group.spec.held:
-        return waits(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
+        return waiting_decision(group, Reason.HELD, f'the annotation {keys.HOLD} is "true"')
     if queue.stop_policy:
         detail = f"spec.stopPolicy of queue {queue.name} is {queue.stop_policy}"
-        return waits(group, Reason.QUEUE_STOPPED, detail)
+        return waiting_decision(group, Reason.QUEUE_STOPPED, detail)
     if (local := group.local_queue) is not None and local.stop_policy:
         detail = f"spec.stopPolicy of LocalQueue {local.key} is {local.stop_policy}"
-        return waits(group, Reason.QUEUE_STOPPED, detail)
+        return waiting_decision(group, Reason.QUEUE_STOPPED, detail)
     return None
 
 
@@ -129,11 +130,11 @@ def not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """
     queue = cycle.snapshot.queues.get(group.queue)
     drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
-    return _held(group, queue.record) if queue is not None and (group.spec.held or drains) else None
+    return _held_decision(group, queue.record) if queue is not None and (group.spec.held or drains) else None
 
 
 def above_capability(cycle: Cycle, group: GroupInfo) -> str:
-    """Return how `minResources` is more than its queue may ever hold; empty where it is not.
+    """Return how `minResources` exceeds the maximum of the queue; empty if it does not.
 
     It is Volcano's rule for its enqueue action: while the group is Pending, operators make no members
     that could never start. A group without it counts for its queue's default request before its pods
@@ -153,18 +154,18 @@ def above_capability(cycle: Cycle, group: GroupInfo) -> str:
 
 def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
     """Return the decision on a group that never fits because of its queue."""
-    return replace(waits(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
+    return replace(waiting_decision(group, Reason.NEVER_FITS, detail), exceeds_queue=True)
 
 
-def waits(group: GroupInfo, reason: Reason, detail: str) -> GroupDecision:
+def waiting_decision(group: GroupInfo, reason: Reason, detail: str) -> GroupDecision:
     return GroupDecision(group.key, group.queue, Verdict.WAITING, reason, detail)
 
 
-def no_group(group: GroupInfo) -> str:
+def missing_group_message(group: GroupInfo) -> str:
     return f"PodGroup {group.key} does not exist"
 
 
-def ready(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
+def evaluable_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
     """Return the pending groups that capacity would help, and those that let none pass while they back off.
 
     The others are settled.
@@ -174,19 +175,17 @@ def ready(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> 
 
 def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
     if too_much := above_capability(cycle, group):
-        return undone(cycle, group) or exceeds_queue(group, too_much)
+        return undo_decision(cycle, group) or exceeds_queue(group, too_much)
     absent = missing(group).absent
-    if (group.is_on_nodes or not absent) and strategies.of(group).backs_off(group):
-        is_in_line = not absent and strategies.of(group).lets_none_pass(group)
+    if (group.is_on_nodes or not absent) and strategies.traverse_of(group).backs_off(group):
+        is_in_line = not absent and strategies.traverse_of(group).lets_none_pass(group)
         return None if is_in_line else back_off(cycle, group)
-    if group.is_on_nodes and (decision := undone(cycle, group)) is not None:
+    if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
     if absent and group.start.failure and group.job.made is None:  # that may be why they are absent
         absent = f"{absent}; its last start failed: {group.start.failure}"
-    return waits(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
+    return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 
-
-# ---- reasons of members without a placement
 
 _MOST_SHORT = 4  # resources that are looked up for one sentence
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
@@ -202,7 +201,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         detail = group.start.failure or "the scheduler rejects the nodes that have room"
         return Reason.REFUSED_BY_SCHEDULER, detail
     if not planner.affinity.any_particular(members, shapes) and capacity.is_short_for(shapes):
-        # Too little room for some shape alone, and no member looks at others: nothing needs to be placed.
+        # Too little capacity for some shape alone, and no member looks at others: nothing needs to be placed.
         at_once = f"{_capacity_for(capacity, shapes)} at once"
     else:
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
@@ -254,13 +253,13 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
         is_taken = part.before and all(nodes.has(key, value) for key, value in part.labels)
         besides = " without those of an earlier flavor" if is_taken else ""
         demands[f"the flavor's labels {own}".rstrip() + besides] = bool(
-            nodes.suitable(anywhere.within(part)).any()
+            nodes.suitable(anywhere.on_part(part)).any()
         )
     if unmet := [text for text, is_met in demands.items() if not is_met]:
         return f"no node has {listed(unmet, _MOST_NAMES, ' and ')}"
     if not nodes.suitable(Shape({}, Constraints(tolerations=asked.tolerations))).any():
         taints = {taint for node in nodes.nodes if node for taint in node.taints}
-        named = sorted(taint_text(it) for it in taints if not tolerated(it, asked.tolerations))
+        named = sorted(taint_text(it) for it in taints if not is_tolerated(it, asked.tolerations))
         return f"every node has a taint that is not tolerated: {listed(named, _MOST_NAMES)}"
     tolerated_too = (*demands, "taints that are tolerated")
     return f"no node has all at once: {listed(tolerated_too, _MOST_NAMES)}"
@@ -282,6 +281,6 @@ def _capacity_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
 
 
 def amounts_text(amounts: Resources) -> str:
-    """`cpu 4 memory 64Gi`; pods are left out, and of very many resources all but the first few."""
+    """Return amounts as text, `cpu 4 memory 64Gi`, without pods; of many resources only the first."""
     names = sorted(amounts.keys() - {PODS}, key=lambda name: (name != CPU, name != MEMORY, name))
     return listed([f"{name} {show(name, amounts[name])}" for name in names], _MOST_NAMES, " ")

@@ -18,7 +18,7 @@ Priority includes what a group gained by ageing (`spec.ageing`): all groups of a
 hour, from their creation on, so two of them never change places by waiting. Any other strategy counts as
 traverse.
 
-In a rotation each waiting group has its turn once: it is over when its start fails, or when it lacks room, a
+In a rotation each waiting group has its turn once. It ends when its start fails, or when it lacks capacity, a
 share or the ceiling and groups behind it start, unless it has a reservation. A new group joins the newest
 rotation, so a stream of them never keeps back groups that had their turn. After a restart a new rotation
 begins.
@@ -63,7 +63,7 @@ Rank = tuple[bool, int, float, float, str, str, str, str]
 
 
 class Traverse:
-    """The strategy of one queue in one round. `rotation_of`: that in which a group has its next turn."""
+    """The strategy of one queue in one cycle. `rotation_of`: the rotation of the next turn of a group."""
 
     def __init__(self, cycle: Cycle, queue: QueueRecord, rotation_of: Callable[[GroupInfo], int]) -> None:
         self._cycle = cycle
@@ -73,16 +73,16 @@ class Traverse:
     def rank(self, group: GroupInfo) -> Rank:
         priority = float(-group.priority)
         if self._queue.ageing:
-            priority += self._queue.ageing * group.once(_created_at) / _HOUR
+            priority += self._queue.ageing * group.computed(_created_at) / _HOUR
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
         return not self.is_high(group), rotation, self.used(group), priority, *group.age
 
     def used(self, group: GroupInfo) -> float:
-        """Return the recent usage of its user, where that counts."""
+        """Return the recent usage of the group's user, if the strategy counts it."""
         return 0.0
 
     def is_high(self, group: GroupInfo) -> bool:
-        """Return whether it comes before all groups of which that is not true."""
+        """Return whether a group is ahead of all groups without this property."""
         return True
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
@@ -90,11 +90,11 @@ class Traverse:
         return False
 
     def has_turns(self, group: GroupInfo) -> bool:
-        """Return whether it loses its turn when others pass it."""
+        """Return whether a group loses its turn when others pass it."""
         return False
 
     def backs_off(self, group: GroupInfo) -> bool:
-        """Return whether it is not tried now, because a start of it failed."""
+        """Return whether a group is not tried now, because a start failed."""
         return self._cycle.snapshot.now < group.start.retry_at
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
@@ -108,7 +108,7 @@ class Traverse:
 class Fair(Traverse):
     def used(self, group: GroupInfo) -> float:
         namespace = group.key.partition("/")[0]
-        return self._cycle.snapshot.past.of_submitter(group.queue, group.spec.submitter, namespace)
+        return self._cycle.snapshot.past.submitter_usage(group.queue, group.spec.submitter, namespace)
 
 
 class Fifo(Traverse):
@@ -168,13 +168,13 @@ def orders_by_usage(queue: QueueRecord) -> bool:
 
 
 class Strategies:
-    """The strategies of all queues in one round."""
+    """Strategies of all queues in one cycle."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self._of: dict[str, Traverse] = {}
 
-    def of(self, group: GroupInfo) -> Traverse:
+    def traverse_of(self, group: GroupInfo) -> Traverse:
         if group.queue not in self._of:
             queue = self._cycle.snapshot.queues[group.queue].record
             kind = _STRATEGIES.get(queue.strategy, Traverse)
@@ -182,7 +182,7 @@ class Strategies:
         return self._of[group.queue]
 
     def rank(self, group: GroupInfo) -> Rank:
-        return self.of(group).rank(group)
+        return self.traverse_of(group).rank(group)
 
     def rotation_of(self, group: GroupInfo) -> int:
         """Return the rotation in which a group has its next turn.
@@ -205,8 +205,8 @@ class Strategies:
 
 
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
-    """Note on what was decided on each of `groups`, which were judged in this round, its next rotation."""
-    turning = [group for group in groups if strategies.of(group).has_turns(group)]
+    """Record the next rotation on the decision of each of `groups`, which this cycle evaluated."""
+    turning = [group for group in groups if strategies.traverse_of(group).has_turns(group)]
     for line in in_lines(turning, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
@@ -219,7 +219,7 @@ def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
 
 def _created_at(group: GroupInfo) -> float:
-    """Seconds since 1970; inf where that cannot be read, as if it had been created last."""
+    """Return seconds since 1970; inf if that cannot be read, as if the group were the newest."""
     try:
         return as_datetime(group.created).timestamp()
     except (ValueError, OverflowError):
@@ -227,7 +227,7 @@ def _created_at(group: GroupInfo) -> float:
 
 
 class Turn(NamedTuple):
-    """Turn of a queue among its siblings; smallest first."""
+    """Turn of a queue among its siblings; the smallest first."""
 
     priority: int  # negative: high ones come first
     due: float  # how far it is above its due
@@ -239,7 +239,7 @@ class Turn(NamedTuple):
 
 
 class TurnOrder(Generic[T]):
-    """Order of turns: lines of gangs, or of members that come one by one, by queue.
+    """Order of turns: lines of gangs, or of single members, by queue.
 
     Each allocation changes the shares on the way from root to the queue, and no others.
     """
@@ -259,7 +259,7 @@ class TurnOrder(Generic[T]):
         self._way: list[Turn] = []  # of the queue whose turn it is, from root down
         waiting = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
         for node in sorted(waiting - {TOP}, reverse=True):  # children have higher numbers
-            heappush(self._turns[self._tree.parents[node]], self._turn(node))
+            heappush(self._turns[self._tree.parents[node]], self._turn_of(node))
 
     def __iter__(self) -> Iterator[tuple[str, deque[T]]]:
         """Yield a queue and its line, again and again until all lines are empty."""
@@ -274,7 +274,7 @@ class TurnOrder(Generic[T]):
             for turn in reversed(self._way):
                 has_more = has_more or bool(self._turns.get(turn.node))
                 if has_more:
-                    heappush(self._turns[self._tree.parents[turn.node]], self._turn(turn.node))
+                    heappush(self._turns[self._tree.parents[turn.node]], self._turn_of(turn.node))
 
     def members_until_next(self, requests: Resources) -> int | None:
         """Return how many members that ask for `requests` give the next turn to a sibling.
@@ -286,12 +286,12 @@ class TurnOrder(Generic[T]):
         for turn in self._way:
             siblings = self._turns[self._tree.parents[turn.node]]
             if siblings and siblings[0].priority == turn.priority:
-                until, at_par = self._par(turn, siblings[0])
+                until, at_par = self._equal_share(turn, siblings[0])
                 slack = EPSILON if at_par < siblings[0] else -EPSILON
                 counts.append(self._shares.headroom_at(turn.node, requests, until, slack) + 1)
         return min(counts, default=None)
 
-    def _par(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
+    def _equal_share(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
         """Return the share up to which a queue is ahead of a sibling, and its turn there."""
         match _fair_share(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:
@@ -304,9 +304,11 @@ class TurnOrder(Generic[T]):
             until = sibling.share
         return until, turn._replace(due=max(until, 1.0), share=until)
 
-    def _turn(self, node: int) -> Turn:
-        place = _place(self._shares, self._queues, node)
-        return Turn(*place, self._shares.of_node(node), self._since(node), self._tree.queues[node], node)
+    def _turn_of(self, node: int) -> Turn:
+        place = _turn_key(self._shares, self._queues, node)
+        return Turn(
+            *place, self._shares.relative_share(node), self._since(node), self._tree.queues[node], node
+        )
 
     def _since(self, node: int) -> str:
         """Return when the first group was created of the line at a node, or of the next one below it."""
@@ -316,11 +318,11 @@ class TurnOrder(Generic[T]):
         return self._group_of(line[0]).created if line else ""
 
 
-def _place(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
+def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
     """Return the priority of a queue, how far it is above its due, and its recent usage."""
     info = queues.get(shares.tree.queues[node])
     priority = -info.record.priority if info is not None and not shares.tree.is_seat(node) else 0
-    share = shares.of_node(node)
+    share = shares.relative_share(node)
     match _fair_share(shares, queues, node):
         case keys.HISTORICAL:
             return priority, share + shares.used_lately(node), 0.0
@@ -339,7 +341,7 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, o
     """Return whether the turn of one queue comes before another's, where their ways from root part."""
     ways = (reversed(shares.tree.path(name)) for name in (queue, other))
     one, two = next(((one, two) for one, two in zip(*ways, strict=False) if one != two), (TOP, TOP))
-    return _place(shares, queues, one) < _place(shares, queues, two)
+    return _turn_key(shares, queues, one) < _turn_key(shares, queues, two)
 
 
 def in_lines(
@@ -347,7 +349,7 @@ def in_lines(
     group_of: Callable[[T], GroupInfo],
     rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
-    """Return the lines by queue, the smallest rank first.
+    """Return things by queue, sorted by the rank of their groups.
 
     Without `rank`: by priority, then age, then name.
     """

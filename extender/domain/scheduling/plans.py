@@ -1,12 +1,12 @@
 """Plans of groups that start or run: valid planned nodes, rejected ones, and joining members.
 
-Most of these groups did not change since the cycle before. What their plans hold is computed once and kept on
-their view; a cycle then allocates the capacity of all of them in one step.
+Most of these groups have not changed since the previous cycle. The content of their plans is computed once
+and kept on their info; a cycle then allocates the capacity of all of them in one step.
 
 A planned node counts as rejected some time after the scheduler refused the pod there (its cache may lag), or
-after it could have used the node and did not: the longer, the more pods it has before it, and only while it
-asks for others. But it patches no condition that did not change, so a pod that it refused before may be
-unplaceable without any sign: that one's time ends even if no other group wants anything.
+after the scheduler could have used the node and did not: the longer, the more pods are ahead, and only while
+it asks for other pods. But the scheduler does not repeat an unchanged condition: a pod that it refused before
+may be unplaceable without any sign. So the time of such a pod ends even if no other group needs capacity.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import Missing, lost, missing
+from extender.domain.snapshot.wholeness import Missing, members_to_replace, missing
 
 _UNHEARD = 4  # times the grace of a node that is not used, where nothing shows whether the scheduler is there
 _MOST_AT_ONCE = 1e5  # looks at a node for a term, to find out whether plans concern others
@@ -30,17 +30,17 @@ Wish = tuple[GroupInfo, Holding, dict[Uid, str]]
 
 
 class ActivePlan(msgspec.Struct):
-    """Kept plan of a group that starts. Cycles add to it."""
+    """Plan of a group that starts. Cycles add to it."""
 
     group: GroupInfo
-    plan: dict[Uid, str]  # nodes that hold, and those added in this round; their room is taken
+    plan: dict[Uid, str]  # nodes that hold, and those added in this cycle; their capacity is taken
     moved: dict[Uid, str]  # members whose node the scheduler would not use, with that node
-    unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the round began
+    unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the cycle began
     reason: Reason | None = None  # why the next one of them does not start
     detail: str = ""
 
-    def left(self) -> list[PodRecord]:
-        """Members that still have no node."""
+    def unplanned_members(self) -> list[PodRecord]:
+        """Return the members that still have no node."""
         return [pod for pod in self.unplanned if pod.uid not in self.plan]
 
     def add(self, more: dict[Uid, str]) -> None:
@@ -57,11 +57,11 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     wishes: list[Wish] = []
     for group in groups:
         with Guard(cycle, group):
-            wishes.append(_wish(cycle, group))
+            wishes.append(_wanted_plan(cycle, group))
     budget, left = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
     try:
         is_taken = budget.planner.take_holdings([holding for _, holding, _ in wishes])
-    except Exception:  # one of them, or all together are too dear: each is looked at alone
+    except Exception:  # one of them, or all together, are over budget: each is planned alone
         is_taken = False
     finally:
         cycle.effort.allow(left)
@@ -73,34 +73,34 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
             if not is_taken:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
-            if places := group.once(_capacity_reserved):
+            if places := group.computed(_capacity_reserved):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
             if group.spec.min_resources and group.stands:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
             asked = holding.requests if plan is holding.plan else None
             budget.count(group, plan, asked, len(plan.keys() - places))
-            budget.window.take(group, len(group.pinned))
+            budget.window.add(group, len(group.pinned))
             active.append(ActivePlan(group, plan, moved, unplanned))
     return active
 
 
-def _wish(cycle: Cycle, group: GroupInfo) -> Wish:
+def _wanted_plan(cycle: Cycle, group: GroupInfo) -> Wish:
     """Return what a group wants to keep, and the members whose nodes the scheduler would not use."""
-    holding, unused = group.once(_holding), group.once(_longest_unused)
-    if (flavors := cycle.budget.flavors).of(group.queue):
-        # No flavor of the queue has some of these nodes: labels changed meanwhile.
-        stray = {pod.uid for pod, node in holding.pods if flavors.on(group.queue, node) is None}
-        holding = holding.without(stray) if stray else holding
+    holding, unused = group.computed(_holding), group.computed(_longest_unused)
+    if (flavors := cycle.budget.flavors).flavors_of(group.queue):
+        # Some of these nodes have no flavor of the queue any more: labels changed.
+        stray = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
+        holding = holding.without_pods(stray) if stray else holding
     if not any(_is_overdue(cycle, group, node) for node in unused):
         return group, holding, {}
     moved: dict[Uid, str] = {}
     for pod, node in holding.pods:
-        if (since := _unused(group, pod)) is not None and _is_overdue(cycle, group, since):
+        if (since := _unused_since(group, pod)) is not None and _is_overdue(cycle, group, since):
             moved[pod.uid] = node
     for pod, node in holding.pods:
         if pod.uid in moved:
             cycle.budget.planner.forbid(pod.shape, node)
-    return group, holding.without(moved), moved
+    return group, holding.without_pods(moved), moved
 
 
 def _capacity_reserved(group: GroupInfo) -> frozenset[Uid]:
@@ -143,22 +143,19 @@ def _within_ceilings(
 
 
 def _holding(group: GroupInfo) -> Holding:
-    """All waiting members of a group that stands; else those that must still start, or replace others."""
+    """Return all waiting members of a running group; else those that must start or are replacements."""
     if group.stands or group.stands_as_before:
         members: Sequence[PodRecord] = group.waiting
     else:
-        members = (lost(group) if group.stood_whole else missing(group)).members
+        members = (members_to_replace(group) if group.stood_whole else missing(group)).members
     pinned = {pod.uid for pod, _ in group.pinned}
     loose = [pod for pod in members if pod.uid not in pinned]
     pods = [(pod, group.planned[pod.uid]) for pod in loose if pod.uid in group.planned]
     return Holding(pods, [pod for pod in loose if pod.uid not in group.planned])
 
 
-# ---- planned nodes that the scheduler does not use
-
-
 class Unused(NamedTuple):
-    """Since when the scheduler has not used a planned node, and what it said of the pod."""
+    """Since when the scheduler has not used a planned node, and its message about the pod."""
 
     since: float
     refused: bool  # it refused the pod since
@@ -166,8 +163,8 @@ class Unused(NamedTuple):
     known: bool  # it refused the pod before: another refusal in the same words would not be seen
 
 
-def _unused(group: GroupInfo, pod: PodRecord) -> Unused | None:
-    """Since when the scheduler could have used a member's planned node; None: it could not yet."""
+def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
+    """Return since when the scheduler could have used a planned node; None: it could not yet."""
     attempt = group.attempts.get(pod.uid)
     if attempt is None or attempt.shown_at is None:
         return None
@@ -178,19 +175,19 @@ def _unused(group: GroupInfo, pod: PodRecord) -> Unused | None:
 
 def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
     """Return the oldest of each kind: no other can be overdue before it is."""
-    nodes = [_unused(group, pod) for pod, _ in group.once(_holding).pods]
+    nodes = [_unused_since(group, pod) for pod, _ in group.computed(_holding).pods]
     ordered = sorted((node for node in nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered}.values())
 
 
 def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
-    """Return whether the scheduler had its time.
+    """Return whether the scheduler's time to use a planned node is over.
 
-    A refusal that it repeats counts, unless a pod has left a moment ago, of which it may not have heard.
+    A refusal that it repeats counts, unless a pod has left just now, which it may not know yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    asked = attention.since(unused.since)  # from when on it asked for others meanwhile; None: it has not yet
-    if asked is None:  # it may ask again, which alone is no reason to decide
+    asked = attention.since(unused.since)  # since when it has called for other pods; None: it has not
+    if asked is None:  # a later call alone is no reason to decide
         cycle.look_again_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False
@@ -204,14 +201,14 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     return unused.known and cycle.is_due(begun + _UNHEARD * grace)
 
 
-# ---- members that join: on the flavors of their roles, if their queue has any
+# Members that join: on the flavors of their roles, if their queue has any.
 
 
 def all_that_join(
     budget: Budget, group: GroupInfo, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
-    """All of `pods`; None if some role has no flavor that takes it."""
-    if not budget.flavors.of(group.queue):
+    """Return all of `pods`; None if a role has no flavor that fits."""
+    if not budget.flavors.flavors_of(group.queue):
         return list(pods)
 
     def lacks_capacity(wanted: Missing) -> tuple[Reason, str] | None:
@@ -230,14 +227,14 @@ def as_many_as_join(
     role that had none is added.
     """
     flavors, queue = budget.flavors, group.queue
-    if not flavors.of(queue):
+    if not flavors.flavors_of(queue):
         return list(pods), ""
     joining: list[PodRecord] = []
     asked: dict[str, dict[str, int]] = {}
     why = ""
     for role, of_role in by_role(group, pods).items():
         flavor = in_use.get(role)
-        for other in flavors.of(queue) if flavor is None else ():
+        for other in flavors.flavors_of(queue) if flavor is None else ():
             one = on_nodes_of(other, of_role[:1])
             admits = not other.refuses([one[0].shape]) and flavors.as_many_as(queue, other, one, {}, lends)
             if admits and budget.planner.could_place(one, {one[0].shape: 1}):

@@ -1,14 +1,16 @@
-"""The price of an eviction: whether what its victims lose is worth what a group has gone without.
+"""Price of an eviction: the work that its victims lose, compared with the capacity that a group lacked.
 
-Both are parts of the cluster, of the resource of which that is the most, times seconds: what is lost counts
-from the start of a victim or its last checkpoint, and with what earlier evictions cost its group, so that it
-is not always the same one. Room is taken back once no more is lost than the group has gone without, times the
-patience of its queue, and after `atMost` of that queue in any case: the price orders and delays, and denies
-nothing. What victims hold that are known to end within `after`, or before `atMost` is over, comes by itself:
-they are spared if they lose more than the group gains until then, times its patience. That ends at twice
-`atMost`. Of groups alike the longest wait counts, whoever is first in line: one whose wait begins anew
-with each pod that is made again would put off all of them. Work is looked at every ten seconds, so that it is
-known when it may be enough.
+Both are parts of the cluster, in the dominant resource, times seconds. The loss of a victim counts from its
+start or last checkpoint, plus the loss of earlier evictions of its group, so that the victims vary.
+
+* Capacity is reclaimed once the loss is at most what the group lacked, times the patience of its queue, and
+  after `atMost` of that queue in any case: the price orders and delays, and prevents nothing.
+* Victims that will end within `after`, or before `atMost` is over, are spared if they lose more than the
+  group gains until then, times its patience. That ends at twice `atMost`.
+* Of equal groups the longest wait counts, whichever is first in the queue: otherwise a group whose wait
+  begins again with each recreated pod would delay all of them.
+
+Losses are checked every ten seconds, so that the time of the next check is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,18 +25,18 @@ from extender.domain.scheduling.cycle import Cycle
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_LEAST_USE, _MOST_USE = 60.0, 600.0  # seconds that a group has to run until nobody made way for it in vain
+_LEAST_USE, _MOST_USE = 60.0, 600.0  # bounds of the run time in seconds after which a reclaim counts as used
 _PERIOD = 10.0  # seconds from one look to the next
 
 
 class Turns(NamedTuple):
-    """Turns: when time alone changes whether evictions for a group can be paid."""
+    """Turns: the times at which time alone changes whether evictions for a group are worth their price."""
 
     last_at: float
     next_at: float  # inf: never, since whatever they cost no longer counts
 
 
-def similar(group: GroupInfo) -> object:
+def likeness(group: GroupInfo) -> object:
     """Return a key, equal for groups of one queue and priority that lack the same.
 
     Victims are found for all of them or for none. A group that has taken capacity from others is alone,
@@ -55,7 +57,7 @@ class Price:
         self._losses: dict[EvictionUnit, Loss] = {}  # by whole units
         self.looked_at = cycle.snapshot.now // _PERIOD * _PERIOD
 
-    def part(self, amounts: Resources) -> float:
+    def part_of_cluster(self, amounts: Resources) -> float:
         """Return the part of the whole cluster, in the dominant resource."""
         parts = (n / self._total[name] for name, n in amounts.items() if self._total.get(name))
         return max(parts, default=0.0)
@@ -70,7 +72,7 @@ class Price:
         return max(self.looked_at - saved, 0.0)
 
     def loss(self, picks: Sequence[Pick]) -> Loss:
-        """Return the loss if these go."""
+        """Return the loss by these evictions."""
         whole = (
             picks[0].eviction_unit
             if len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
@@ -81,32 +83,32 @@ class Price:
         work, pods = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
-            work += self.part(pick.requests) * (self.seconds(run) + run.lost)
+            work += self.part_of_cluster(pick.requests) * (self.seconds(run) + run.lost)
             pods += len(pick.pods)
-        loss = Loss(work, self.part(total(pick.requests for pick in picks)), pods)
+        loss = Loss(work, self.part_of_cluster(total(pick.requests for pick in picks)), pods)
         if whole is not None:
             self._losses[whole] = loss
         return loss
 
-    def owed(self, group: GroupInfo, wanted: Missing) -> float:
+    def wait_for_capacity(self, group: GroupInfo, wanted: Missing) -> float:
         """Return how long a group has waited for its capacity, since all its members exist."""
         waited = self.looked_at - self._cycle.snapshot.instant(self._since(group))
-        return self.part(wanted.requests) * max(waited, 0.0)
+        return self.part_of_cluster(wanted.requests) * max(waited, 0.0)
 
-    def objection(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
-        """Return why these do not go for a group yet, for people; empty: they may.
+    def why_not(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
+        """Return why these victims are not evicted for a group yet, for users; empty: they may be.
 
         It is looked at again when that may have changed.
         """
         snapshot, patience = self._cycle.snapshot, self._rules(group).patience
         lost, end, latest = self.loss(picks).work, self._end(picks), self.latest(group)
         left = end - self.looked_at
-        is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._last(group)
-        if lost > patience * self.owed(group, wanted) and latest > snapshot.now:
+        is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._spared_until(group)
+        if lost > patience * self.wait_for_capacity(group, wanted) and latest > snapshot.now:
             self._cycle.look_again_at(latest)
             text = "evictions for it would lose more work than it has waited for"
             text += f"; they come by {by}" if (by := snapshot.timestamp(latest)) else ""
-        elif is_soon and lost > patience * self.part(wanted.requests) * left:
+        elif is_soon and lost > patience * self.part_of_cluster(wanted.requests) * left:
             text = "evictions for it would lose more work than it gains until the pods end by themselves, by "
             text += snapshot.timestamp(end)
         else:
@@ -115,12 +117,12 @@ class Price:
         return text
 
     def _end(self, picks: Sequence[Pick]) -> float:
-        """Return when the last of these will have ended by itself.
+        """Return when the last of these victims will have ended without an eviction.
 
         Inf: unknown, or one has outrun its time.
         """
         groups = (self._cycle.snapshot.groups.get(pick.eviction_unit.group) for pick in picks)
-        ends = (inf if group is None else self._times.in_time(group, self.looked_at) for group in groups)
+        ends = (inf if group is None else self._times.ends_by(group, self.looked_at) for group in groups)
         return max(ends, default=inf)
 
     def worth_after(self, wanted: Missing, picks: Sequence[Pick]) -> float:
@@ -128,7 +130,7 @@ class Price:
 
         It has then done as much work as was lost, within bounds.
         """
-        work, part = self.loss(picks).work, self.part(wanted.requests)
+        work, part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
 
     def latest(self, group: GroupInfo) -> float:
@@ -136,7 +138,7 @@ class Price:
         rules, since = self._rules(group), self._since(group)
         return self._cycle.snapshot.instant(since) + max(rules.at_most, rules.after) if since else -inf
 
-    def _last(self, group: GroupInfo) -> float:
+    def _spared_until(self, group: GroupInfo) -> float:
         """Return the time after which victims are not spared any more for their expected end."""
         return self.latest(group) + self._rules(group).at_most
 
@@ -144,11 +146,11 @@ class Price:
         return self._cycle.snapshot.queues[group.queue].record.preemption
 
     def _since(self, group: GroupInfo) -> str:
-        return ready_since(self._longest.get(similar(group), group))
+        return ready_since(self._longest.get(likeness(group), group))
 
-    def turns(self, group: GroupInfo) -> Turns:
+    def turns_of(self, group: GroupInfo) -> Turns:
         latest, now = self.latest(group), self._cycle.snapshot.now
-        if (last := self._last(group)) <= now:
+        if (last := self._spared_until(group)) <= now:
             return Turns(last, inf)
         instants = self.looked_at, self.looked_at + _PERIOD, latest, last
         return Turns(max(at for at in instants if at <= now), min(at for at in instants if at > now))

@@ -1,10 +1,10 @@
-"""Reclaim: room is taken back for groups that starve, and held for them until they start.
+"""Reclaim: capacity is reclaimed for starved groups, and reserved for them until they start.
 
-A reclaim is begun at the end of a round for whole groups that wait for room, or for their queue's share, once
-it is sure that the whole group will fit on real nodes with its victims gone. From then on the room is held
-for the group, also what becomes free bit by bit, and the victims are evicted. It ends when the group starts,
-when it needs no room any more, or when nobody is left to make way or the time is up: these count as a failed
-start.
+A reclaim begins at the end of a cycle for whole groups that lack capacity, or their queue's share, once it is
+certain that the whole group will fit on real nodes without its victims. From then on the capacity is reserved
+for the group, also what becomes free piece by piece, and the victims are evicted. It ends when the group
+starts, when it needs no capacity any more, or when no victims are left or the time is up: these count as a
+failed start.
 """
 
 from collections import Counter
@@ -31,16 +31,16 @@ from extender.domain.scheduling.consolidation import NothingLost, find_with_home
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import on_nodes_of
 from extender.domain.scheduling.lending import Lending, VictimShares
-from extender.domain.scheduling.obstacles import waits
-from extender.domain.scheduling.price import Price, similar
+from extender.domain.scheduling.obstacles import waiting_decision
+from extender.domain.scheduling.price import Price, likeness
 from extender.domain.scheduling.reservation import Reservations
 from extender.domain.scheduling.victims import (
     Candidates,
-    departing,
+    departing_pods,
     is_any_in_part,
-    left,
     lingering,
-    resting,
+    live_pod,
+    refused_namespace,
     would_be_split,
 )
 from extender.domain.snapshot.decisions import GroupDecision
@@ -48,7 +48,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _STARVES = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
-_SEARCHES = 8  # in vain, in one round
+_SEARCHES = 8  # searches without a result in one cycle
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 _MOST_NAMES = 3
 _MOST_UNUSED = 64  # groups of one namespace of which it is not known yet whether they use what they took
@@ -65,11 +65,9 @@ _WHY = {
 
 _LINGERS = "it is being deleted, and others wait for its room"
 
-# ---- going on
 
-
-def keep(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
-    """Hold the capacity that is being reclaimed, and start the groups that have it by now.
+def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
+    """Reserve the capacity that is being reclaimed, and start the groups that have all of theirs.
 
     Return the others, which are still to be evaluated.
     """
@@ -79,15 +77,15 @@ def keep(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
         if group.key in cycle.reclaims:
             with Guard(cycle, group):
                 if _is_still_right(cycle, group, missing(group)):
-                    budget.hold(group, cycle.reclaims[group.key].plan)
+                    budget.reserve(group, cycle.reclaims[group.key].plan)
                     reserved.append(group)
                 else:
                     _record_refused(cycle, group)
     for group in sorted(reserved, key=lambda group: (cycle.reclaims[group.key].since, group.order)):
         with Guard(cycle, group):
-            cycle.settle(_go_on(cycle, group))
+            cycle.settle(_continue_reclaim(cycle, group))
         if cycle.is_broken(group):
-            budget.let_go(group, cycle.reclaims[group.key].plan)
+            budget.free_plan(group, cycle.reclaims[group.key].plan)
     return [group for group in groups if group.key not in cycle.decided]
 
 
@@ -112,7 +110,7 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
         return False
     if all(victim.cause in _BEYOND_A_SHARE for victim in reclaim.victims):
         return True
-    # Others lose room for it: its queue stays within its share, once all that is leaving it is gone.
+    # Other queues lose capacity for it: its queue stays within its share, without its terminating pods.
     shares, queue = cycle.budget.shares, group.queue
     going: list[PlannedPod] = []
     for other in cycle.snapshot.groups.values():
@@ -120,58 +118,58 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
             promised = (pod for pod in other.placed if pod.uid in cycle.promised and pod.holds_capacity)
             going += ((pod, pod.node) for pod in (*other.departing, *promised))
     leaving = cycle.budget.flavors.requests(going)
-    shares.take(queue, leaving, -1)
-    is_above = shares.is_above_share(queue, _asked(cycle, group, reclaim))
-    shares.take(queue, leaving)
+    shares.add(queue, leaving, -1)
+    is_above = shares.is_above_share(queue, _requested(cycle, group, reclaim))
+    shares.add(queue, leaving)
     return not is_above
 
 
-def _asked(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
+def _requested(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
     """Return what members ask for on the decided nodes, of flavors, too, if their queue has any.
 
     Other queues may hold any amount of a flavor.
     """
     wanted = missing(group)
-    if not cycle.budget.flavors.of(group.queue):
+    if not cycle.budget.flavors.flavors_of(group.queue):
         return wanted.requests
     places = ((pod, reclaim.plan[pod.uid]) for pod in wanted.members)
     return cycle.budget.flavors.requests(places, wanted.requests)
 
 
-def _go_on(cycle: Cycle, group: GroupInfo) -> GroupDecision:
+def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     reclaim, budget, wanted = cycle.reclaims[group.key], cycle.budget, missing(group)
-    budget.let_go(group, reclaim.plan)
+    budget.free_plan(group, reclaim.plan)
     reason = Reason.RECLAIMING
     if budget.window.has_places_for(group, len(wanted.members)):
-        # Once a group starts, nobody is evicted for it any more: so no gang may be in part.
+        # Once a group starts, no pod is evicted for it any more: so no gang may be in part.
         may_start = not is_any_in_part(cycle, reclaim) or cycle.is_due(reclaim.until)
         if may_start and (plan := _place(cycle, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         if cycle.is_due(reclaim.until):
             return fail(cycle, group, f"the room did not become free in time: {reclaim.detail}")
         victims = (victim for other in cycle.reclaims.values() for victim in other.victims)
-        if not (any(left(cycle, victim) for victim in victims) or any(departing(cycle))):
+        if not (any(live_pod(cycle, victim) for victim in victims) or any(departing_pods(cycle))):
             why = "whoever was to leave has gone, and it does not fit"
             return fail(cycle, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(cycle, reclaim):
         reason = Reason.WINDOW_FULL
         budget.window.held_up.add(group.queue)
-    budget.hold(group, reclaim.plan)
+    budget.reserve(group, reclaim.plan)
     _evict(cycle, group, reclaim)
-    return replace(waits(group, reason, reclaim.detail), reclaim=reclaim)
+    return replace(waiting_decision(group, reason, reclaim.detail), reclaim=reclaim)
 
 
 def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] | None:
     """Return the decided nodes or, where all members fit elsewhere by now, others."""
     budget, wanted = cycle.budget, missing(group)
-    asked = _asked(cycle, group, reclaim)
+    asked = _requested(cycle, group, reclaim)
     excess = budget.running.excess(group, len(wanted.members))
     if budget.shares.above_ceiling(group.queue, asked) or excess is not None:
         return None  # its own queue has to give way first
     planned: list[tuple[PodRecord, str]] = []
     for pod in wanted.members:  # each as it was planned: bound to the nodes of its flavor
         node = reclaim.plan[pod.uid]
-        flavor = budget.flavors.on(group.queue, node)
+        flavor = budget.flavors.flavor_on(group.queue, node)
         planned.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
     mark = budget.journal.mark()
     plan = budget.planner.take_nodes(planned)
@@ -179,25 +177,25 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
         budget.count(group, plan)
         return plan
     budget.journal.roll_back(mark)
-    return None if budget.flavors.of(group.queue) else budget.place(group, wanted.members)
+    return None if budget.flavors.flavors_of(group.queue) else budget.place(group, wanted.members)
 
 
 def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
     """Evict the victims that still exist and do not terminate."""
     for victim in reclaim.victims:
-        if left(cycle, victim) is not None:
+        if live_pod(cycle, victim) is not None:
             home = reclaim.homes.get(victim.uid)
-            why = _WHY[victim.cause].format(group=group.called, queue=group.queue, home=home)
+            why = _WHY[victim.cause].format(group=group.display_name, queue=group.queue, home=home)
             cycle.evictions[victim.uid] = Eviction(victim, why)
 
 
-# ---- beginning
-
-
 class Starving(NamedTuple):
-    """Groups that look for victims. What the first of a kind does not find, no other of its kind does."""
+    """Groups that look for victims.
 
-    first: Mapping[object, GroupInfo]  # for which a victim may run: by kind its first, and the longest wait
+    If the first of a kind finds none, the others of its kind do not search.
+    """
+
+    first: Mapping[object, GroupInfo]  # groups with possible victims: by kind the first, and the longest wait
     idle: Mapping[tuple[str, int], GroupInfo]  # by queue and priority a group for which none does
     may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # whether one runs, by some rules
 
@@ -206,12 +204,12 @@ NONE_STARVES = Starving({}, {}, lambda *_: False)
 
 
 def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
-    """Find victims for groups that starve; a bounded number of searches.
+    """Find victims for groups that are starved; a bounded number of searches.
 
     The order is by priority of their queue, its share, and their order inside it.
     """
     places, candidates = cycle.limits.reclaims - len(cycle.reclaims), Candidates(cycle)
-    starving = _starving(cycle)
+    starving = _starved_groups(cycle)
     if starving or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _LINGERS, is_slow=True) for each in lingering(cycle)}
     idle = {(group.queue, group.priority): group for group in starving if not candidates.may_exist_for(group)}
@@ -222,7 +220,7 @@ def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starvin
     found = Starving(first, idle, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
-        queue: (-queues[queue].record.priority, shares.of_node(shares.tree.node[queue]), queue)
+        queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
         for queue in {group.queue for group in may_find}
     }
     seeking = [group for group in may_find if group.preempts and not reservations.limits(group)]
@@ -234,7 +232,7 @@ def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starvin
     return found
 
 
-def _starving(cycle: Cycle) -> list[GroupInfo]:
+def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     """Return the groups that lack capacity or a share, and have waited long enough for a reclaim.
 
     How long is the queue's setting; a group without a timestamp has waited long enough. No reclaim is
@@ -261,9 +259,9 @@ def _first(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]
     """
     first: dict[object, GroupInfo] = {}
     for group in groups:
-        limits, reason = cycle.budget.running.whose(group), cycle.decided[group.key].reason
+        limits, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
         similar = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits
-        kind = group.key if group.history.took_from else (similar, resting(cycle, group))
+        kind = group.key if group.history.took_from else (similar, refused_namespace(cycle, group))
         if kind not in first or group.order < first[kind].order:
             first[kind] = group
     return first
@@ -279,7 +277,7 @@ def _in_turn(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], i
         lanes.setdefault((group.queue, group.key.partition("/")[0]), []).append(group)
     turns: list[tuple[int, GroupInfo]] = []
     for number, lane in enumerate(lanes.values()):
-        begun = -((number - step) // len(lanes))  # the first round of all lanes in which its turn is to come
+        begun = -((number - step) // len(lanes))  # the first cycle of all lanes in which its turn is to come
         for place, group in enumerate(lane):
             turns.append(((begun + (place - begun) % len(lane)) * len(lanes) + number, group))
     turns.sort(key=itemgetter(0))
@@ -290,14 +288,14 @@ def _longest(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """Return of equal groups the one that has waited the longest."""
     longest: dict[object, GroupInfo] = {}
     for group in groups:
-        known = longest.setdefault(similar(group), group)
+        known = longest.setdefault(likeness(group), group)
         if group.preempts and (not known.preempts or ready_since(group) < ready_since(known)):
-            longest[similar(group)] = group
+            longest[likeness(group)] = group
     return longest
 
 
 class _Searches:
-    """The searches of one round. Each sees what the ones before it took."""
+    """Searches of one cycle. Each sees the allocations of those before."""
 
     def __init__(
         self,
@@ -313,15 +311,15 @@ class _Searches:
         self._candidates = candidates
         self._price = price
         candidates.latest = price.latest
-        self._vain: set[object] = set()  # what was searched for in vain
+        self._vain: set[object] = set()  # kinds of groups without a result
         decided, reclaims = cycle.decided, cycle.reclaims.items()
         reserved = [
             reclaim for key, reclaim in reclaims if key in decided and decided[key].reclaim is reclaim
         ]
-        victims = (left(cycle, victim) for reclaim in reserved for victim in reclaim.victims)
-        leaving = (*departing(cycle), *(pod for pod in victims if pod is not None))
+        victims = (live_pod(cycle, victim) for reclaim in reserved for victim in reclaim.victims)
+        leaving = (*departing_pods(cycle), *(pod for pod in victims if pod is not None))
         self._is_any_departing = any(pod.deleting for pod in leaving)
-        # Once what is leaving is gone, and what is promised to others; as ceilings and shares are counted.
+        # Capacity, ceilings and shares without terminating pods and without promised capacity.
         self._base = reservations.capacity_besides(only_promised=True)
         reservations.reserve_promised_headroom()
         lending.give_back_headroom()
@@ -332,9 +330,9 @@ class _Searches:
         starving: list[GroupInfo] = []
         for group in seeking:
             with Guard(self._cycle, group):
-                # Those for whom nothing runs, by what queues hold now, take no search from the others: a
-                # reclaim that counts on others to leave would not go on.
-                causes = tuple(chain.from_iterable(_causes(self._cycle, group, missing(group))))
+                # Groups without possible victims, by current allocations, take no search from others: a
+                # reclaim that depends on other groups' ends would not continue.
+                causes = tuple(chain.from_iterable(_cause_sets(self._cycle, group, missing(group))))
                 if self._candidates.may_exist_for(group, causes):
                     starving.append(group)
         first = {group.key for group in _first(self._cycle, starving).values()}
@@ -347,8 +345,8 @@ class _Searches:
             if places <= 0:
                 return
             if len(self._vain) > _SEARCHES:
-                # With each second others have their turn, until all have had one since anything changed.
-                now, turns = int(self._cycle.snapshot.now), [self._price.turns(each) for each in kinds]
+                # Each second other groups have their turn, until all have had one since the last change.
+                now, turns = int(self._cycle.snapshot.now), [self._price.turns_of(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(turn.last_at for turn in turns)))
                 if (now - changed_at) * _IN_TURN < all_after:
                     self._cycle.look_again_at(now + 1.0)
@@ -361,20 +359,23 @@ class _Searches:
     def _try(self, group: GroupInfo) -> bool:
         """Return whether a reclaim is begun for a group."""
         cycle, wanted = self._cycle, missing(group)
-        if (sought := (similar(group), resting(cycle, group))) in self._vain:
+        if (sought := (likeness(group), refused_namespace(cycle, group))) in self._vain:
             return False
         gives = True
-        for causes in _causes(cycle, group, wanted):
+        for causes in _cause_sets(cycle, group, wanted):
             from_others = EvictionCause.RECLAIM in causes
             if from_others and not gives:
                 continue  # where its own queue gives nothing, others alone do not help either
-            eviction_units, moves = self._candidates.of(group, causes), EvictionCause.CONSOLIDATE in causes
+            eviction_units, moves = (
+                self._candidates.units_for(group, causes),
+                EvictionCause.CONSOLIDATE in causes,
+            )
             gives = bool(eviction_units) or moves
             if not (eviction_units or (from_others and self._is_any_departing)):
                 continue
             if (found := self._search(eviction_units, group, wanted, from_others, moves)) is None:
                 continue
-            if not (text := self._price.objection(group, wanted, found.picks)):
+            if not (text := self._price.why_not(group, wanted, found.picks)):
                 self._begin(group, found)
                 return True
             cycle.settle(replace(cycle.decided[group.key], price=text))
@@ -392,12 +393,12 @@ class _Searches:
         moves: bool,
     ) -> Found | None:
         journal = self._cycle.budget.journal
-        for flavored in self._cycle.budget.flavors.ways(group, wanted):
+        for flavored in self._cycle.budget.flavors.assignments(group, wanted):
             way = flavored.wanted
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.reserved_for(group))
             self._reservations.give_back_own(group, planner)
-            there = planner.capacity.sum_for(way.shapes)  # what they have in pieces is not scarce
+            there = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
             scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
             if moves and scarce:
                 continue
@@ -421,7 +422,7 @@ class _Searches:
         for pod in pods:
             if pod.group in groups:
                 held = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
-                budget.shares.take(groups[pod.group].queue, held, -1)
+                budget.shares.add(groups[pod.group].queue, held, -1)
 
     def _begin(self, group: GroupInfo, found: Found) -> None:
         cycle, base = self._cycle, self._base
@@ -431,24 +432,24 @@ class _Searches:
             victim for each, seconds in lost for victim in each.eviction_unit.victims(each.pods, seconds)
         )
         self._candidates.taken.update(pod.uid for pod in pods)
-        self._candidates.disruptions.take(pods)
+        self._candidates.disruptions.count(pods)
         base.free(pods)
         base.give_back(missing(group).members, self._lending.reserved_for(group))
-        base.hold((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        base.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
         if found.homes:  # they come back
-            base.hold((pod, found.homes[pod.uid]) for pod in pods)
+            base.allocate((pod, found.homes[pod.uid]) for pod in pods)
         else:
             self._count_off(pods)
         places = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
         asked = cycle.budget.flavors.requests(places, missing(group).requests)
-        cycle.budget.shares.take(group.queue, asked)
+        cycle.budget.shares.add(group.queue, asked)
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         deadline = cycle.snapshot.timestamp(until)
         detail = f"the room of pods that are being deleted is kept for it until {deadline}"
         if victims:
             groups = cycle.snapshot.groups
             owners = Counter(
-                groups[victim.group].called if victim.group else f"{victim.namespace}/{victim.name}"
+                groups[victim.group].display_name if victim.group else f"{victim.namespace}/{victim.name}"
                 for victim in victims
             )
             names = [f"{name} ({count})" for name, count in sorted(owners.items())]
@@ -461,16 +462,16 @@ class _Searches:
         reclaim = Reclaim(victims, found.plan, since, until, detail, found.homes)
         cycle.is_due(until)
         cycle.has_begun_reclaim = True
-        cycle.settle(replace(waits(group, Reason.RECLAIMING, detail), reclaim=reclaim))
+        cycle.settle(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(cycle, group, reclaim)
 
 
 def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) -> Reclaimed:
     """Return the record that a group takes capacity from another queue.
 
-    The last time was in vain if that queue has taken capacity back since, unless this group came only
+    The last reclaim was unused if that queue has reclaimed since, unless this group came only
     then: that is no turn in a loop, but two queues that lend to each other as their work comes and goes.
-    It was in vain, too, if its group waits again, or has gone before it had run for `least` seconds.
+    It was also unused if its group waits again, or is gone before it had run for `least` seconds.
     Groups that came together, and go together, count once.
     """
     now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(losing)
@@ -486,10 +487,10 @@ def _taken_from(cycle: Cycle, group: GroupInfo, losing: LosingTo, least: float) 
 
 
 def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
-    """Record a reclaim of which no victim has gone, as an eviction was refused: it took nothing in vain."""
+    """Record a reclaim without victims, since an eviction was refused: it does not count as unused."""
     victims, taken = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.spared for victim in victims)
-    if not is_refused or any(left(cycle, victim) is None for victim in victims):
+    if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
         return
     for losing, last in taken.items():
         unused = tuple(each for each in last.unused if each.group != group.key)
@@ -500,10 +501,10 @@ def _is_in_vain(cycle: Cycle, taken: QueueTaken) -> bool:
     """Return whether a group has gone, or waits again, without having used its reclaimed capacity."""
     decision = cycle.decision_on(GroupKey(taken.group))
     waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
-    return waits or cycle.taker(taken) is None
+    return waits or cycle.find_taker(taken) is None
 
 
-def _causes(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
+def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
     """Yield the causes of evictions, one after the other.
 
     Other queues give only what brings the queue up to what it deserves. Its own groups make way beyond
@@ -512,14 +513,17 @@ def _causes(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequenc
     above, only what counts for it helps. Where free capacity only lies in pieces, movable groups move
     first.
     """
-    shares, asks = cycle.budget.shares, cycle.budget.flavors.asks(group)
+    shares, asks = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
     if all(shares.is_above_share(group.queue, asked) for asked in asks):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
             yield _BEYOND_A_SHARE
     else:
-        reason, may_choose = cycle.decided[group.key].reason, bool(cycle.budget.flavors.of(group.queue))
+        reason, may_choose = (
+            cycle.decided[group.key].reason,
+            bool(cycle.budget.flavors.flavors_of(group.queue)),
+        )
         if reason is Reason.FRAGMENTED or (may_choose and reason in LACKS_CAPACITY):  # said of all flavors
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING

@@ -1,19 +1,19 @@
-"""Reservations: nodes are kept for groups that have waited too long.
+"""Reservations: nodes are reserved for groups that have waited too long.
 
-A reservation names nodes, and the moment at which they are expected to be free. On these nodes the group's
-room is taken out of that of all others. Groups that end before that moment may start in front (backfill), and
-the room that the group will not need is everybody's. The moment is never put off for those that backfill, or
-run times that turn out too short would keep the reserved group waiting.
+A reservation names nodes, and the time at which they are expected to be free. On these nodes the group's
+capacity is withheld from all others. Groups that end before that time may start (backfill), and the capacity
+that the group will not need is free for all. The time is never delayed for backfilled groups: otherwise too
+short run times would delay the group again and again.
 
-Where nobody knows when the group starts, and once the promised moment has passed, its room is kept for a
-while, then lent for as long, and each time for twice as long as before. Otherwise services that never
-end would keep the rest of their nodes idle, or groups that run longer than one turn always come first.
+If the start time is unknown, and once a guaranteed time has passed, the capacity is reserved for a while,
+then lent for as long, and each time for twice as long as before. Otherwise services without an end would keep
+the rest of their nodes idle, or groups that run longer than one turn would always come first.
 
-A group that would bring its queue above its share reserves nothing against groups of other queues that are
-within theirs. To one within its share, a start that is known and near is promised: until then it binds
-everybody, whatever becomes of shares. No other moment is told.
+A group that would exceed its queue's share reserves nothing against groups of other queues that are within
+theirs. For a group within its share, a known and near start is guaranteed: until then it binds all groups,
+however shares change. No other time is published.
 
-All reservations together keep a part of the cluster; where that is less than one needs, there is one.
+All reservations together are limited to a part of the cluster; if that is less than one needs, there is one.
 """
 
 from collections import defaultdict
@@ -41,10 +41,10 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
-_AGAIN = 1.0  # seconds until nodes are looked for again, where a round has looked for others already
-_LATE = 60.0  # seconds after the promised moment in which those may still leave that are to have left
+_AGAIN = 1.0  # seconds until the next search, if a cycle has searched for other groups
+_LATE = 60.0  # seconds after the guaranteed time in which running groups may still end
 _MOST = 32  # reservations, however large the cluster: each group is compared with all of them
-_SEARCHES = 4  # in vain, in one round
+_SEARCHES = 4  # searches without a result in one cycle
 _IN_TURN = _SEARCHES // 2  # of them are others in each second
 RESERVED_FROM_OTHERS = (
     *LACKS_CAPACITY,
@@ -63,34 +63,32 @@ class Reservations:
         self._cycle, self._rank = cycle, strategies.rank
         self._reserved: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
         self._retained: dict[GroupKey, ReservedCapacity] = {}
-        self.lends = False  # whether only groups above their share are judged by now
-        self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # room
+        self.lends = False  # whether only groups above their share are evaluated by now
+        self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # capacity
         self.first_due: Mapping[Kind, GroupInfo] = {}  # by kind the one that is asked for all of it
         self.due: list[GroupInfo] = []  # of these, those that might get one now, in their order
         self.first_in_turn: GroupInfo | None = None  # the one for which others have to end; it alone is due
-
-    # ---- the reservations there are
 
     @cached_property
     def _backfill(self) -> Backfill:
         return Backfill(self._cycle, self._rank, self._retained)
 
     def keep_for_moved(self) -> None:
-        """Keep the room for what replaces members that have moved, until it stands there."""
+        """Reserve the capacity for replacements of moved members until they run there."""
         self._retained.update(reserved_homes(self._cycle))
 
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
-        """Keep the room of those of `waiting` that have a reservation."""
+        """Reserve the capacity for those of `waiting` that have a reservation."""
         cycle = self._cycle
         those = (group for group in waiting if group.key not in self._retained)  # else it has moved
-        holders = [(it, _as_reserved(group)) for group in those if (it := group.start.reservation)]
+        holders = [(it, _with_reserved_plan(group)) for group in those if (it := group.start.reservation)]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
             with Guard(cycle, group):
                 if not self._has_place_for(before.asks) or (found := self._renewed(group)) is None:
                     continue
                 reservation = self._promised(group, found)
-                # It is kept or lent now, where nobody knows when the group starts, or that moment has passed.
+                # It is reserved or lent now, if the start is unknown, or its time has passed.
                 promised = reservation.passable_until
                 since = reservation.since if promised is None else promised
                 turn = turn_at(cycle.snapshot.now, since, cycle.limits.capacity_reserved)
@@ -100,7 +98,7 @@ class Reservations:
                 self._reserved[group.key] = group, reservation
                 if turn.is_reserved:
                     binds = reservation.is_promised or not self._brings_above_share(group, reservation)
-                    self._backfill.keep(group, reservation, binds)
+                    self._backfill.reserve(group, reservation, binds)
 
     def _has_place_for(self, asks: Resources) -> bool:
         """Return whether the reservations keep within their part of the cluster with one that `asks`."""
@@ -128,18 +126,18 @@ class Reservations:
         return replace(reservation, is_promised=is_promised, since=since)
 
     def _brings_above_share(self, group: GroupInfo, reservation: Reservation) -> bool:
-        """Its queue, without what that holds on the reserved nodes: it will be gone by then."""
+        """Return whether the queue would exceed its share without its allocation on the reserved nodes."""
         shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
-        shares.take(group.queue, gone, -1)
-        asks = {**self._cycle.budget.flavors.settled(group).requests, **reservation.asks}
+        shares.add(group.queue, gone, -1)
+        asks = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
         is_above = shares.is_above_share(group.queue, asks)
-        shares.take(group.queue, gone)
+        shares.add(group.queue, gone)
         return is_above
 
     def _renewed(self, group: GroupInfo) -> Reservation | None:
         """Return the current reservation; None where it ends."""
         cycle, before = self._cycle, group.start.reservation
-        wanted = cycle.budget.flavors.settled(group)
+        wanted = cycle.budget.flavors.settled_members(group)
         if before is None or cycle.budget.shares.is_never_below_ceiling(group.queue, wanted.requests):
             return None
         if self._backfill.forecast.is_as_expected(before, group):
@@ -166,7 +164,7 @@ class Reservations:
     def capacity_besides(self, only_promised: bool = False) -> Planner:
         """Return the capacity for one more that reserves it or takes it from victims.
 
-        All that the others, or those with a promise, need is gone for good.
+        The capacity that other groups with a guaranteed start need is not available.
         """
         planner = self._cycle.budget.planner.clone()
         for reserved in self._retained.values():
@@ -175,8 +173,8 @@ class Reservations:
         return planner
 
     def give_back_own(self, group: GroupInfo, planner: Planner) -> None:
-        """Give back the group's own part in the capacity besides those with a promise."""
-        for reserved in self.of(group):
+        """Free the group's own part of the capacity of groups with a guaranteed start."""
+        for reserved in self.reserved_for(group):
             gone = reserved.needs if reserved.reservation.is_promised else reserved.reserved
             planner.take_amounts(reserved.rows, gone, -1)
 
@@ -187,8 +185,8 @@ class Reservations:
                 reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
 
     def give_back_own_headroom(self, group: GroupInfo) -> None:
-        """Give back the group's own part of that headroom."""
-        for reserved in self.of(group):
+        """Free the group's own part of that headroom."""
+        for reserved in self.reserved_for(group):
             need = reserved.headroom
             reserve(
                 self._cycle.budget, need.needed if reserved.reservation.is_promised else need.reserved, -1
@@ -197,14 +195,14 @@ class Reservations:
     def limits(self, group: GroupInfo) -> bool:
         """Return whether limits on what its queue runs keep a group back, apart from its reservation."""
         mark = self._cycle.journal.mark()
-        for reserved in self.of(group):
+        for reserved in self.reserved_for(group):
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
         self._cycle.journal.roll_back(mark)
         return is_limited
 
     def give_headroom_back(self) -> None:
-        """Free all headroom that is kept; the journal undoes it."""
+        """Free all reserved headroom; the journal undoes it."""
         for reserved in self._retained.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
 
@@ -219,18 +217,18 @@ class Reservations:
             key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
         }
 
-    # ---- backfill: who may use the kept room
+    # Backfill: groups that may use the reserved capacity.
 
     def has_one(self, group: GroupInfo) -> bool:
         return group.key in self._reserved
 
-    def of(self, group: GroupInfo) -> list[ReservedCapacity]:
+    def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
         return [self._retained[group.key]] if group.key in self._retained else []
 
     def is_promised(self, group: GroupInfo) -> bool:
         """Return whether a time is promised to it: in any order, no group goes first."""
-        return any(reserved.reservation.is_promised for reserved in self.of(group))
+        return any(reserved.reservation.is_promised for reserved in self.reserved_for(group))
 
     def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass."""
@@ -243,15 +241,15 @@ class Reservations:
         return self._backfill.holding_up(group, wanted, reason) if self._retained else ""
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
-        """Meanwhile the room that is kept for a group is there for it."""
-        own = self.of(group)
+        """Make the capacity that is reserved for a group available to it during the block."""
+        own = self.reserved_for(group)
         return self.given_back(own) if own else nullcontext()
 
     def given_back(self, reserved: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
         return self._backfill.given_back(reserved)
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Have a group that starts use room first that is kept for groups which start after its end."""
+        """Let a group that starts use capacity first that is reserved for groups starting after its end."""
         if self._retained:
             self._backfill.use_reserved(group, plan)
 
@@ -259,8 +257,6 @@ class Reservations:
         """End the reservation of a group that starts: its unused rest is free."""
         self._reserved.pop(group.key, None)
         self._backfill.end(group)
-
-    # ---- new ones
 
     def record(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
         """Return the decision on a pending group, with its reservation if it has one.
@@ -281,10 +277,10 @@ class Reservations:
         wanted, budget = missing(group), self._cycle.budget
         if budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
             return group.key
-        return group.queue, wanted.signature, budget.running.whose(group)
+        return group.queue, wanted.signature, budget.running.class_key(group)
 
     @property
-    def lacking(self) -> Set[tuple[Kind, GroupKey]]:
+    def candidates(self) -> Set[tuple[Kind, GroupKey]]:
         """Return the groups that might get one, with their kind."""
         return {(kind, group.key) for kind, line in self._lacking.items() for group in line}
 
@@ -329,7 +325,7 @@ class Reservations:
         return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
 
     def _search(self, groups: Iterable[GroupInfo]) -> None:
-        """Make one for each that gets one, besides those before it; in this round they keep nothing."""
+        """Make one for each that gets one, besides those before it; they reserve nothing in this cycle."""
         mark, made_for = self._cycle.journal.mark(), dict[str, GroupKey]()  # by queue
         for group in groups:
             with Guard(self._cycle, group):
@@ -343,7 +339,7 @@ class Reservations:
                     self._cycle.settle(replace(self._cycle.decided[group.key], reservation=made))
                     made_for[group.queue] = group.key
                     self._reserved[group.key] = group, made
-                    self._backfill.keep(group, made)
+                    self._backfill.reserve(group, made)
         self._cycle.journal.roll_back(mark)
         for key in made_for.values():
             self._retained.pop(key, None)
@@ -356,7 +352,7 @@ def _no_later(now: Reservation, before: Reservation) -> Reservation:
     return replace(now, passable_until=min((at for at in instants if at is not None), default=None))
 
 
-def _as_reserved(group: GroupInfo) -> GroupInfo:
+def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
     """Return the group with as many members as nodes were found for: a job that only fits partially."""
     found = len(group.start.reservation.nodes) if group.start.reservation else 0
     is_smaller = 0 < group.job.least <= found < group.min_member
@@ -369,14 +365,14 @@ def longest_wait(group: GroupInfo) -> tuple[str, GroupKey]:
 
 
 class CapacityTurn(NamedTuple):
-    """It ends at `until`, a moment on the ledger's clock."""
+    """Turn in which capacity is reserved or lent, until a time on the ledger's clock."""
 
     is_reserved: bool
     until: float
 
 
 def turn_at(now: float, since: float, first: float) -> CapacityTurn:
-    """`since`: when turns begin; the room is kept until then. `first`: the seconds of the first one."""
+    """Return the turn at this instant. `since`: the begin of the turns; `first`: seconds of the first one."""
     if now < since:
         return CapacityTurn(True, since)
     number = floor(log2((now - since) / first / 2.0 + 1.0))

@@ -1,4 +1,4 @@
-"""The results of a round: Decisions, in which all that is as before is the same objects."""
+"""Results of a cycle: Decisions, which share all unchanged objects with the previous ones."""
 
 from bisect import insort
 from collections import Counter
@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.model.resources import Resources, add, in_flavor, of_flavor, on_all_nodes, tally
-from extender.domain.model.shared_maps import differing, with_changes
+from extender.domain.model.resources import Resources, add, add_times, in_flavor, of_flavor, on_all_nodes
+from extender.domain.model.shared_maps import changed_keys, with_changes
 from extender.domain.queues.deserved import summed_up
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo
-from extender.domain.scheduling.cycle import NO_GROUP, Cycle, broken
+from extender.domain.scheduling.cycle import NO_GROUP, Cycle, error_decision
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.memory import CarriedFacts, Evaluation, NodeRequests
 from extender.domain.scheduling.node_requests import requests_after, with_request
@@ -32,11 +32,8 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.phases import Life, Phase, life_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- How the groups of a queue are counted in its status: each in one column, and for all queues above
-# as well.
-#
-# The counts are updated and not made again, since few of many groups change from one decision to the
-# next.
+# Counts of the groups of a queue in its status: each group in one column, and in all queues above as well.
+# The counts are updated, not computed again: few of many groups change from one decision to the next.
 
 _GOING_ON = {
     Phase.PENDING: "pending",
@@ -50,7 +47,7 @@ WAITING, ADMITTED = "waiting", "admitted"  # columns of a LocalQueue
 Place = tuple[str, str]  # the name of a Queue or a LocalQueue, and one of its columns
 
 
-def moved(
+def place_changes(
     before: Mapping[GroupKey, GroupDecision],
     now: Mapping[GroupKey, GroupDecision],
     changed_groups: Iterable[GroupKey],
@@ -92,10 +89,9 @@ def in_local_queue(decision: GroupDecision) -> Place | None:
     return (life.local_queue, column) if life.local_queue and life.outcome is None else None
 
 
-# ---- The place of each waiting group in the line of its queue, as this round's order has it.
-#
-# Only groups that could start as things are stand in line: not those that lack members, are held back,
-# or are too large for the cluster, their queue or the window. Those that back off keep their place.
+# Position of each pending group in its queue, by the order of this cycle. Only groups that could start have
+# one: not those that lack members, are held, or are too large for the cluster, their queue or the window.
+# Groups that back off keep their position.
 
 _NOT_IN_LINE = (
     Reason.GROUP_NOT_FOUND,
@@ -128,7 +124,7 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
     """
     carried, now = inadmissible.carried, _lines_of(evaluated)
     if carried is None or inadmissible.then is None:
-        return Positions(_places(now.values()), now)
+        return Positions(_places_of_groups(now.values()), now)
     before, lines = inadmissible.before.groups, dict(carried.lines)
     were_in: dict[str, list[GroupInfo]] = {}
     for key in {*evaluated.cycle.decided, *inadmissible.snapshot.dirty}:
@@ -150,7 +146,7 @@ def positions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Pos
             lines[queue] = both
         else:
             lines.pop(queue, None)
-        renewed |= _places([both])
+        renewed |= _places_of_groups([both])
     return Positions(renewed, lines)
 
 
@@ -174,12 +170,12 @@ def _lines_of(evaluated: Evaluation) -> dict[str, Sequence[GroupInfo]]:
 
 
 def _order_of(evaluated: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
-    """Return the sort key, the smallest first: before the order of its queue comes a promise."""
+    """Return the sort key, the smallest first: guaranteed starts precede the order of the queue."""
     is_promised, rank = evaluated.reservations.is_promised, evaluated.strategies.rank
     return lambda group: (not is_promised(group), rank(group))
 
 
-def _places(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
+def _places_of_groups(lines: Iterable[Sequence[GroupInfo]]) -> dict[GroupKey, int]:
     return {group.key: coarse(place) for line in lines for place, group in enumerate(line, 1)}
 
 
@@ -196,8 +192,6 @@ def coarse(position: int) -> int:
 def _is_in_line(decision: GroupDecision) -> bool:
     return decision.verdict is Verdict.WAITING and decision.reason not in _NOT_IN_LINE
 
-
-# ---- The decisions.
 
 T = TypeVar("T")
 _UNKNOWN = QueueDecision("", "", 1, "", {}, {}, {}, {}, 0.0, counts=dict.fromkeys(_COLUMNS, 0))
@@ -220,15 +214,15 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
             if decision is not None and key not in cycle.decided and place != decision.position:
                 now[key] = replace(decision, position=place)
     for key, decision in cycle.decided.items():
-        completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
+        completed = _completed_queues(snapshot.groups[key], decision, positions.of.get(key, 0))
         if earlier is not None:
             completed = with_request(completed, known.get(key))
-        now[key] = _same(known.get(key), completed)
+        now[key] = _reuse(known.get(key), completed)
     gone = {key for key in (known if inadmissible.then is None else dirty) if key not in snapshot.groups}
     requests = NodeRequests() if earlier is None else earlier.requests
     if any(positions.lines.values()) or requests != NodeRequests() or any(it.reason for it in now.values()):
         requests, more_changes = requests_after(evaluated, earlier, positions.lines, now, known)
-        now |= {it.key: _same(known.get(it.key), it) for it in more_changes}
+        now |= {it.key: _reuse(known.get(it.key), it) for it in more_changes}
     changed = {key: decision for key, decision in now.items() if known.get(key) is not decision}
     groups: Mapping[GroupKey, GroupDecision] = now
     if inadmissible.then is not None:
@@ -237,9 +231,9 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     renumbered = frozenset(numbers)
     changed_groups = [key for key in now if key in dirty or (key in changed and key not in renumbered)]
     changed_groups += sorted(gone | (dirty - now.keys()))  # depends on nothing but the decisions
-    more = moved(known, groups, changed_groups, in_queue)
+    more = place_changes(known, groups, changed_groups, in_queue)
     counts = recount(before.counts, more)
-    queues = _queues(inadmissible, cycle, counts, more, positions)  # which may look forward to a moment
+    queues = _queues(inadmissible, cycle, counts, more, positions)  # which may request a later cycle
     instants, requeue_at = _instants(cycle, inadmissible, gone)
     return Decisions(
         version=snapshot.version,
@@ -249,7 +243,9 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
         orphans=snapshot.orphans,
         evictions=cycle.evictions,
         counts=counts,
-        local_counts=recount(before.local_counts, moved(known, groups, changed_groups, in_local_queue)),
+        local_counts=recount(
+            before.local_counts, place_changes(known, groups, changed_groups, in_local_queue)
+        ),
         serial=before.serial + 1,
         changed=changed_groups,
         renumbered=numbers,
@@ -259,14 +255,14 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
             groups,
             positions.lines,
             instants,
-            _keeping(inadmissible, queues),
+            _reserving_queues(inadmissible, queues),
             requests,
         ),
     )
 
 
 def _differs_in_numbers(before: GroupDecision | None, now: GroupDecision) -> bool:
-    """Return whether a decision has other numbers for people than before, and is the same apart from that."""
+    """Return whether a decision has other numbers for users than before, and is the same apart from that."""
     return before is not None and replace(before, detail=now.detail, position=now.position) == now
 
 
@@ -288,18 +284,18 @@ def _instants(
     return now, min((first, *instants.values()))
 
 
-def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
+def _completed_queues(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
     """Return the decision with the group's place, phase and numbers; one at rest has them already."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
     try:
         life = life_of(group, decision.verdict, decision.plan, decision.reason)
     except Exception as fault:
-        return replace(broken(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING)
+        return replace(error_decision(group, fault), life=_RUNNING if group.is_on_nodes else _PENDING)
     return replace(decision, life=life, position=position)
 
 
-def _same(before: T | None, now: T) -> T:
+def _reuse(before: T | None, now: T) -> T:
     return before if before is not None and (before is now or before == now) else now
 
 
@@ -309,11 +305,11 @@ class _Earlier(NamedTuple):
     decisions: Mapping[str, QueueDecision] = {}
     views: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
-    keeping: Set[str] = frozenset()  # those with a reservation, or that took room back
+    keeping: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
     unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
 
     @classmethod
-    def of(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
+    def from_groups(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
         if (carried := inadmissible.carried) is None:
             return cls()
         shares, then, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
@@ -375,12 +371,12 @@ def _queues(
     `more`: difference of `counts`.
     """
     snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
-    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.of(inadmissible, cycle)
+    queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.from_groups(inadmissible, cycle)
     columns, asked = _Sums(tree.ancestry), _Sums(tree.ancestry)
     for (name, column), number in (more if earlier.decisions else counts).items():
         if name in queues:
             columns.add(name, {column: number})
-    for name in differing(queues, earlier.views):
+    for name in changed_keys(queues, earlier.views):
         if name in queues:
             asked.add(name, queues[name].requested)
             asked.add(name, earlier.views[name].requested if name in earlier.views else {}, -1)
@@ -396,7 +392,7 @@ def _queues(
         queue, node, known = queues[name], tree.node[name], earlier.decisions.get(name, _UNKNOWN)
         counted, requested = dict(known.counts), dict(known.requested)
         add(counted, columns.of.get(name, {}))
-        tally(requested, asked.of.get(name, {}), 1)
+        add_times(requested, asked.of.get(name, {}), 1)
         decision = QueueDecision(
             name=name,
             state=queue.state,
@@ -406,12 +402,12 @@ def _queues(
             requested=requested,
             deserved=on_all_nodes(shares.standing.deserved_at(node)),
             ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
-            share=shares.of_node(node),
+            share=shares.relative_share(node),
             borrowed=on_all_nodes(shares.borrowed(node)),
             above_nodes=_above_nodes(queue.record, shares.at_first.division.total),
             unmet=shares.at_first.unmet.get(name, {}),
             usage=snapshot.past.shown.get(name),
-            flavors=flavors.of(queue, node),
+            flavors=flavors.shares_of(queue, node),
             counts=counted,
             uid=queue.record.uid,
             wish=queue.wish,
@@ -424,22 +420,22 @@ def _queues(
             reclaimed=cycle.reclaimed_by(name),
             waiting=len(lines.get(name, ())),
         )
-        changes[name] = _same(before.get(name), decision)
+        changes[name] = _reuse(before.get(name), decision)
     return with_changes(earlier.decisions, changes)
 
 
-def _keeping(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
+def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
     """Return the queues with a reservation, or that reclaimed capacity."""
     carried, before = inadmissible.carried, inadmissible.before.queues
-    changed = set(differing(now, before if carried is not None else {}))
+    changed = set(changed_keys(now, before if carried is not None else {}))
     reserved = (name for name in changed if name in now and (now[name].reservation or now[name].reclaimed))
     return {*(carried.keeping - changed if carried is not None else ()), *reserved}
 
 
 class _Flavors:
-    """Flavors of queues: amounts held and deserved.
+    """Flavors of queues: allocated and deserved amounts.
 
-    They concern flavors that the queue may use, and others that it holds too much of.
+    They concern flavors that the queue may use, and others of which it holds too much.
     """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:
@@ -455,7 +451,7 @@ class _Flavors:
         }
         return summed_up(self._shares.tree, own)
 
-    def of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
+    def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
         if not self._pools.all:
             return {}
         deserved, over = self._shares.standing.deserved_at(node), self._shares.borrowed(node)

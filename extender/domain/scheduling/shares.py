@@ -1,7 +1,7 @@
-"""The shares of a round: what each queue holds by now, against what it deserves and may hold at most.
+"""Shares of a cycle: the current allocation of each queue, its deserved share, and its ceiling.
 
 Amounts of a queue include those of the queues below it. Its own groups count at a seat among these; there a
-group is judged by its share, and on the whole way up to root by ceilings.
+group is compared with the share, and on the whole way up to root with the ceilings.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.domain.model.resources import PODS, Resources, add, resource_of, show, total
-from extender.domain.model.shared_maps import differing, have_same_keys, with_changes
+from extender.domain.model.shared_maps import changed_keys, have_same_keys, with_changes
 from extender.domain.placement.planner import Journal, read
 from extender.domain.queues.deserved import Demands, Division, Holdings
 from extender.domain.queues.flavors import Pool, PoolRows
-from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded, share
+from extender.domain.queues.share_tree import EPSILON, TOP, Portions, QueueDemand, exceeded_dimensions, share
 from extender.domain.queues.tree import QueueInfo
 from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import Snapshot
@@ -30,16 +30,16 @@ _NOTHING: Portions = {}
 
 
 class Standing(NamedTuple):
-    """Standing of all queues: what they deserve, may hold, and hold."""
+    """Deserved amounts, ceilings and allocations of all queues."""
 
     division: Division
     holdings: Holdings
     snapshot: Snapshot  # as which they were
-    as_specified: Division  # the same, unless queues are guaranteed more than there is
+    as_specified: Division  # division without limits on guarantees that exceed the cluster
     unmet: Mapping[str, Resources]  # by queue what is kept for it of its guarantee, where that is not all
 
     @classmethod
-    def of(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
+    def from_snapshot(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
         """Return the standing at the start of a cycle.
 
         It is equal whether or not it is made from the one `before`.
@@ -56,23 +56,25 @@ class Standing(NamedTuple):
             known = before.snapshot.queues, before.as_specified.demands, before.holdings.own
         more: dict[str, QueueDemand] = {}
         more_own: dict[str, Resources] = {}
-        for name in differing(queues, known[0]):
+        for name in changed_keys(queues, known[0]):
             queue = queues[name]
             more[name], more_own[name] = _demand(queue, oversell), queue.allocated
             if pooled is not None:
                 more[name] = _with_flavors(more[name], queue, pooled)
                 more_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
         demands, own = with_changes(known[1], more), with_changes(known[2], more_own)
-        division = as_specified = Division.of(total, demands, None if before is None else before.as_specified)
+        division = as_specified = Division.divide(
+            total, demands, None if before is None else before.as_specified
+        )
         if unmet := as_specified.unmet():
-            less = {name: _keeping(demands[name], met) for name, met in unmet.items()}
-            division = Division.of(total, with_changes(demands, less), as_specified)
+            less = {name: _with_guarantee(demands[name], met) for name, met in unmet.items()}
+            division = Division.divide(total, with_changes(demands, less), as_specified)
         holdings = Holdings(division, own) if before is None else before.holdings.after(division, own)
         return cls(division, holdings, snapshot, as_specified, unmet)
 
     @property
-    def pooled(self) -> PoolRows:
-        return self.snapshot.nodes.pooled(self.snapshot.pools)
+    def pool_rows(self) -> PoolRows:
+        return self.snapshot.nodes.pool_rows(self.snapshot.pools)
 
     def queues_unlike(self, before: "Standing") -> Iterator[str]:
         """Yield the queues that deserve, may hold or hold something else than `before`.
@@ -85,22 +87,25 @@ class Standing(NamedTuple):
                 yield queue
 
     def nodes_unlike(self, before: "Standing") -> Set[int] | None:
-        """Return the nodes that do; None where they cannot be compared."""
-        if not self.division.is_comparable_with(before.division) or self.short() != before.short():
+        """Return the nodes with a different standing; None if they cannot be compared."""
+        if (
+            not self.division.is_comparable_with(before.division)
+            or self.oversold_resources() != before.oversold_resources()
+        ):
             return None
         return self.division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
 
-    def short(self) -> Set[str]:
+    def oversold_resources(self) -> Set[str]:
         """Return the resources of which queues are guaranteed more than exists."""
         return {name for met in self.unmet.values() for name in met}
 
     def deserved_at(self, node: int) -> Portions:
-        """Never less than what is kept for the queue."""
+        """Return the deserved amounts of a node, at least its reserved ones."""
         given = self.division.share(node)
         return given.deserved if given else _NOTHING
 
     def ceiling_at(self, node: int) -> Portions:
-        """Return the most that it may hold, as the division gives it."""
+        """Return the ceilings of a node from the division."""
         given = self.division.share(node)
         return given.ceiling if given else _NOTHING
 
@@ -109,52 +114,48 @@ class QueueShares:
     def __init__(
         self, snapshot: Snapshot, before: Standing | None = None, journal: Journal | None = None
     ) -> None:
-        """`before`: of an earlier round, to save work. What is taken is noted in `journal`."""
-        self.at_first = Standing.of(snapshot, before)
+        """Begin a cycle. `before`: the shares of an earlier cycle; changes are recorded in `journal`."""
+        self.at_first = Standing.from_snapshot(snapshot, before)
         self._division, self._holdings = self.at_first.division, self.at_first.holdings.copy()
         self.tree = self._division.tree
         self.standing = self.at_first._replace(holdings=self._holdings)
-        self._short = self.at_first.short()
+        self._short = self.at_first.oversold_resources()
         self._ceilings: dict[int, Portions] = {}
         self._used_lately: dict[int, float] = {}
-        # What the ceilings on the way up to root allow at least, of each resource, until anything is taken.
+        # Lowest slack of the ceilings up to root by resource, until the next allocation.
         self._slacks: dict[str, dict[str, float]] = {}
         self._reserved: dict[int, dict[str, int]] = {}  # headroom that is kept for some, by node
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
-    # ---- taking
-
-    def take(self, queue: str, asked: Resources, times: int = 1) -> None:
+    def add(self, queue: str, asked: Resources, times: int = 1) -> None:
         """Add to what the queue holds; -1 times subtracts."""
-        self._holdings.take(queue, asked, times)
+        self._holdings.add(queue, asked, times)
         self._slacks.clear()
-        self._journal.record(partial(self._take, queue, asked), times)
+        self._journal.record(partial(self._add, queue, asked), times)
 
-    def _take(self, queue: str, asked: Resources, times: int) -> None:
-        self._holdings.take(queue, asked, times)
+    def _add(self, queue: str, asked: Resources, times: int) -> None:
+        self._holdings.add(queue, asked, times)
         self._slacks.clear()
 
     def reserve(self, headroom: Mapping[int, Resources], times: int = 1) -> None:
-        """Nobody has so much less headroom below the ceilings of nodes; with -1 times, all have it again."""
-        self._journal.take(partial(self._reserve, headroom), times)
+        """Reserve headroom below the ceilings of nodes from all groups; with `times` -1, free it."""
+        self._journal.apply(partial(self._reserve, headroom), times)
 
     def _reserve(self, headroom: Mapping[int, Resources], times: int) -> None:
         for node, amounts in headroom.items():
             add(self._reserved.setdefault(node, {}), amounts, times)
         self._slacks.clear()
 
-    # ---- looking
-
-    def of_node(self, node: int) -> float:
-        """Return how much of what it deserves a queue holds."""
+    def relative_share(self, node: int) -> float:
+        """Return allocated/deserved of a queue, in the dominant resource."""
         given = self._division.share(node)
         return share(self._holdings.held(node), given.deserved) if given else 0.0
 
     def used_lately(self, node: int) -> float:
         """Return the decayed usage of a queue and those below it, as a part of what its weight is due."""
         if node not in self._used_lately:
-            part = max(float(self._division.parts[node]), _LEAST_PART)
+            part = max(float(self._division.parts_of_cluster[node]), _LEAST_PART)
             self._used_lately[node] = self._part_used(node) / part
         return self._used_lately[node]
 
@@ -171,13 +172,11 @@ class QueueShares:
         more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
         return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
 
-    # ---- the share gate
-
     @read
     def is_above_share(self, queue: str, asked: Resources) -> bool:
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        return bool(exceeded(self._there(asked), held, deserved, _NOT_SHARED))
+        return bool(exceeded_dimensions(self._offered_part(asked), held, deserved, _NOT_SHARED))
 
     def is_above_due(self, queue: str, asked: Resources) -> bool:
         """Return whether `asked` is beyond the share of a queue, at this instant and over time."""
@@ -193,11 +192,13 @@ class QueueShares:
         """
         seat = self.tree.seat[queue]
         held, deserved = self._holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded(self._there(asked), held, deserved, _NOT_SHARED)
+        over = exceeded_dimensions(self._offered_part(asked), held, deserved, _NOT_SHARED)
         if not over or any(held.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in over):
             return False
         excess = max((held.get(name, 0) + asked[name]) / deserved[name] for name in over) - 1.0
-        return excess <= _MOST_BEYOND and any(ahead >= excess for ahead in self._ahead(queue))
+        return excess <= _MOST_BEYOND and any(
+            ahead >= excess for ahead in self._usage_ahead_of_siblings(queue)
+        )
 
     def is_owed(self, queue: str, claimant: str) -> bool:
         """Return whether what a queue holds beyond its share is due to it over time, as against another one.
@@ -216,8 +217,8 @@ class QueueShares:
         is_even = self.used_lately(mine) - self.used_lately(theirs) <= excess
         return excess <= _MOST_BEYOND and has_used_any and is_even
 
-    def _ahead(self, queue: str) -> Iterator[float]:
-        """At each level on the way up, how much more of its due than the node any sibling has used."""
+    def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
+        """Return for each level how much more of its share any sibling has used than the node."""
         for node in self.tree.path(queue)[:-1]:
             siblings = self.tree.children([self.tree.parents[node]])[0].tolist()
             yield max(map(self.used_lately, siblings)) - self.used_lately(node)
@@ -231,7 +232,7 @@ class QueueShares:
         """
         seat = self.tree.seat[queue]
         held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
-        over = exceeded(self._there(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
+        over = exceeded_dimensions(self._offered_part(asked), held, due, _NOT_SHARED)[:_MOST_NAMES]
         sums = ((name, held.get(name, 0) + asked[name], due.get(name, 0)) for name in over)
         return ", ".join(f"{name} {show(name, n)} > {show(name, most)}" for name, n, most in sums)
 
@@ -240,8 +241,8 @@ class QueueShares:
         compared = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
         return self.headroom_at(self.tree.seat[queue], compared, 1.0)
 
-    def _there(self, asked: Resources) -> Resources:
-        """Without what no node offers: that is no question of shares, the pods never fit."""
+    def _offered_part(self, asked: Resources) -> Resources:
+        """Return a request without resources that no node offers: shares do not concern those."""
         return {name: amount for name, amount in asked.items() if name in self._division.total}
 
     def headroom_at(self, node: int, requests: Resources, share: float, slack: float = EPSILON) -> int:
@@ -252,7 +253,7 @@ class QueueShares:
         due, held = self.standing.deserved_at(node), self._holdings.held(node)
         parts = (
             ((due[name] * share if name in due else 0.0) - held.get(name, 0) + slack) / amount
-            for name, amount in self._there(requests).items()
+            for name, amount in self._offered_part(requests).items()
         )
         return int(min(max(min(parts, default=inf), 0.0), _NO_LIMIT))
 
@@ -260,7 +261,7 @@ class QueueShares:
     def steps_to_lender(self, queue: str, asked: Resources) -> int:
         """Return how many steps above a queue's groups the nearest lender of `asked` is.
 
-        A lender has it by name, or those below it have; without one, it is the way up to root.
+        A lender specifies the amounts, itself or by queues below it; without one, root counts.
         """
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in asked.items() if name in names]
@@ -270,18 +271,16 @@ class QueueShares:
                 return steps
         return len(path)
 
-    # ---- ceilings, all the way up
-
     @read
     def headroom_below_ceiling(self, queue: str, requests: Resources) -> int:
         """Return how many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
-        for name, amount in self._there(requests).items():
-            # What is kept below the nodes passed, and free: it counts in the next one's sum already.
+        for name, amount in self._offered_part(requests).items():
+            # Free reserved amounts below the passed nodes: they are part of the next sum already.
             unused = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
-                available = max(limit - self._taken(node).get(name, 0), 0.0) + unused
+                available = max(limit - self._counted(node).get(name, 0), 0.0) + unused
                 if self._holds_less(node):
                     available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
                 most = min(most, (available + EPSILON) / amount)
@@ -293,9 +292,9 @@ class QueueShares:
 
         At root, that is a question of free capacity.
         """
-        more = self._there(asked)
+        more = self._offered_part(asked)
         for node in self.tree.path(queue):
-            taken = self._taken(node)
+            taken = self._counted(node)
             limits = {name: self._limit(node, name) for name in more} if node != TOP else {}
             left = {name: int(n - taken.get(name, 0)) for name, n in limits.items() if n < inf}
             if left:
@@ -314,7 +313,7 @@ class QueueShares:
         for name in self._short:
             own = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
             potential[name] = min(self._division.total.get(name, 0), *own)
-        return bool(exceeded(self._there(asked), {}, potential))
+        return bool(exceeded_dimensions(self._offered_part(asked), {}, potential))
 
     @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
@@ -326,28 +325,28 @@ class QueueShares:
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
             for node in self.tree.path(queue):
-                taken = self._taken(node)
+                taken = self._counted(node)
                 for name in slack:
                     slack[name] = min(slack[name], self._limit(node, name) - taken.get(name, 0))
         if all(amount <= slack.get(name, inf) for name, amount in asked.items()):
             return ""
-        more = asked = self._there(asked)
+        more = asked = self._offered_part(asked)
         for node in self.tree.path(queue):
-            if over := self._over(node, more, asked):
+            if over := self._excess_messages(node, more, asked):
                 name = self.tree.queues[node]
                 return ("" if name == queue else f"in queue {name} above it, ") + ", ".join(over)
             more = self._holdings.taken_above(node, more)
         return ""
 
-    def _over(self, node: int, more: Resources, asked: Resources) -> list[str]:
+    def _excess_messages(self, node: int, more: Resources, asked: Resources) -> list[str]:
         """Return what a node cannot give of `more`, nor of `asked` while others hold its reservation.
 
         The amounts were not reserved yet when the others started.
         """
         limit = {name: self._limit(node, name) for name in asked}
-        if over := exceeded(more, self._taken(node), limit):
+        if over := exceeded_dimensions(more, self._counted(node), limit):
             return [self._excess(node, name, more[name], self._reserved_below(node, name)) for name in over]
-        over = exceeded(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
+        over = exceeded_dimensions(asked, self._holdings.held(node), limit) if self._holds_less(node) else []
         return [self._excess(node, name, asked[name]) for name in over]
 
     def _holds_less(self, node: int) -> bool:
@@ -355,18 +354,18 @@ class QueueShares:
 
         At root, that is free capacity.
         """
-        return node != TOP and self._holdings.filled(node) is not self._holdings.held(node)
+        return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
-    def _taken(self, node: int) -> Resources:
+    def _counted(self, node: int) -> Resources:
         """Return what counts below the ceiling of a node: holdings and reservations."""
-        filled = self._holdings.filled(node)
+        filled = self._holdings.held_or_reserved(node)
         return total([filled, self._reserved[node]]) if node in self._reserved else filled
 
     def _limit(self, node: int, name: str) -> float:
         """Return the ceiling of a node, in a resource. Guarantees of queues limit root, too."""
         if node == TOP and self._reserved_below(TOP, name):
             return self._division.total[name]
-        # All that nodes offer is a question of room. A limit of its own that is as high is a ceiling all the
+        # The allocatable sum of nodes is no ceiling. A limit of a queue that is as high is a ceiling all the
         # same: pods may hold more than there is, on nodes that are gone or have become smaller.
         if node not in self._ceilings:
             given = self._division.share(node)
@@ -379,7 +378,7 @@ class QueueShares:
 
     def _reserved_below(self, node: int, name: str) -> int:
         """Return what is reserved for queues below a node, and not held."""
-        return self._holdings.filled(node).get(name, 0) - self._holdings.held(node).get(name, 0)
+        return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
     def _excess(self, node: int, name: str, more: int, retained: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
@@ -393,16 +392,14 @@ class QueueShares:
         demand = self._division.demands.get(self.tree.queues[node])
         if demand is None or self.tree.is_seat(node) or name not in (demand.borrowing_limit or {}):
             return text
-        # What the ceiling consists of, where a queue may borrow no more.
+        # Parts of the ceiling if the borrowing limit is reached.
         own = (demand.deserved or {}).get(name, self.standing.deserved_at(node).get(name, 0.0))
         borrowed = (demand.borrowing_limit or {})[name]
         if abs(own + borrowed - most) > 1:
             return text
         return f"{text} ({show(name, own)} deserved + {show(name, borrowed)} borrowed at most)"
 
-    # ---- what may be taken back
-
-    def of_own_groups(self, queue: str) -> float:
+    def own_share(self, queue: str) -> float:
         """Return how much of what they deserve the groups of the queue itself hold, in the dominant resource.
 
         It is infinite where they hold something of which the queue deserves nothing.
@@ -419,7 +416,9 @@ class QueueShares:
         seat = self.tree.seat.get(queue)
         if seat is None:
             return False
-        return bool(exceeded(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED))
+        return bool(
+            exceeded_dimensions(self._holdings.held(seat), {}, self.standing.deserved_at(seat), _NOT_SHARED)
+        )
 
     def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue that gives `amounts` would hold less than it deserves of each resource."""
@@ -444,16 +443,16 @@ def total_of(snapshot: Snapshot) -> Resources:
     """Return what all nodes offer together, and those of each flavor."""
     total = dict(zip(snapshot.dimensions, in_all(snapshot.allocatable), strict=True))
     if snapshot.pools.all:
-        pooled = snapshot.nodes.pooled(snapshot.pools)
-        total |= pooled.totals(snapshot.dimensions, snapshot.allocatable)
+        pooled = snapshot.nodes.pool_rows(snapshot.pools)
+        total |= pooled.totals_by_pool(snapshot.dimensions, snapshot.allocatable)
     return total
 
 
 def _pooled(snapshot: Snapshot) -> PoolRows | None:
-    return snapshot.nodes.pooled(snapshot.pools) if snapshot.pools.all else None
+    return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all else None
 
 
-def _keeping(demand: QueueDemand, met: Resources) -> QueueDemand:
+def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
     """Return a demand with as large a guarantee as can be met, of some resources."""
     lent = {name: most for name, most in (demand.lending_limit or {}).items() if name not in met}
     return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lent or None)
@@ -495,7 +494,7 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pooled: PoolRows) -> Qu
             add(sums.setdefault(field, {}), amounts)
     asked = dict(pooled.pools.count(queue.by_pool))
     waits = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(asked, pooled.asked(queue.flavors, waits))
+    add(asked, pooled.most_requested(queue.flavors, waits))
     deserved = {**sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,

@@ -1,10 +1,10 @@
-"""Victims: running groups that may have to go, for which group and by which rule; and their progress.
+"""Victims: running groups that may be evicted, for which group and by which rule; and their progress.
 
 All rules are a plain AND: no rule allows what another one forbids.
 
-Of a group that is evicted whole no member is replaced, and none joins it, until the last member is gone: one
-whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or all of whose capacity goes to others. The
-pods that its owner makes in its place start as a gang again.
+A group that is evicted as a whole gets no replacements and no new members until its last member is gone: a
+group whose queue or LocalQueue is drained (stopPolicy HoldAndDrain), or whose whole capacity is reclaimed.
+The pods that its owner makes in its place start as a gang again.
 """
 
 from collections import Counter
@@ -19,17 +19,17 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.placement.eviction_units import (
     Disruptions,
     EvictionUnit,
+    descending_key,
     eviction_unit_of,
     eviction_units_of,
-    inverted,
-    standing,
+    running_members,
 )
 from extender.domain.queues.records import TAKE_AT_MOST, LosingTo, Reclaimed
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.obstacles import obstacle
+from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.group_info import GroupInfo, once
-from extender.domain.snapshot.phases import runs
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
+from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.snapshot import clock_time_of
 from extender.domain.snapshot.wholeness import ready_since, whole
 
@@ -38,18 +38,16 @@ _OWED_PERIOD = 10.0  # seconds until it is looked at again whether what a queue 
 _SLACK = 5.0  # seconds that clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
 
-# ---- groups that are evicted whole
-
 
 def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that is evicted whole; None for others."""
-    if not runs(group):
+    if not has_run(group):
         return None
     if group.key in cycle.draining:
         why = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         blocking = Reason.QUEUE_STOPPED
     else:
-        pods = group.once(standing) if cycle.promised and group.placed else ()
+        pods = group.computed(running_members) if cycle.promised and group.placed else ()
         claimants = {cycle.promised.get(pod.uid) for pod in pods}
         if not claimants or None in claimants:
             return None
@@ -60,14 +58,14 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 
 
 def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
-    """Return the queue or LocalQueue that evicts it, for people."""
+    """Return the queue or LocalQueue that evicts it, for users."""
     local = group.local_queue
     if local is None or group.queue in cycle.budget.rules.drained:
         return f"queue {group.queue}"
     return f"LocalQueue {local.key}"
 
 
-def drain(cycle: Cycle) -> None:
+def drain_queues(cycle: Cycle) -> None:
     """Evict groups of drained queues and LocalQueues whole, a bounded number of pods of a queue at a time.
 
     A group that has begun to go is finished first; then the least important, then the shortest run.
@@ -76,12 +74,12 @@ def drain(cycle: Cycle) -> None:
     for group in cycle.draining.values():
         by_queue.setdefault(group.queue, []).append(group)
     for groups in by_queue.values():
-        groups.sort(key=lambda it: (not it.leaving, it.priority, inverted(it.running_since), it.key))
+        groups.sort(key=lambda it: (not it.leaving, it.priority, descending_key(it.running_since), it.key))
         may_go = cycle.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # all its members, once none of them is on its way to a node
-                pods = group.once(standing) if runs(group) and not group.pinned else ()
+                pods = group.computed(running_members) if has_run(group) and not group.pinned else ()
             if not pods:
                 continue
             if may_go <= 0:
@@ -93,25 +91,22 @@ def drain(cycle: Cycle) -> None:
                 cycle.evictions[pod.uid] = Eviction(victim, why)
 
 
-# ---- what has become of the victims of reclaims
-
-
-def left(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
+def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
     """Return the pod, if it still exists and does not terminate."""
     if not victim.group:
         pod = cycle.snapshot.others.get(victim.uid)
         return pod if pod is not None and not pod.deleting else None
     group = cycle.snapshot.groups.get(victim.group)
-    return _by_uid(group).get(victim.uid) if group is not None else None
+    return _pods_by_uid(group).get(victim.uid) if group is not None else None
 
 
-@once
-def _by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
+@computed_once
+def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
     return {pod.uid: pod for pod in group.placed if pod.holds_capacity}
 
 
-def departing(cycle: Cycle) -> Iterator[PodRecord]:
-    """Pods on nodes that are being deleted."""
+def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
+    """Return the pods on nodes that are being deleted."""
     for group in cycle.snapshot.groups.values():
         yield from group.departing
     yield from cycle.snapshot.others.leaving.values()
@@ -148,12 +143,12 @@ def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
     remaining: set[GroupKey] = set()
     begun: set[GroupKey] = set()
     for victim in reclaim.victims:
-        (begun if left(cycle, victim) is None else remaining).add(victim.group)
+        (begun if live_pod(cycle, victim) is None else remaining).add(victim.group)
     views = (cycle.snapshot.groups.get(key) for key in remaining & begun)
     return any(group is not None and _is_in_part(group, group.placed) for group in views)
 
 
-def resting(cycle: Cycle, group: GroupInfo) -> str:
+def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
     """Return the namespace of a group to whose groups a queue gives nothing for now; else empty.
 
     That says nothing about other equal groups.
@@ -165,7 +160,7 @@ def resting(cycle: Cycle, group: GroupInfo) -> str:
 
 
 def rests_until(cycle: Cycle, group: GroupInfo, last: Reclaimed) -> float:
-    """Return until when a queue that gave capacity in vain gives none to a group.
+    """Return until when a queue gives no capacity to a group after unused reclaims.
 
     A group that came later, such as a job that was cancelled and submitted again, has its capacity back
     after `atMost` of its own wait.
@@ -186,11 +181,8 @@ def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
     return not whole(group.min_member, group.min_task_member, roles, len(pods))
 
 
-# ---- candidates
-
-
 class Candidates:
-    """Looked up once for all groups of a round that need room."""
+    """Candidates for eviction, determined once for all groups of a cycle."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
@@ -198,10 +190,10 @@ class Candidates:
         self._lowest_of: dict[str, float] = {}
         self._may_exist: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._podgroups_of_others: dict[Uid, EvictionUnit] = {}
-        self.taken: set[Uid] = set()  # pods that were promised to a group in this round
-        # When room is taken back for a group whatever that costs.
+        self.taken: set[Uid] = set()  # pods that were promised to a group in this cycle
+        # Times from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
-        self.spared = ""  # who was left out of the last answer because it has given already, for people
+        self.spared = ""  # groups left out of the last answer as they were victims before, for users
 
     @cached_property
     def disruptions(self) -> Disruptions:
@@ -211,7 +203,7 @@ class Candidates:
         """
         cycle, budgets = self._cycle, self._cycle.snapshot.disruption_budgets
         evictions = cycle.evictions.values() if budgets else ()
-        pods = (left(cycle, eviction.victim) for eviction in evictions)
+        pods = (live_pod(cycle, eviction.victim) for eviction in evictions)
         return Disruptions(budgets, [pod for pod in pods if pod is not None])
 
     def may_exist_for(self, group: GroupInfo, causes: tuple[EvictionCause, ...] = ALL_CAUSES) -> bool:
@@ -232,7 +224,7 @@ class Candidates:
             case EvictionCause.PREEMPT:
                 return rules.within_queue and group.priority > self._lowest_in(group.queue)
             case EvictionCause.CONSOLIDATE:
-                return rules.consolidation and any(map(self._moves, self._on_nodes))
+                return rules.consolidation and any(map(self._consolidates, self._running_groups))
             case EvictionCause.UNMANAGED:
                 return rules.unmanaged and group.priority > self._cycle.snapshot.others.lowest_priority
             case _:
@@ -247,12 +239,12 @@ class Candidates:
 
     @cached_property
     def _above_share(self) -> frozenset[str]:
-        """Queues with groups on nodes that held too much when this was first asked: later they hold less."""
+        """Return the queues with running groups that were above their share at the first call."""
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
-        found = (name for name in self._on_nodes if name in queues and queues[name].record.reclaimable)
+        found = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.holds_too_much, found))
 
-    def of(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
+    def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
         """Return the units that may be evicted for `group`, by these rules."""
         self.spared = ""
         queues = self._cycle.snapshot.queues
@@ -263,14 +255,16 @@ class Candidates:
                 case EvictionCause.RECLAIM | EvictionCause.BORROW:
                     lends = cause is EvictionCause.BORROW
                     below = min(group.priority - 1, rules.borrows_up_to) if lends else inf
-                    givers = (queue for queue in queues if queue != group.queue and self._gives(group, queue))
+                    givers = (
+                        queue for queue in queues if queue != group.queue and self._may_give(group, queue)
+                    )
                     eviction_units += self._podgroups(group, self._running_up_to(below, givers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     runners = self._running_in(group.queue)
                     lower = [other for other in runners if other.priority < group.priority]
                     eviction_units += self._podgroups(group, lower, cause)
                 case EvictionCause.CONSOLIDATE if rules.consolidation:
-                    known = self._running_up_to(group.priority, filter(self._moves, queues))
+                    known = self._running_up_to(group.priority, filter(self._consolidates, queues))
                     eviction_units += self._podgroups(group, filter(self._may_move, known), cause)
                 case EvictionCause.UNMANAGED if rules.unmanaged:
                     for priority, pods in self._others.items():
@@ -283,18 +277,18 @@ class Candidates:
     ) -> Iterator[EvictionUnit]:
         for victim in runners:
             protection = self._cycle.snapshot.queues[victim.queue].protection
-            is_asked = protection.by_word or cause is not EvictionCause.RECLAIM
+            is_asked = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
             if (victim.spec.preemptable or not is_asked) and self._may_lose_to(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
-                with suppress(Exception):  # whatever is wrong with it: it costs nobody else their turn
+                with suppress(Exception):  # an error of one unit affects no other
                     eviction_units = eviction_units_of(victim, cause, protection)
-                is_any_barred = self._busy or self._cycle.snapshot.disruption_budgets
+                is_any_barred = self._moving_to or self._cycle.snapshot.disruption_budgets
                 yield from filter(self._is_free, eviction_units) if is_any_barred else eviction_units
 
     def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
         return (it for queue in queues for it in self._running_in(queue) if it.priority <= priority)
 
-    def _gives(self, group: GroupInfo, queue: str) -> bool:
+    def _may_give(self, group: GroupInfo, queue: str) -> bool:
         """Return whether another queue holds more than it deserves, of which a group may have some."""
         is_above = self._cycle.budget.shares.holds_too_much(queue)
         may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
@@ -314,16 +308,16 @@ class Candidates:
         The group has no members to spare: elastic ones give those one by one.
         """
         shares = self._cycle.budget.shares
-        groups = (it for it in self._on_nodes.get(queue, ()) if len(it.placed) <= it.min_member)
+        groups = (it for it in self._running_groups.get(queue, ()) if len(it.placed) <= it.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
-    def _moves(self, queue: str) -> bool:
+    def _consolidates(self, queue: str) -> bool:
         """Return whether groups of a queue may have to move."""
         queues = self._cycle.snapshot.queues
         return queue in queues and queues[queue].record.preemption.consolidation
 
     def _may_move(self, victim: GroupInfo) -> bool:
-        """Return whether a victim may move: it comes back, and may start again on any node.
+        """Return whether a victim may move: it is replaced, and may start again on any node.
 
         Claims of volumes and devices may be tied to a node. A group that has moved stays there for a
         while.
@@ -331,15 +325,15 @@ class Candidates:
         last = self._cycle.snapshot.moves.get(victim.key)
         if last is not None and not self._cycle.is_due(last.at + self._cycle.limits.reclaim_memory):
             return False
-        pods = victim.once(standing)
+        pods = victim.computed(running_members)
         comes_back = victim.job.managed or all(pod.is_replaced for pod in pods)
         is_free = not any(pod.binds_late or pod.uid in self.taken for pod in pods)
-        return comes_back and is_free and obstacle(self._cycle, victim) is None
+        return comes_back and is_free and blocking_decision(self._cycle, victim) is None
 
     def _may_take_from(self, group: GroupInfo, queue: str) -> bool:
-        """Return whether a group may take from a queue: two queues do not take turns.
+        """Return whether a group may reclaim from a queue: two queues do not reclaim in turns.
 
-        Where capacity was taken in vain too often for groups of one namespace, these have a rest.
+        After too many unused reclaims for groups of one namespace, these have to pause.
         """
         cycle, namespace = self._cycle, group.key.partition("/")[0]
         last = cycle.reclaimed_by(group.queue).get(LosingTo(queue, namespace))
@@ -364,7 +358,7 @@ class Candidates:
         given = group.history.took_from.get(victim.key)
         if given is not None and not self._cycle.is_due(given + self._cycle.limits.reclaim_memory):
             self.spared = (
-                f"{victim.called} gave its room to this group already, and is not evicted for it again"
+                f"{victim.display_name} gave its room to this group already, and is not evicted for it again"
             )
             return False
         gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
@@ -373,39 +367,43 @@ class Candidates:
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
         until = min(gave + self._cycle.limits.reclaim_memory, max(self.latest(group), gave + at_most))
         if not self._cycle.is_due(until):
-            self.spared = f"{victim.called} gave its room to queue {group.queue} already, and is not evicted "
+            self.spared = (
+                f"{victim.display_name} gave its room to queue {group.queue} already, and is not evicted "
+            )
             self.spared += f"for it again until {self._cycle.snapshot.timestamp(until)}"
             return False
         return True
 
     def _is_free(self, eviction_unit: EvictionUnit) -> bool:
-        """Not promised to another group, no eviction of it was refused lately, and budgets let it go."""
-        is_busy = any(pod.uid in uids for uids in self._busy for pod in eviction_unit.pods)
-        return not is_busy and (eviction_unit.overrules or self.disruptions.allow(eviction_unit.pods))
+        """Return whether a unit is promised to no group, budgets allow its eviction, and none was refused."""
+        is_busy = any(pod.uid in uids for uids in self._moving_to for pod in eviction_unit.pods)
+        return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
-    def _busy(self) -> list[Container[Uid]]:
+    def _moving_to(self) -> list[Container[Uid]]:
         known = self._cycle.promised, self._cycle.snapshot.spared, self.taken
         return [uids for uids in known if uids]
 
-    # ---- what runs
-
     def _running_in(self, queue: str) -> list[GroupInfo]:
-        """Return groups of a queue that run and may have to go, as far as they allow it."""
+        """Return running groups of a queue that allow their eviction."""
         if queue not in self._known:
             known: list[GroupInfo] = []
-            for group in self._on_nodes.get(queue, ()):
+            for group in self._running_groups.get(queue, ()):
                 decision = self._cycle.decision_on(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
                     continue
-                if runs(group) and group.once(standing) and group.key not in self._cycle.draining:
+                if (
+                    has_run(group)
+                    and group.computed(running_members)
+                    and group.key not in self._cycle.draining
+                ):
                     known.append(group)
             self._known[queue] = known
         return self._known[queue]
 
     @cached_property
-    def _on_nodes(self) -> dict[str, list[GroupInfo]]:
-        """Groups with members on nodes, by queue."""
+    def _running_groups(self) -> dict[str, list[GroupInfo]]:
+        """Return the groups with members on nodes, by queue."""
         by_queue: dict[str, list[GroupInfo]] = {}
         for group in self._cycle.snapshot.groups.values():
             if group.placed:
@@ -419,7 +417,7 @@ class Candidates:
 
     @cached_property
     def _others(self) -> dict[int, list[PodRecord]]:
-        """Pods that are not ours, by priority."""
+        """Return the pods of other schedulers, by priority."""
         by_priority: dict[int, list[PodRecord]] = {}
         for pod in self._cycle.snapshot.others:
             if pod.may_be_evicted() and not pod.deleting:

@@ -1,4 +1,4 @@
-"""Groups of pods that name none: which group such a pod forms with its siblings, and the PodGroup for it."""
+"""Groups of pods without a group name: the siblings of a pod, and the PodGroup for them."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
@@ -21,7 +21,7 @@ _BUDGETS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unav
 
 
 class AutoGroup(msgspec.Struct, frozen=True):
-    """A group of pods that name none, at one moment."""
+    """State of a group of pods without a group name."""
 
     min_member: int | None  # its PodGroup's; None while it has no PodGroup
     wanted: int  # how many of its pods start together
@@ -36,11 +36,11 @@ class AutoGroup(msgspec.Struct, frozen=True):
 class PlainPods(StrEnum):
     """Policy of PodGroups for plain pods.
 
-    A PodGroup costs two writes, and says no more than the pod itself of one that starts at once.
+    A PodGroup costs two writes, and adds nothing to the status of a pod that starts at once.
     """
 
     ALWAYS = "always"
-    WAITING = "waiting"  # those that have waited for a moment
+    WAITING = "waiting"  # plain pods that have waited for a short time
     NEVER = "never"
 
     def need_one(self, decision: GroupDecision | None) -> bool:
@@ -55,7 +55,7 @@ class PlainPods(StrEnum):
 
 
 class PodGroupStep(Enum):
-    """Step about the PodGroup of a group."""
+    """Step for the PodGroup of a group."""
 
     NOTHING = auto()
     MAKE = auto()
@@ -107,9 +107,9 @@ def build(
     Raises:
         BadQuantity: A request cannot be read.
     """
-    meta, labels = pod.metadata, _chosen(pod.metadata.labels, _OF_POD_LABELS)
+    meta, labels = pod.metadata, _selected_annotations(pod.metadata.labels, _OF_POD_LABELS)
     # A disruption budget of the pod's replaces either kind of its owner's.
-    own = _chosen(meta.annotations, _OF_POD)
+    own = _selected_annotations(meta.annotations, _OF_POD)
     without = frozenset() if _BUDGETS.isdisjoint(own) else _BUDGETS
     given = owner.annotations if owner is not None else {}
     inherited = {key: text for key, text in given.items() if key not in without}
@@ -141,7 +141,7 @@ def podgroup(metadata: Mapping[str, object], spec: Mapping[str, object]) -> dict
 
 
 def record_submitter(made: dict[str, Any], user: str) -> None:
-    """Note on a PodGroup the user for whom it is made, if known: it may outlive its owners."""
+    """Record on a PodGroup the user for whom it is made, if known: it may outlive its owners."""
     if user:
         made["metadata"].setdefault("annotations", {})[keys.SUBMITTER] = user
 
@@ -162,6 +162,6 @@ def _owners(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(owner) for owner in owners]
 
 
-def _chosen(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+def _selected_annotations(given: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
     wanted = {f"{INHERITED}{name}" for name in names}
     return {key: text for key, text in (given or {}).items() if key in wanted}

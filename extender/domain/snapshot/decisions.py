@@ -31,19 +31,19 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     reduced_to: int | None = None  # with how many members it starts; None: with all, or not now
     flavors: Mapping[
         str, str
-    ] = {}  # by role, or "" for roles without a number: the flavor whose room it waits for
-    undo: tuple[Uid, ...] = ()  # bound members of a start that failed for good, to be evicted
+    ] = {}  # by role, or "" for roles without a number: the flavor whose capacity it waits for
+    undo: tuple[Uid, ...] = ()  # bound members of a start that failed finally, to be evicted
     failed: str = ""  # why a start, or the joining of further members, has just failed; empty if none has
     retry_at: float = 0.0  # when it is tried again after a failure; kept while members of it still wait
     moved: Mapping[Uid, str] = {}  # members whose planned node the scheduler would not use, with that node
     life: Life = NOT_WORKED_OUT  # its phase and numbers of members, filled in once all is decided
-    stood_whole: bool = False  # whether the round found that it has stood whole by now
+    stood_whole: bool = False  # whether the cycle found that it has fully run by now
     rotation: int | None = None  # the rotation of its queue with its next turn; None: as before
-    claims_capacity: bool = False  # whether room is kept for it, within its queue's share
+    claims_capacity: bool = False  # whether capacity is reserved for it, within its queue's share
     reservation: Reservation | None = None  # the nodes reserved for it
-    reclaim: Reclaim | None = None  # the room that is being taken back for it
-    spared: str = ""  # what would be its victim if it had not been already, for people; empty: none
-    price: str = ""  # until when the work of its victims keeps it waiting, for people; empty: it does not
+    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it
+    spared: str = ""  # the group that is spared since it was a victim before, for users; empty: none
+    price: str = ""  # until when the price of its victims delays it, for users; empty: not
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
     exceeds_cluster: bool = False  # it never fits, and each of its members does: more nodes would help
     asking: tuple[Uid, ...] | None = None  # members that may ask for nodes, where these help; None: all
@@ -62,7 +62,7 @@ class FlavorShare(msgspec.Struct, frozen=True, gc=False):
 
     allocated: Resources = {}
     deserved: Mapping[str, float] = {}  # of what any queue names of the flavor
-    borrowed: Resources = {}  # what is held above that
+    borrowed: Resources = {}  # allocation above the deserved amounts
 
 
 class QueueDecision(msgspec.Struct, frozen=True, gc=False):
@@ -72,26 +72,26 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     state: str  # a QueueState
     weight: int  # its part in the division, at least 1
     parent: str  # the queue above it, as its share is divided; empty for root
-    allocated: Resources  # what its pods that are on nodes or pinned ask for, with all queues below it
-    requested: Resources  # the same, and what their entitled groups wait for
+    allocated: Resources  # requests of its pods on nodes or pinned, with all queues below it
+    requested: Resources  # `allocated`, and the requests of waiting entitled groups
     deserved: Mapping[str, float]  # its deserved amounts, without zeros
     ceiling: Mapping[str, float]  # the most that it may ever hold; inf: no limit
     share: float  # the part of its deserved amounts that it holds, in its dominant resource
-    borrowed: Mapping[str, int] = {}  # what it holds above what it deserves
+    borrowed: Mapping[str, int] = {}  # allocation above the deserved share
     flavors: Mapping[str, FlavorShare] = {}  # by the name of a flavor
     above_nodes: tuple[str, ...] = ()  # resources of which its spec deserves more than nodes offer
-    unmet: Resources = {}  # what is kept for it of its guarantee, where nodes offer less than all
-    usage: QueueUsage | None = None  # what its own groups have held lately; None: nothing, or not known
+    unmet: Resources = {}  # available guarantee, if nodes offer less than all guarantees
+    usage: QueueUsage | None = None  # recent usage of its own groups; None: none, or unknown
     counts: Mapping[str, int] = {}  # its groups and those of queues below it, by column of its status
     uid: str = ""  # empty while the API has no such queue
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     deleting: bool = False  # it is being deleted
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does
-    mark: Mark = Mark.KEEP  # what is to be done about the annotation that its parent closed it
-    fault: str = ""  # what is wrong with its spec, for people; empty if nothing is
+    mark: Mark = Mark.KEEP  # step for the closed-by-parent annotation
+    fault: str = ""  # fault of its spec, for users; empty if valid
     missing_flavors: tuple[str, ...] = ()  # ResourceFlavors that it names and that do not exist
     reservation: Reservation | None = None  # that of one of its groups
-    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # when this one last took room, within an hour
+    reclaimed: Mapping[LosingTo, Reclaimed] = {}  # the last reclaims of this queue, within an hour
     waiting: int = 0  # how many of its own groups are in line
 
 
@@ -99,17 +99,15 @@ class Decisions(msgspec.Struct, frozen=True):
     version: int = -1  # of the snapshot that they were made on
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}  # by name
-    requeue_at: float | None = (
-        None  # the next moment at which time alone could change a decision; None: never
-    )
+    requeue_at: float | None = None  # when time alone could next change a decision; None: never
     orphans: tuple[Orphan, ...] = ()  # groups to delete, because the queue that took them in is gone
-    evictions: Mapping[Uid, Eviction] = {}  # the pods that have to give their room back
+    evictions: Mapping[Uid, Eviction] = {}  # the pods that have to free their capacity
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
     serial: int = 0  # one more than that of the previous decisions
     changed: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
-    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for people changed: details, positions
-    memory: object = None  # what the next round may reuse to save work
+    renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed: details, positions
+    memory: object = None  # data that saves work in the next cycle
 
     def changed_since(self, seen: "Decisions") -> Sequence[GroupKey]:
         """Return the groups that a consumer of the `seen` decisions has to look at.
@@ -176,22 +174,19 @@ def start_after(
     return start
 
 
-# ---- What conditions, events and the log say of a group, so that all of them say the same.
-
-
 def message_of(decision: GroupDecision, change: str = "") -> str:
-    """Return the numbers of its reason, its position, and the change that would start it."""
-    known = decision.detail, decision.price, decision.spared, place(decision), change
+    """Return the details of a wait: the numbers, the position, and the change that would start the group."""
+    known = decision.detail, decision.price, decision.spared, position_text(decision), change
     return "; ".join(filter(None, known))
 
 
-def place(decision: GroupDecision) -> str:
-    """`position 3 in queue research`; empty for a group that is not in line."""
+def position_text(decision: GroupDecision) -> str:
+    """Return `position 3 in queue research`; empty for a group without a position."""
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
 
-# ---- Which changes of a group's decision are worth an Event: some at once, such as a failed start; others
-# lead to a state, such as waiting for room, which has to last. Changes of numbers are not reported.
+# Changes of a group's decision that lead to an Event: some at once, such as a failed start; others lead to a
+# state, such as waiting for capacity, which has to last. Changes of numbers are not reported.
 
 _NEEDS_ACTION = frozenset(
     {
@@ -214,7 +209,7 @@ class Transition(msgspec.Struct, frozen=True):
     """Transition that an Event reports."""
 
     reason: str  # a code of the closed list
-    message: str  # for people
+    message: str  # for users
     warning: bool = False  # whether a person has to act
     for_members: bool = False  # whether it is reported on waiting members as well
 
@@ -222,12 +217,12 @@ class Transition(msgspec.Struct, frozen=True):
 Course = tuple[Verdict, Reason | None]
 
 
-def course(decision: GroupDecision) -> Course:
+def event_course(decision: GroupDecision) -> Course:
     """Return the part of a decision whose change gets an Event."""
     return (decision.verdict, decision.reason)
 
 
-def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
+def turn_transition(before: GroupDecision | None, now: GroupDecision) -> Transition | None:
     """Return the transition of a group; None for a first decision, which is compared with none."""
     if before is None:
         return None
@@ -246,7 +241,7 @@ def of_turn(before: GroupDecision | None, now: GroupDecision) -> Transition | No
     return None
 
 
-def of_state(decision: GroupDecision, change: str = "") -> Transition | None:
+def state_transition(decision: GroupDecision, change: str = "") -> Transition | None:
     """Return the state that lasts while the decision does; None if nothing is lacking.
 
     `change`: a sentence.
@@ -272,20 +267,20 @@ _GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty s
 
 
 class ConditionPolicy(msgspec.Struct, frozen=True):
-    """Policy of the condition PodScheduled on waiting pods, for people and autoscalers.
+    """Policy of the condition PodScheduled on waiting pods, for users and autoscalers.
 
         lacks capacity          Unschedulable                   autoscalers look for this reason alone
         would exceed a ceiling  the code of the group's reason  other pods use the headroom of its queue
         waits for its turn      the code of the group's reason  no autoscaler adds nodes for it
         is about to start       nothing                         the scheduler says nothing of it either
 
-    A pod behind Muster's gate has a condition already: the API server says SchedulingGated. It says
-    something else only while capacity is lacking, and not after that: autoscalers would go on adding
-    nodes. The message is constant for a reason, so a condition is written once for each turn.
+    A pod behind Muster's gate has a condition already: the API server writes SchedulingGated. Muster replaces
+    it only while capacity is lacking, and not after that: otherwise autoscalers would go on adding nodes. The
+    message is constant for a reason, so a condition is written once for each turn.
     """
 
-    ungated: bool = False  # pods without gates are told, as the scheduler does not write that condition
-    shows_waiting_for_capacity: bool = True  # pods that lack room are Unschedulable
+    ungated: bool = False  # whether pods without gates get a condition: the scheduler writes none
+    shows_waiting_for_capacity: bool = True  # pods that lack capacity are Unschedulable
     shows_never_fits: bool = False  # pods that no node could hold are, since larger ones may come
 
     def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
@@ -300,14 +295,14 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         if reason is None or not pod.waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
-        nodes_help = not by_request and is_shown and self.asks(decision, pod)
+        nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)
         if pod.gated and not nodes_help:
             return _GATED if pod.unscheduled and pod.unscheduled.is_ours else None
         if not (pod.gated or self.ungated):
             return None
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 
-    def asks(self, decision: GroupDecision, pod: PodRecord) -> bool:
+    def wants_nodes(self, decision: GroupDecision, pod: PodRecord) -> bool:
         """Return whether nodes are asked for on behalf of a waiting member."""
         return self.nodes_help(decision) and (decision.asking is None or pod.uid in decision.asking)
 
@@ -326,19 +321,17 @@ def spoken_reason(decision: GroupDecision) -> Reason | None:
     return decision.reason
 
 
-# ---- The conditions of a queue. Messages contain no counts, so that they stay the same.
-
 OPEN, VALID = "Open", "Valid"
 GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # written where they hold, or did
 
 
 class QueueCondition(msgspec.Struct, frozen=True):
-    """A condition without the time of its last transition."""
+    """Condition without the time of its last transition."""
 
     type: str
     holds: bool  # whether its status is True
     reason: str  # a code
-    message: str  # for people
+    message: str  # for users
 
 
 def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:

@@ -1,4 +1,4 @@
-"""Views of groups for decide(): frozen, and the same object as long as nothing about the group changes."""
+"""Infos of groups for decide(): frozen, and the same object while the group does not change."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
@@ -22,24 +22,24 @@ Age = tuple[str, str, str, str]
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """A reservation: the nodes that are kept for a group which has waited too long, and since when.
+    """Reservation: the nodes that are reserved for a group which has waited too long, and since when.
 
-    Moments on the ledger's clock, in seconds. `passable_until` is never put off, so that run times which lie
-    do not put off the start again and again; `stays_until` is there since the nodes of groups that have just
-    started, and do not say the truth, look like an earlier start.
+    Times are seconds on the ledger's clock. `passable_until` is never delayed, so that wrong run times do not
+    delay the start again and again; `stays_until` exists since the nodes of groups that have just started
+    with a wrong run time look like an earlier start.
     """
 
     since: float  # when it was made
     nodes: Mapping[Uid, str]  # for each missing member the node that is kept for it
-    asks: Resources = {}  # what these members ask for together
+    asks: Resources = {}  # joint requests of the missing members
     starts_at: float | None = None  # when all of them are expected to be free; None: that is not known
-    passable_until: float | None = None  # groups that end by then may start in front of it; None: none may
+    passable_until: float | None = None  # groups that end by then may start ahead of it; None: none may
     stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
-    expected: str = ""  # `starts_at` as a timestamp, for people; empty if it is not known
-    below: tuple[str, ...] = ()  # whose ceilings and limits the members lacked headroom below as it was made
-    is_promised: bool = False  # whether nobody, of whatever queue, may put off `passable_until`
-    is_for_moved: bool = False  # room for what replaces members that have moved there
-    lent_until: str = ""  # until when others may use the nodes, for people; empty while they are kept
+    expected: str = ""  # `starts_at` as a timestamp, for users; empty if it is not known
+    below: tuple[str, ...] = ()  # levels without headroom at the time of the reservation
+    is_promised: bool = False  # whether no group of any queue may delay `passable_until`
+    is_for_moved: bool = False  # capacity for the replacements of moved members
+    lent_until: str = ""  # until when others may use the nodes, for users; empty while they are kept
 
     @property
     def node_names(self) -> list[str]:
@@ -47,12 +47,12 @@ class Reservation(msgspec.Struct, frozen=True):
 
     @property
     def is_put_off(self) -> bool:
-        """Return whether it starts later than was expected first."""
+        """Return whether the start is later than first expected."""
         return self.starts_at is None or self.passable_until is None or self.starts_at > self.passable_until
 
     @property
     def text(self) -> str:
-        """Return when and where the group is expected to start, for people."""
+        """Return when and where the group is expected to start, for users."""
         if self.is_for_moved:
             return f"nodes {listed(self.node_names, _MOST_NAMES)} have room for it, since it was moved there"
         is_reported = self.is_promised and not self.is_put_off
@@ -75,39 +75,39 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     node: str = ""  # the node that is planned for it
     shown_at: float | None = None  # since when the scheduler could use that node; None: it cannot yet
     refused_at: float | None = None  # when it said that it can use no node at all; None: it has not
-    words: str = ""  # what it said last in this start, also of another node; empty: nothing
+    words: str = ""  # last message in this start, also about another node
     refusals: int = 0  # how often it has found no node for this pod
     asked_twice: bool = False  # it was asked again after a refusal: by then it knew all that Muster knows
     barred: str = ""  # why the API server refuses its binding, to any node; empty: it does not
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """The history of a group's starts."""
+    """History of a group's starts."""
 
     admitted_at: float | None = None  # when the start under way was admitted; None: no start is under way
     failures: int = 0  # the number of starts that failed in a row
     undone: int = 0  # how many of these had members on nodes, which were undone
-    retry_at: float = 0.0  # the group is not tried again before this moment
-    failure: str = ""  # why the last start failed, for people
+    retry_at: float = 0.0  # the group is not tried again before this time
+    failure: str = ""  # why the last start failed, for users
     released_at: float | None = None  # when the scheduler could first begin with a member; None: not yet
     admitted: bool = False  # it was admitted and has not waited since; stays once all needed are on nodes
-    rotation: int | None = None  # the rotation of its queue in which it has its turn; None: none is given
-    claims_since: float | None = None  # since when room is kept for it, within its share; None: none is kept
+    rotation: int | None = None  # the rotation of its queue with its next turn; None: not set
+    claims_since: float | None = None  # since when capacity is reserved for its claim; None: none
     places_since: float | None = None  # since when it lacks only places in the window; None: it lacks more
     reservation: Reservation | None = None  # the nodes reserved for it, once it has waited too long
-    reclaim: Reclaim | None = None  # the room that is being taken back for it; None: none is
+    reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it; None: none is
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
-    """Spec of a group: that of its PodGroup, or the assumed one where there is none."""
+    """Spec of a group: that of its PodGroup, or the assumed one without a PodGroup."""
 
     recorded: bool  # whether it has a PodGroup
-    fault: str  # what is wrong with its specification, for people; empty if nothing is
+    fault: str  # fault of its specification, for users; empty if valid
     held: bool  # whether its owner keeps it back
-    min_resources: Resources  # what its needed members ask for together, according to its PodGroup
+    min_resources: Resources  # requests of the needed members together, by its PodGroup
     run_time: float | None  # how long it will run, in seconds, as its owner declared
-    preemptable: bool  # whether its members may be evicted for others, as far as its PodGroup says
-    series: str  # what it came from, which is the same for the runs of one job
+    preemptable: bool  # whether its PodGroup allows the eviction of its members for others
+    series: str  # origin, equal for all runs of one job
     submitter: str  # the user who made it; empty if that is not known
     reported_phase: str  # the phase in the status of its PodGroup now
     goes_whole: bool = False  # whether its members are evicted only all together
@@ -115,15 +115,15 @@ class GroupSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):
-    """The job, of any kind, that makes a group's pods."""
+    """State of the job that makes a group's pods."""
 
     managed: bool  # a managed job makes its pods: they go by suspending it, all together
     let_go: bool  # that job is not suspended any more: Muster has let it go
     outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
-    least: int  # with how few members its job may start, where not all find room; 0: only with all
+    least: int  # with how few members its job may start, where not all find capacity; 0: only with all
     crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one
-    start_timeouts: int  # how often in a row its job did not get going in time, or its start was undone
-    made: int | None  # how many pods its controller has created, if no more have come for a moment
+    start_timeouts: int  # how often in a row its job did not start in time, or its start was undone
+    made: int | None  # pods that its controller created, if no more came for a short time
 
 
 class GroupHistory(msgspec.Struct, frozen=True, gc=False):
@@ -131,25 +131,25 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
 
     entitled: bool  # whether it was created while its queue was open
     accepted_by: str  # the UID of the queue that takes it in; empty while none does
-    ran_with: Needs | None  # what it needed when it stood whole: lost ones are replaced; None: it never did
+    ran_with: Needs | None  # needs when it had fully run: lost members are replaced; None: never
     resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
-    took_from: Mapping[GroupKey, float]  # by group: when room was last taken from it for this one
+    took_from: Mapping[GroupKey, float]  # by group: when capacity was last taken from it for this one
     gave_to: Mapping[str, float] = {}  # by queue: when it was last evicted for one of its groups
-    ready_at: str = ""  # a timestamp: since when it wants room again, after it could not start; empty: always
+    ready_at: str = ""  # timestamp since when the group may start again; empty: always
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
 
 class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A group with its members, sorted by how far each has come."""
+    """Group with its members by progress."""
 
     key: GroupKey  # its PodGroup, or the pod that is a group of its own
     exists: bool  # whether the group exists: it has a PodGroup, or consists of pods that need none
     queue: str  # the name of its queue, whether that queue exists or not
     local_queue: LocalQueueRecord | None  # its way into its queue, existing or not; None: it needs none
     namespace_allowed: bool  # whether its queue takes groups of its namespace
-    use_allowed: bool  # whether it is noted that its author may use its queue, where that is restricted
+    use_allowed: bool  # whether it is recorded that its author may use its queue, where that is restricted
     priority: int  # within a queue, groups with a higher one go first
-    preempts: bool  # whether it may take the room of others
+    preempts: bool  # whether it may preempt others
     created: str  # when its PodGroup, or its first pod, was created: RFC 3339
     min_member: int  # how many members it needs to start
     min_task_member: Mapping[str, int]  # how many members of each role it needs
@@ -160,7 +160,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     history: GroupHistory
     start: Start
 
-    # Its members: pods by where they are, and what is known of each.
+    # Members by progress, with their history.
 
     placed: tuple[PodRecord, ...]  # members that are on a node and not being deleted, or have succeeded
     pinned: tuple[tuple[PodRecord, str], ...]  # their node is given to the scheduler: no plan may move them
@@ -168,25 +168,25 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     departing: tuple[PodRecord, ...]  # members on a node that are being deleted
     held_back: int  # members that other parties' scheduling gates hold back
     planned: Mapping[Uid, str]  # the nodes planned for waiting members
-    attempts: Mapping[Uid, Attempt]  # what came of the planned nodes of waiting members
+    attempts: Mapping[Uid, Attempt]  # results of planned nodes of waiting members
     bound_since: Mapping[Uid, float]  # since when members have been on their nodes, as the watch has shown
     running: int  # members whose phase is Running
     succeeded: int  # members whose phase is Succeeded
     failed: int  # members whose phase is Failed
     running_since: str  # when the first member on a node began to run: RFC 3339; empty if not known
     stands: bool  # whether the placed members make it whole now
-    stands_as_before: bool  # it stood whole and as many are placed as then: further needs are growth
+    stands_as_before: bool  # it has fully run and as many are placed as then: further needs are growth
 
-    # What they hold and ask for.
+    # Allocated and requested amounts.
 
-    allocated: Resources  # what members on nodes and pinned members ask for together
-    pending: Resources  # what waiting members ask for together
-    by_pool: Mapping[str, Resources] = {}  # what of it is on the nodes of each pool
+    allocated: Resources  # joint requests of members on nodes and pinned members
+    pending: Resources  # joint requests of waiting members
+    by_pool: Mapping[str, Resources] = {}  # allocation on the nodes of each pool
     checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
 
     @property
-    def called(self) -> str:
-        """Return the name that people use: `team/train`, or `team/job/train` where Muster made the group."""
+    def display_name(self) -> str:
+        """Return the name that users use: `team/train`, or `team/job/train` where Muster made the group."""
         owner = self.spec.stands_for
         return f"{self.key.partition('/')[0]}/{owner}" if owner else self.key
 
@@ -196,12 +196,12 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_reserved_out(self) -> bool:
-        """Return whether its LocalQueue, its namespace or its author's rights keep it from starting."""
+        """Return whether LocalQueue, namespace or the rights of the author prevent a start."""
         shut = self.local_queue is not None and self.local_queue.is_shut
         return shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
-    def asks(self) -> Resources:
+    def missing_request(self) -> Resources:
         """Return the request beyond what it holds.
 
         It is empty without its PodGroup, or while the group is not entitled, held or kept out.
@@ -213,7 +213,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_drained(self) -> bool:
-        """Return whether its LocalQueue gives back all capacity that its groups have."""
+        """Return whether the LocalQueue of the group is drained."""
         return self.local_queue is not None and self.local_queue.stop_policy == STOP_DRAIN
 
     @property
@@ -227,16 +227,16 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_in_queue(self) -> bool:
-        """Return whether its queue counts it.
+        """Return whether the queue counts the group.
 
         It has a PodGroup or, if it needs none, pods on nodes or pods created while the queue was
         open. Later pods, or pods of a deleted PodGroup, do not keep the queue from closing.
         """
-        return self.spec.recorded or (self.exists and (self.history.entitled or self.lives))
+        return self.spec.recorded or (self.exists and (self.history.entitled or self.has_live_members))
 
     @property
     def has_pods(self) -> bool:
-        """Return whether any pod of it exists that has not ended."""
+        """Return whether any unfinished pod of the group exists."""
         return bool(self.placed or self.pinned or self.waiting or self.held_back or self.leaving)
 
     @property
@@ -245,7 +245,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return len(self.placed) > self.succeeded
 
     @property
-    def lives(self) -> bool:
+    def has_live_members(self) -> bool:
         """Return whether any member is on a node and has not finished."""
         return self.leaving > 0 or self.is_on_nodes
 
@@ -253,7 +253,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return whether any member that exists has a planned node."""
         return bool(plan) and any(pod.uid in plan and not pod.to_be for pod in self.waiting)
 
-    def once(self, work: Callable[["GroupInfo"], T]) -> T:
+    def computed(self, work: Callable[["GroupInfo"], T]) -> T:
         """Return the result of `work` on this info, computed on first use: an info never changes."""
         known: dict[Callable[[GroupInfo], Any], Any] = self.__dict__.setdefault("_known", {})
         if work not in known:
@@ -277,12 +277,12 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return -self.priority, self.age
 
 
-def once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
+def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
     """Return `work` that is computed once for each info: an info never changes."""
-    return wraps(work)(lambda group: group.once(work))
+    return wraps(work)(lambda group: group.computed(work))
 
 
-@once
+@computed_once
 def kind_of(group: GroupInfo) -> RunKind:
     """Return the kind of a group. Groups of one kind are expected to run equally long."""
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)

@@ -1,4 +1,4 @@
-"""Suspending and unsuspending jobs: what is to be done about a managed job, its PodGroup, and the patches."""
+"""Suspending and unsuspending jobs: the next step of a managed job, its PodGroup, and the patches."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.base import Operation, OwnerReference, added, pointer
 from extender.api.workloads.pod_sets import PartialStart, as_asked
-from extender.api.workloads.shape import Json, Path, WorkloadRow, at
+from extender.api.workloads.shape import Json, Path, WorkloadRow, value_at
 from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupRecord
@@ -58,12 +58,12 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     return podgroup(metadata, spec)
 
 
-# ---- What is to be done about a job that is managed: its PodGroup is made, it is let go when its group
-# starts, and suspended again when it has to make room or does not get going in time.
+# Steps of a managed job: its PodGroup is created, the job is unsuspended when its group starts, and suspended
+# again when its capacity is reclaimed or its pods do not become ready in time.
 
 RETENTION = 3600.0  # seconds for which the PodGroup of a finished job stays
 _FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
-_LET_GO_WITHIN = 60.0  # seconds in which a job whose room is found has to be let go
+_ADMIT_WITHIN = 60.0  # seconds in which a job with capacity has to be admitted
 _LONGEST = 2048  # characters of what is said of pods
 
 
@@ -74,7 +74,7 @@ class JobStep(Enum):
     UNSUSPEND = auto()  # its pods may be made
     ASK = auto()  # no more of its pods come: the API server is asked whether they are refused
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
-    GIVE_WAY = auto()  # it is suspended, because others need the room
+    GIVE_WAY = auto()  # it is suspended, because others need the capacity
     FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
     FORGET_START = auto()  # a Command has stopped it: once resumed it waits again
     STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
@@ -95,15 +95,15 @@ def refusal_of_pods(message: str) -> str:
 
 
 class ComingPods(msgspec.Struct, frozen=True):
-    """The pods of a job that was let go, as they come."""
+    """Pods of an unsuspended job, as its controller creates them."""
 
     there: int = -1
     since: float = 0.0  # when that number changed last
     asked_at: float | None = None  # when the API server was last asked why no more come
-    refusal: str = ""  # what it said of them, in its words; empty: nothing
+    refusal: str = ""  # the API server's message about refused pods
 
     def after_answer(self, now: float, message: str) -> "ComingPods":
-        """`message`: of an Event; empty: none was found."""
+        """Return the job after the look at its Events. `message`: of an Event; empty: there was none."""
         return replace(self, asked_at=now, refusal=refusal_of_pods(message))
 
     @property
@@ -115,26 +115,26 @@ class ComingPods(msgspec.Struct, frozen=True):
 
 
 class ManagedJob(msgspec.Struct, frozen=True):
-    """A job at one moment."""
+    """State of a managed job."""
 
     job: JobRecord
     queue: str  # in which it waits or runs
     members: int  # how many of its pods start together
     group: GroupRecord | None = None  # its PodGroup
     decision: GroupDecision | None = None  # on its group
-    let_go: float | None = None  # since when it is not suspended, as far as was seen
-    has_capacity: bool = False  # it is as it was when room was claimed for all pods with which it starts
-    capacity_since: float | None = None  # since when room is claimed for it while it waits; None: none is
+    unsuspended_since: float | None = None  # observed time of its unsuspension
+    has_capacity: bool = False  # it is as it was when capacity was claimed for all pods with which it starts
+    capacity_since: float | None = None  # since when capacity is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
-    coming: ComingPods = ComingPods()  # those that its controller has created
+    coming: ComingPods = ComingPods()  # pods that its controller has created
     lacks_pods: bool = False  # more are expected
-    got_going: bool = False  # all needed pods have run at the same time since then
+    became_ready: bool = False  # all needed pods have run at the same time since then
     runs: bool = False  # pods of it are on nodes
     timeout: float = 300.0  # seconds that this may take
-    is_victim: bool = False  # its pods have to give their room back
-    runs_since: float | None = None  # when it was let go, by its annotation; it outlives a restart
+    is_victim: bool = False  # its pods have to free their capacity
+    runs_since: float | None = None  # when it was admitted, by its annotation; it outlives a restart
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
-    finished_at: float | None = None  # when it had finished, as far as was seen
+    finished_at: float | None = None  # observed time of its end
 
     @property
     def due_at(self) -> float | None:
@@ -150,11 +150,11 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
         None for a job whose pods Muster makes itself, where refusals are known.
         """
-        is_made_by_others = self.job.is_let_go and not self.job.commanded
+        is_made_by_others = self.job.is_unsuspended and not self.job.commanded
         return self.coming.asks_at if self.lacks_pods and is_made_by_others else None
 
     def has_failed(self, now: float) -> bool:
-        """Its start has: by its timeout, by a decision, or since pods that it needs are refused."""
+        """Return whether the start has failed: by timeout, decision, or refused pods."""
         if self.late_at is not None and now >= self.late_at:
             return True
         if self.coming.refusal and self.coming.there < self.members and not self.runs:
@@ -165,34 +165,38 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def failure(self) -> str:
-        """Why, for people."""
+        """Return why the start has failed, for messages."""
         if self.coming.refusal:
             return f"its pods are refused: {self.coming.refusal}"
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
         if self.job.suspended:
-            return f"it could not be let go within {_LET_GO_WITHIN:g} s"
+            return f"it could not be unsuspended within {_ADMIT_WITHIN:g} s"
         late, there = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
         return f"{late}; {created(there, self.members)}" if there < self.members else late
 
     @property
     def over_at(self) -> float | None:
         """Return when the job has run for as long as its queue allows."""
-        if self.max_run_time is None or self.runs_since is None or not self.job.is_let_go:
+        if self.max_run_time is None or self.runs_since is None or not self.job.is_unsuspended:
             return None
         return self.runs_since + self.max_run_time
 
     @property
     def late_at(self) -> float | None:
-        """Return when its start has taken too long; None: it is not starting.
+        """Return the deadline of the start; None: the job is not starting.
 
         Users who change a job all the time, or a webhook that is away, may keep Muster from admitting
         it.
         """
         if self.job.suspended:
-            return self.capacity_since + _LET_GO_WITHIN if self.capacity_since is not None else None
-        is_starting = self.job.started and not self.job.suspended and not self.got_going
-        return self.let_go + self.timeout if is_starting and self.let_go is not None else None
+            return self.capacity_since + _ADMIT_WITHIN if self.capacity_since is not None else None
+        is_starting = self.job.started and not self.job.suspended and not self.became_ready
+        return (
+            self.unsuspended_since + self.timeout
+            if is_starting and self.unsuspended_since is not None
+            else None
+        )
 
 
 def next_step(managed: ManagedJob, now: float) -> JobStep:
@@ -207,27 +211,27 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
     if decision is None:
         return JobStep.NOTHING
     if job.suspended:
-        return _of_waiting(managed, decision, now)
-    if not job.started:  # nobody but Muster may let it go; what runs already is left alone
+        return _step_of_waiting(managed, decision, now)
+    if not job.started:  # only Muster may admit it; what runs already is left alone
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
-    return _of_let_go(managed, managed.group, now)
+    return _step_of_admitted(managed, managed.group, now)
 
 
-def _of_let_go(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
+def _step_of_admitted(managed: ManagedJob, group: GroupRecord, now: float) -> JobStep:
     if managed.over_at is not None and now >= managed.over_at:
         return JobStep.STOP
     if managed.is_victim:
         return JobStep.GIVE_WAY
     if managed.has_failed(now):
         return JobStep.GIVE_UP
-    if managed.got_going and group.start_timeouts:
+    if managed.became_ready and group.start_timeouts:
         return JobStep.FORGET_TIMEOUTS
     if managed.asks_at is not None and now >= managed.asks_at:
         return JobStep.ASK
     return _update(managed)
 
 
-def _of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> JobStep:
+def _step_of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -> JobStep:
     is_starting = decision.verdict is Verdict.STARTING
     if is_starting and managed.late_at is not None and now >= managed.late_at:
         return JobStep.GIVE_UP
@@ -240,7 +244,7 @@ def _update(managed: ManagedJob) -> JobStep:
 
 
 def differences(managed: ManagedJob) -> dict[str, object]:
-    """Return the fields of its PodGroup's spec that differ from what the job asks for.
+    """Return the fields of the PodGroup's spec that differ from the job's.
 
     Running pods stay, and the group needs fewer pods only if the job declares fewer: ended pods count as
     present.
@@ -248,9 +252,9 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
-    if managed.got_going and job.commanded:  # its minAvailable may be changed while it runs
+    if managed.became_ready and job.commanded:  # its minAvailable may be changed while it runs
         return {"minMember": managed.members} if managed.members != group.min_member else {}
-    if managed.got_going:
+    if managed.became_ready:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
     wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
@@ -265,8 +269,8 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     return found | ({"minResources": asked} if job.suspended and "minMember" in found else {})
 
 
-# ---- what is written to a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend
-# it, a merge patch (RFC 7386) on a version of which no more is known
+# Patches of a job: JSON patches (RFC 6902) on the object as it was just read, or, to unsuspend a job of a
+# known version, a merge patch (RFC 7386).
 
 
 def unsuspend(
@@ -295,7 +299,7 @@ def unsuspend(
         *(
             _recorded(obj, path[:-1], keys.GROUP_ANNOTATION, group)
             for path in (annotations if row.suspend else ())  # else its pods name their group by themselves
-            if (_in(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
+            if (_value_at(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
     ]
 
@@ -343,23 +347,23 @@ def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
     noting: list[Operation] = []
     if for_good:
         noting = [_recorded(obj, record[:1], record[-1], for_good)]
-    elif at(obj, record) is not None:
+    elif value_at(obj, record) is not None:
         noting = [{"op": "remove", "path": pointer(record)}]
     return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *noting]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
-    """So many pods, and a note of how many its author asks for."""
+    """Return the patch for a number of pods, with a record of the number that the author asks for."""
     if not row.parallelism:
         return []
-    asked = at(as_asked(row, obj), row.parallelism)
+    asked = value_at(as_asked(row, obj), row.parallelism)
     count = asked if reduced_to is None else reduced_to
-    resized = at(obj, row.parallelism) != count
+    resized = value_at(obj, row.parallelism) != count
     changes = [{"op": "replace", "path": pointer(row.parallelism), "value": count}] if resized else []
     record = ("metadata", "annotations", keys.PARTIAL_START)
     if reduced_to is not None:
         changes.append(_recorded(obj, record[:1], record[-1], str(PartialStart(reduced_to, asked))))
-    elif at(obj, record) is not None:
+    elif value_at(obj, record) is not None:
         changes.append({"op": "remove", "path": pointer(record)})
     return changes
 
@@ -374,7 +378,7 @@ def version_tests(obj: Json) -> list[Operation]:
 
 def _recorded(obj: Json, metadata: Sequence[str | int], key: str, value: str) -> Operation:
     """Return the operation that adds an annotation, together with its parent."""
-    found: Any = _in(obj, metadata)
+    found: Any = _value_at(obj, metadata)
     if found is None:
         return added(metadata, {"annotations": {key: value}})
     if not found.get("annotations"):
@@ -382,7 +386,7 @@ def _recorded(obj: Json, metadata: Sequence[str | int], key: str, value: str) ->
     return added((*metadata, "annotations", key), value)
 
 
-def _in(obj: Any, path: Iterable[str | int]) -> Any:
+def _value_at(obj: Any, path: Iterable[str | int]) -> Any:
     for name in path:
         obj = obj[int(name)] if isinstance(obj, list) else (obj or {}).get(name)
     return obj

@@ -1,4 +1,4 @@
-"""Jobs of any kind, as the ledger remembers them, and the pods that they will make."""
+"""Jobs of any kind in the ledger, and the pods that they will make."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +20,11 @@ from extender.api.workloads.shape import (
     Json,
     Kinds,
     WorkloadRow,
-    at,
     is_stopped,
     is_suspended,
     outcome_of,
     spoken_kind,
+    value_at,
 )
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
@@ -43,7 +43,7 @@ from extender.domain.queues.local_queues import QueueWays
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
-    """Pods that a job makes, all alike."""
+    """Equal pods that a job makes."""
 
     role: str  # the part of the job that they belong to; empty if it has only one
     count: int
@@ -51,7 +51,7 @@ class ExpectedPods(msgspec.Struct, frozen=True):
 
 
 class JobKind(NamedTuple):
-    """`JobKind("batch/v1", "Job")`."""
+    """Kind of a job: `JobKind("batch/v1", "Job")`."""
 
     api_version: str
     kind: str
@@ -69,20 +69,20 @@ class JobRecord(msgspec.Struct, frozen=True):
     local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
     priority_class: str = ""
     suspended: bool = False  # its controller makes nothing
-    stopped: bool = False  # and that until somebody resumes it: it waits in no queue
+    stopped: bool = False  # and that until a user resumes it: it waits in no queue
     started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
     outcome: Outcome | None = None  # how it ended; None: it has not
-    pods: tuple[ExpectedPods, ...] = ()  # what it makes at once; without what has ended already
+    pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended ones
     gang: MadePods = MadePods()  # how many of these start together
-    by_role: Mapping[str, int] = {}  # and of which roles at least so many
+    by_role: Mapping[str, int] = {}  # minimum by role
     sub_groups: Sequence[Json] = ()  # and in which parts: subGroupPolicy of its PodGroup
     declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
     completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
     least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
-    fault: str = ""  # why its pods are not known, for people; empty if they are
+    fault: str = ""  # why its pods are not known, for users; empty if they are
     ours: bool = False  # its pods name one of our schedulers
     adoptable: bool = False  # they do, or will in an adopted namespace
-    named_group: bool = False  # its pods name a PodGroup of somebody else's
+    named_group: bool = False  # its pods name a PodGroup of another owner's
     is_part: bool = False  # another job has made it, and is managed in its stead
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
@@ -94,14 +94,14 @@ class JobRecord(msgspec.Struct, frozen=True):
         return sum(part.count for part in self.pods)
 
     def size(self, defaults: Defaults) -> GangSize:
-        """Return how many of its pods start together; `defaults`: of its namespace and its queue."""
+        """Return how many pods start together; `defaults`: those of the namespace and the queue."""
         template = next((part.pod.min_member for part in self.pods if part.pod.min_member), "")
         size = size_of(self.gang, template, defaults, waits=True)
         return size._replace(members=min(size.members, self.needed))
 
     @property
     def podgroup(self) -> str:
-        """The name of its PodGroup."""
+        """Return the name of the PodGroup."""
         return self.group.partition("/")[2]
 
     @property
@@ -109,20 +109,20 @@ class JobRecord(msgspec.Struct, frozen=True):
         return bool(self.started_at)
 
     @property
-    def is_let_go(self) -> bool:
+    def is_unsuspended(self) -> bool:
         """Return whether Muster has admitted it, and it has not ended."""
         return self.started and not self.suspended and self.outcome is None
 
     @property
     def spoken_name(self) -> str:
-        """`job/train`, as people say it."""
+        """Return kind and name, such as `job/train`."""
         return f"{spoken_kind(*self.kind)}/{self.name}"
 
 
 class JobRules(msgspec.Struct, frozen=True):
     mode: str = "suspended"  # off, suspended or queue
-    namespaces: frozenset[str] = frozenset()  # whose jobs are not
-    kinds: frozenset[str] = frozenset()  # which are not: "Job.batch"
+    namespaces: frozenset[str] = frozenset()  # namespaces whose jobs are not managed
+    kinds: frozenset[str] = frozenset()  # kinds that are not managed: "Job.batch"
     table: Kinds = msgspec.field(default_factory=lambda: WORKLOADS)  # all kinds that are known
 
     def manage(self, job: JobRecord, queue: str, is_adopted: bool = False) -> bool:
@@ -152,7 +152,7 @@ _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class JobRuntime(Wire, frozen=True):
-    """Object of any kind that has the templates of jobs."""
+    """Object of any kind with the templates of jobs."""
 
     metadata: Meta
     spec: dict[str, Any] = {}
@@ -204,7 +204,7 @@ def job_record(
         record = replace(record, least=least_of(row, obj))
         sets = _first_sets(obj, table)
         declared = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
-        completions = at(obj, row.completions) if row.completions else None
+        completions = value_at(obj, row.completions) if row.completions else None
         gang = gang_of(row, obj, {part.role: part.count for part in declared})
         record = replace(record, gang=gang, declared=gang.pods, completions=completions)
         if row.commanded is not None:
@@ -284,7 +284,7 @@ def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
-    """Return the key of the group of its pods that name none; see `ownership.group_owner_of`."""
+    """Return the group of a job's pods that name none; see `ownership.group_owner_of`."""
     name = ownership.group_name_of(meta.uid)
     if kind in ownership.NAMED_CONTROLLERS:
         name = ownership.named_group(OwnerReference(*kind, meta.name))
@@ -340,7 +340,7 @@ def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
         if not {None, "", key} & tolerated
     ]
     for kind in ("containers", "initContainers"):
-        containers = []  # what is limited and not requested is requested up to the limit
+        containers = []  # a missing request equals the limit
         for container in spec.get(kind) or ():
             resources = container.get("resources") or {}
             requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}

@@ -1,8 +1,8 @@
-"""The nodes by row, and which of them suit a shape.
+"""Nodes by row, and the rows that suit a shape.
 
-A NodeTable is immutable. When nodes change, `with_changes` makes a new one that keeps what the old one has
-computed: what is known of a shape is brought up to date when it is next asked for. So a node event costs the
-rows that changed, however many shapes there are, and a new shape the labels that it names, not each node.
+A NodeTable is immutable. When nodes change, `with_changes` makes a new one that keeps the results of the old
+one: those of a shape are updated on the next request. So a node event costs the changed rows, however many
+shapes there are, and a new shape the labels that it names, not each node.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ _NO_ROWS: Rows = np.zeros(0, np.int64)
 _FEW = 64  # changed rows that are looked at one by one; if more changed, all are looked up again
 _MOST_GANGS = 16384
 K = TypeVar("K")
-_FIELD = "field:"  # what the index puts before a field's name: no label's key has a ":"
+_FIELD = "field:"  # prefix of field names in the index: no label key has a ":"
 
 
 def in_all(amounts: AmountRows) -> list[int]:
@@ -48,7 +48,7 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeIndex:
-    """The rows of nodes by the values of labels and fields, and by taints. Never changed."""
+    """Rows of nodes by label, field and taint. Never changed."""
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
         self._size = len(nodes)
@@ -96,11 +96,11 @@ class NodeIndex:
         for taints, rows in self._by_taints.items():
             mask[rows] = test.tolerates(taints)
         for key, value in test.labels:
-            mask &= self._having(key, [value])
+            mask &= self._rows_with_label(key, [value])
         if (part := test.part) is not None:
             mask &= self.part(part)
         if (terms := test.terms) is not None:
-            mask &= reduce(np.logical_or, map(self._meeting, terms), np.zeros_like(mask))
+            mask &= reduce(np.logical_or, map(self._rows_of_term, terms), np.zeros_like(mask))
         return mask
 
     def has(self, key: str, value: str) -> bool:
@@ -116,9 +116,7 @@ class NodeIndex:
             self._domains[key] = codes
         return self._domains[key]
 
-    # ---- inside
-
-    def _having(self, key: str, values: Iterable[str]) -> Mask:
+    def _rows_with_label(self, key: str, values: Iterable[str]) -> Mask:
         mask, by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
         if rows := [by_value[value] for value in values if value in by_value]:
             mask[np.concatenate(rows)] = True
@@ -128,24 +126,24 @@ class NodeIndex:
         """Return the rows of the nodes of a part; without labels, also those that are gone."""
         every = np.ones(self._size, np.bool_)
         own, *before = (
-            reduce(np.logical_and, (self._having(key, [value]) for key, value in pairs), every)
+            reduce(np.logical_and, (self._rows_with_label(key, [value]) for key, value in pairs), every)
             for pairs in (part.labels, *part.before)
         )
         return reduce(lambda mask, others: mask & ~others, before, own)
 
-    def _meeting(self, term: NodeSelectorTerm) -> Mask:
+    def _rows_of_term(self, term: NodeSelectorTerm) -> Mask:
         """Return the rows that meet a term. An empty term admits no node."""
-        parts = [self._fulfilling(part.key, part) for part in term.match_expressions or ()]
-        parts += [self._fulfilling(_FIELD + part.key, part) for part in term.match_fields or ()]
+        parts = [self._rows_with_requirement(part.key, part) for part in term.match_expressions or ()]
+        parts += [self._rows_with_requirement(_FIELD + part.key, part) for part in term.match_fields or ()]
         return reduce(np.logical_and, parts) if parts else np.zeros(self._size, np.bool_)
 
-    def _fulfilling(self, key: str, requirement: Requirement) -> Mask:
+    def _rows_with_requirement(self, key: str, requirement: Requirement) -> Mask:
         values = requirement.values or []
         match requirement.operator:
             case "In":
-                return self._having(key, values)
+                return self._rows_with_label(key, values)
             case "NotIn":
-                return ~self._having(key, values)
+                return ~self._rows_with_label(key, values)
             case "Exists":
                 return self.domains(key) >= 0
             case "DoesNotExist":
@@ -171,7 +169,7 @@ def _labels_of(node: NodeRecord | None) -> Mapping[str, str]:
 
 
 def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> None:
-    """Move a row that was filed under `before` to `now`; None: nowhere."""
+    """Move a row from the key `before` to `now`; None: no key."""
     if before == now:
         return
     if before is not None:
@@ -183,7 +181,7 @@ def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> Non
 
 
 class NodeTable:
-    """Names, labels and taints by row; rows of nodes that are gone hold None and suit no pod."""
+    """Names, labels and taints by row; rows of deleted nodes hold None and suit no pod."""
 
     def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
         self.nodes = tuple(nodes)
@@ -192,7 +190,7 @@ class NodeTable:
         self._age = 0  # how many tables before it had as many rows, and other labels or taints
         self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # by row, at which age these last changed
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # with the age at which they were right
-        # How many pods of each shape all empty nodes hold, as far as known; callers add to it.
+        # Pods per shape that all empty nodes hold, as far as known; callers add to it.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
         self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
         self._pooled: PoolRows | None = None
@@ -236,7 +234,7 @@ class NodeTable:
         return known[1]
 
     def standing_alone(self) -> dict[frozenset[tuple[int, int]], bool]:
-        """Return whether so many of these shapes, by number, fit alone, as far as known.
+        """Return whether these numbers of shapes fit on empty nodes, as far as known.
 
         Callers add to the result.
         """
@@ -244,7 +242,7 @@ class NodeTable:
             del self._standing_alone[oldest]
         return self._standing_alone
 
-    def pooled(self, pools: Pools) -> PoolRows:
+    def pool_rows(self, pools: Pools) -> PoolRows:
         """Return the rows of each pool; the same object until one of these changes."""
         known = self._pooled
         if known is None or known.pools is not pools:
@@ -258,7 +256,7 @@ class NodeTable:
         return self._index.has(key, value)
 
     def domains(self, topology_key: str) -> Rows:
-        """For each row a number that stands for the node's value of a label, -1 if the node lacks it."""
+        """Return for each row a number that stands for the value of a node label; -1 without the label."""
         self._index = self._index or NodeIndex(self.nodes)
         return self._index.domains(topology_key)
 

@@ -1,4 +1,4 @@
-"""The phase and the state of a group, how many of its members are in which state, and how it ended."""
+"""Phase and state of a group, the numbers of its members by state, and its outcome."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.wholeness import missing, whole
 
 
@@ -33,11 +33,11 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     local_queue: str = ""  # the LocalQueue that counts it, too: namespace/name; empty: none does
 
 
-# ---- The phases are Volcano's, but where these mislead: a group of minMember 0 without members is not
-# Completed; one whose failed members are being replaced has not ended; one that stood whole and lost members
-# is Unknown only while the lost ones have no node, and never Pending while others live. A group that lacks
-# nothing but members is Inqueue, because some operators create no pods for a Pending one (Kubeflow's
-# training operator, Volcano's job controller).
+# Phases are Volcano's, except where these mislead: a group of minMember 0 without members is not Completed;
+# one whose failed members are being replaced has not ended; one that has fully run and lost members is
+# Unknown only while the lost ones have no node, and never Pending while other members live. A group that
+# lacks only members is Inqueue, because some operators create no pods for a Pending one (Kubeflow's training
+# operator, Volcano's job controller).
 
 _PHASES = {Verdict.WAITING: Phase.PENDING, Verdict.STARTING: Phase.INQUEUE}
 _VERDICTS: Mapping[str, Verdict] = {
@@ -62,7 +62,7 @@ def reported_verdict(phase: str, reason: str) -> Verdict:
 def life_of(
     group: GroupInfo, verdict: Verdict, plan: Collection[Uid] = (), reason: Reason | None = None
 ) -> Life:
-    """`verdict`, `plan` and `reason` are those of the group's decision."""
+    """Return the phase and counts of a group, by the verdict, plan and reason of its decision."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
     # Some operators create no members for a Pending group: while it has none, and then until it has all.
     are_made = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
@@ -86,7 +86,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
 
     A group has ended once enough members succeeded, even while members that it can do without wait.
     """
-    if group.lives or group.pinned:
+    if group.has_live_members or group.pinned:
         return None
     roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
     if group.succeeded and whole(*group.needs, roles, group.succeeded):
@@ -106,7 +106,7 @@ def ended(group: GroupInfo) -> Outcome | None:
 
 
 def ending(life: Life) -> str:
-    """Return how a group ended, for people; empty if it has not."""
+    """Return how a group ended, for users; empty if it has not."""
     if life.outcome is None or not (life.succeeded or life.failed):
         return ""
     return f"{life.succeeded} members succeeded, {life.failed} failed"
@@ -121,14 +121,14 @@ def is_ending(group: GroupInfo) -> bool:
 def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
     if outcome is not None and (group.succeeded or group.failed or group.job.outcome):
         return Phase.COMPLETED
-    if group.running and _lost(group, plan):
+    if group.running and _has_lost_members(group, plan):
         return Phase.UNKNOWN
-    if group.lives and _were_placed(group) >= group.min_member:
+    if group.has_live_members and _were_placed(group) >= group.min_member:
         return Phase.RUNNING
     if unplaced is not None:
         return unplaced
     coming = bool(plan or group.pinned)
-    if group.lives or (coming and group.placed):
+    if group.has_live_members or (coming and group.placed):
         return Phase.RUNNING
     return Phase.INQUEUE if coming else Phase.PENDING
 
@@ -137,7 +137,7 @@ def _were_placed(group: GroupInfo) -> int:
     return len(group.placed) + group.leaving + group.failed
 
 
-def _lost(group: GroupInfo, plan: Collection[Uid]) -> bool:
+def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
     """Return whether needed members are neither placed, nor on their way to a node, nor finished."""
     if group.stands or is_ending(group):
         return False
@@ -148,28 +148,28 @@ def _lost(group: GroupInfo, plan: Collection[Uid]) -> bool:
 
 
 class State(Enum):
-    """The state of a group, on which rounds, phases and plans are based: the first that applies counts."""
+    """State of a group, on which cycles, phases and plans are based: the first that applies counts."""
 
     ENDED = auto()  # no member is left on a node or on the way to one
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
-    RESTING = auto()  # it stands whole, and no member waits to join it
-    SETTLING = auto()  # the same, but for too short a time to count as having stood whole
+    RESTING = auto()  # it fully runs, and no member waits to join it
+    SETTLING = auto()  # fully running for too short a time to count as having fully run
     EMPTY = auto()  # it needs no members and has none; other groups without members wait for theirs
     STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
-    REPLACING = auto()  # it stood whole and lost members
+    REPLACING = auto()  # it has fully run and lost members
     STARTING = auto()  # Muster admitted its start, and it is not whole yet
-    WAITING = auto()  # all members that it lacks still have to be judged
+    WAITING = auto()  # all members that it lacks still have to be evaluated
 
 
 _RUNS = (State.RESTING, State.SETTLING, State.STANDING, State.REPLACING)
 
 
-def runs(group: GroupInfo) -> bool:
+def has_run(group: GroupInfo) -> bool:
     """Return whether a group is fully running, or was and replaces members."""
     return state_of(group) in _RUNS
 
 
-@once
+@computed_once
 def state_of(group: GroupInfo) -> State:
     if ended(group) is not None:
         return State.ENDED

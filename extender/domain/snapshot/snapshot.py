@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.evictions import BudgetsByNamespace, Move
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import Resources, tally
+from extender.domain.model.resources import Resources, add_times
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shapes import HostPort, Shape, Term, TermIndex
 from extender.domain.queues.flavors import Pools
@@ -35,7 +35,7 @@ class Attention(msgspec.Struct, frozen=True):
     asked_since: float = -inf  # when the scheduler began to ask about pods, at first or after a pause
     asked_at: float = -inf  # when it last asked about any pod, or reported on one
 
-    def asked(self, now: float, pause: float) -> "Attention":
+    def after_call(self, now: float, pause: float) -> "Attention":
         """Return the attention after a call of the scheduler.
 
         After more than `pause` seconds without a call, `asked_since` starts again.
@@ -50,21 +50,24 @@ class Attention(msgspec.Struct, frozen=True):
         return replace(self, leading_since=now if leading else None)
 
     def since(self, instant: float) -> float | None:
-        """Since when, `instant` at the earliest, the scheduler has asked and we have led; None: not yet."""
+        """Return since when this replica leads and the scheduler calls, `instant` at the earliest.
+
+        None: not yet.
+        """
         if self.leading_since is None:
             return None
         begun = max(instant, self.leading_since)
         return max(begun, self.asked_since) if self.asked_at >= begun else None
 
 
-# ---- When room, a share or places in the window last became free, and whose they had been: a group that
+# Last times at which capacity, a share or places in the window became free, by previous user: a group that
 # backs off in a queue of strict priority is tried again once others free something, not by its own failure.
 
-OF_OTHERS = GroupKey("")  # pods that are not ours, nodes, queues
+OF_OTHERS = GroupKey("")  # pods of another scheduler, nodes, queues
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """Moments of the ledger's clock, in seconds."""
+    """Times at which something became free, in seconds on the ledger's clock."""
 
     at: float = -inf  # when something last became free
     by: GroupKey = OF_OTHERS  # the group that it had belonged to
@@ -79,7 +82,7 @@ class Freed(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The limits that policy works with. Times in seconds, sizes in pods."""
+    """Limits of policy. Times are in seconds, sizes in pods."""
 
     oversell: float = 1.0  # as a multiple of a queue's capability, 1 or more, where the queue is silent
     window: int = 1000  # how many members may be on their way through the scheduler at once
@@ -90,19 +93,19 @@ class Limits(msgspec.Struct, frozen=True):
     arrival_grace: float = 15.0  # how long the scheduler may leave a planned node unused without refusing it
     arrival_grace_per_pod: float = 0.05  # more for each pod that it still has to schedule for Muster
     stall_grace: float = 10.0  # how long a start with held members may lack a plan for the others
-    whole_grace: float = 30.0  # how long members are on nodes without failing until their group stood whole
-    asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces count anew once it asks
+    whole_grace: float = 30.0  # how long members are on nodes without failing until their group has fully run
+    asking_pause: float = 10.0  # a scheduler that pauses longer may be gone: graces count again once it asks
     capacity_reserved: float = (
-        600.0  # how long room is kept for a group within its share, then lent for as long
+        600.0  # how long capacity is reserved for a group within its share, then lent for as long
     )
     reclaim_deadline: float = 300.0  # how long victims may take to leave before a reclaim is given up
     reclaim_memory: float = 3600.0  # how long a group is not a victim of the same group again
     spared: float = 60.0  # how long a pod whose eviction was refused is no victim
-    reclaims: int = 8  # for how many groups room may be taken back at the same time
+    reclaims: int = 8  # for how many groups capacity may be reclaimed at the same time
     reservations: float = 0.1  # the part of the cluster that is reserved at most, or one reservation; 0: none
     drain: int = 100  # how many pods of a queue that is drained may be on their way out at once
     expected_pods: int = 50_000  # for how many pods that are not made yet the jobs of one namespace may wait
-    start_timeouts: int = 3  # how often in a row it may fail to get going in time before it is held
+    start_timeouts: int = 3  # how often in a row it may fail to start in time before it is held
     usage_half_life: float = 1200.0  # of what queues and users have held; 0: that is not kept
     refusal_memory: float = 60.0  # how long a node's refusal of a shape is remembered
     backoff: float = 5.0  # the pause after the first failed start; it doubles with each further one
@@ -121,7 +124,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
 
     ports: Mapping[str, Mapping[HostPort, int]] = {}  # by node: how many pods use a host port
     selected: Mapping[Term, Mapping[str, int]] = {}  # by term in use and node: how many pods it selects
-    carried: Mapping[Term, Mapping[str, int]] = {}  # the same for pods that have it as an anti-affinity term
+    carried: Mapping[Term, Mapping[str, int]] = {}  # pods with the term as an anti-affinity term
     terms: TermIndex = TermIndex()  # all terms in use, by the labels that they select; never changed
     namespaces: int = 0  # in how many namespaces pods of groups have terms
 
@@ -135,7 +138,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         for pod, node, times in pods:
             rules = pod.shape.constraints
             ports += [(node, port, times) for port in rules.ports]
-            selecting = self.terms.selecting(pod.namespace, pod.labels) if len(self.terms) else ()
+            selecting = self.terms.terms_selecting(pod.namespace, pod.labels) if len(self.terms) else ()
             selected += [(term, node, times) for term in selecting]
             carried += [(term, node, times) for term in rules.anti_affinity if term in self.carried]
         if not (ports or selected or carried):
@@ -152,14 +155,14 @@ _Counted = tuple[Any, Any, int]
 
 
 def _counting(counts: Mapping[Any, Mapping[Any, int]], more: Iterable[_Counted]) -> dict[Any, dict[Any, int]]:
-    """Numbers in two levels, of which none is 0, but for outer keys that were there."""
+    """Return counts in two levels without zeros; outer keys of `counts` stay."""
     found: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
     copied: set[Any] = set()
     for outer, inner, times in more:
         if outer not in copied:
             copied.add(outer)
             found[outer] = dict(found.get(outer, {}))
-        tally(found[outer], {inner: 1}, times)
+        add_times(found[outer], {inner: 1}, times)
         if not (found[outer] or outer in counts):
             del found[outer]
             copied.discard(outer)
@@ -174,7 +177,8 @@ def clock_time_of(timestamp: str, epoch: float) -> float:
         return inf
 
 
-# ---- The pods on nodes that are not ours: perhaps a hundred times as many, of which some move every second.
+# Other schedulers' pods on nodes: perhaps a hundred times as many as members, of which some change every
+# second.
 
 _PARTS = 1024
 _NONE: Mapping[Uid, PodRecord] = {}
@@ -184,7 +188,7 @@ class OtherPods:
     """Pods of other schedulers by UID; immutable: `with_changes` copies only the few parts that differ."""
 
     def __init__(self) -> None:
-        self.leaving: Mapping[Uid, PodRecord] = _NONE  # those that are being deleted
+        self.leaving: Mapping[Uid, PodRecord] = _NONE  # terminating pods
         self._parts: tuple[Mapping[Uid, PodRecord], ...] = (_NONE,) * _PARTS
         self._lowest: tuple[float, ...] = (inf,) * _PARTS
 
@@ -233,31 +237,31 @@ def _part_of(uid: Uid) -> int:
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """Never changed. Views of unchanged groups are the same objects as in the previous snapshot."""
+    """Input of decide(), never changed. Infos of unchanged groups are the same objects as before."""
 
     version: int  # of the ledger: grows with each change, but of time, that may change a decision
     now: float  # the ledger's clock, in seconds
-    epoch: float  # what is to be added to the ledger's clock for the seconds since 1970
+    epoch: float  # seconds since 1970 minus the ledger's clock
     limits: Limits
     dimensions: tuple[str, ...]  # the names of the resources in the columns of `capacity` and `allocatable`
     nodes: NodeTable  # the nodes in the rows of both
-    capacity: AmountRows  # what all pinned claims leave free; planned claims are not subtracted
-    allocatable: AmountRows  # what nodes offer
-    occupancy: Occupancy  # what pinned claims use besides amounts
+    capacity: AmountRows  # allocatable without pinned claims; planned claims are not subtracted
+    allocatable: AmountRows  # allocatable amounts of nodes
+    occupancy: Occupancy  # usage of pinned claims besides amounts
     refused: Mapping[Shape, frozenset[int]]  # rows where the scheduler refuses a shape
     queues: Mapping[str, QueueInfo]  # all queues of the API, `default`, and those that groups name, by name
     groups: Mapping[GroupKey, GroupInfo]
     pools: Pools = Pools()  # the flavors of all queues
     expires_at: float | None = None  # when the next refusal or unused answer in the ledger expires
-    orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone for good
+    orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone finally
     dirty: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
     history: RunHistory = RunHistory()  # how long groups ran that have ended
-    past: PastUsage = PastUsage()  # what queues and users have held lately
+    past: PastUsage = PastUsage()  # recent usage of queues and users
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
     reclaimed: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue what is remembered of its reclaims
     moves: Mapping[GroupKey, Move] = {}  # by group the last one, with the places that are still kept
     spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims
-    disruption_budgets: BudgetsByNamespace = {}  # the same object as long as none of them changes
+    disruption_budgets: BudgetsByNamespace = {}  # the same object while no budget changes
     attention: Attention = Attention()  # whether this replica leads and the scheduler asks
     freed: Freed = Freed()  # when something last became free
     changed_at: float = 0.0  # when the version last grew
@@ -267,7 +271,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
         """Return what pods on these nodes hold of each pool, by its name."""
         nodes = self.nodes
         places = ((pod.shape, nodes.nodes[nodes.row[node]]) for pod, node in pods if node in nodes.row)
-        return self.pools.hold((shape, node.labels if node else None) for shape, node in places)
+        return self.pools.amounts_by_pool((shape, node.labels if node else None) for shape, node in places)
 
     def instant(self, timestamp: str) -> float:
         """Return an object's timestamp on the ledger's clock; now if unreadable or in the future."""
@@ -275,5 +279,5 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
         return min(clock_time_of(timestamp, self.epoch) if known is None else known, self.now)
 
     def timestamp(self, instant: float | None) -> str:
-        """Return a time for people; empty if it is unknown, or beyond all calendars."""
+        """Return a time for users; empty if it is unknown, or beyond all calendars."""
         return timestamp_at(self.epoch + (inf if instant is None else instant))

@@ -12,13 +12,13 @@ import msgspec
 from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
-from extender.domain.snapshot.group_info import GroupInfo, once
+from extender.domain.snapshot.group_info import GroupInfo, computed_once
 
 if TYPE_CHECKING:  # `muster why` knows who is whole, and starts in less time without the nodes and numpy
     from extender.domain.snapshot.snapshot import Snapshot
 
-# ---- A group is whole with minMember members and each role's minTaskMember. If the roles add up to more
-# than minMember, they do not bind, as in Volcano.
+# A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
+# minMember, they do not bind, as in Volcano.
 
 Signature = frozenset[tuple[Shape, int]]
 
@@ -27,7 +27,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
     """The members that must still start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""  # for people: what does not exist yet; empty if all needed members do
+    absent: str = ""  # for users: what does not exist yet; empty if all needed members do
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
@@ -35,7 +35,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def signature(self) -> Signature:
-        """Equal for groups that lack as many members of the same shapes."""
+        """Return a key that is equal for groups that lack as many members of the same shapes."""
         return frozenset(self.shapes.items())
 
     @cached_property
@@ -55,7 +55,7 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
 
 def missing(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group is whole: pinned ones first, then planned ones."""
-    return group.once(missing_of)
+    return group.computed(missing_of)
 
 
 def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
@@ -63,16 +63,16 @@ def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
     return _missing(group, group.needs, fitting)
 
 
-@once
-def lost(group: GroupInfo) -> Missing:
+@computed_once
+def members_to_replace(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group has as many as when it was fully running."""
     return _missing(group, group.history.ran_with or Needs(0, {}), ())
 
 
 def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missing:
-    # Planned ones first, then those that fit; then by priority, highest first, and name.
-    pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("place"))
-    pods.sort(key=attrgetter("priority"), reverse=True)  # which keeps the order of equals
+    # Planned members first, then those that fit; then by priority, highest first, and name.
+    pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("sort_key"))
+    pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
     if group.planned or fitting:
         pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
     candidates = [pod for pod, _ in group.pinned] + pods
@@ -89,13 +89,13 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
             spare.append(pod)
     still = max(needs.min_member - len(group.placed) - len(chosen), 0)
     members = (*chosen, *spare[:still], *(pod for pod in group.waiting if pod.keeps_capacity))
-    return Missing(members, _absent(group, needed, still - len(spare)))
+    return Missing(members, _absent_message(group, needed, still - len(spare)))
 
 
 _MOST_NAMES, _LONGEST_NAME = 8, 63  # of roles: a group may need thousands, and a status should stay small
 
 
-def _absent(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
+def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""
@@ -113,10 +113,9 @@ def created(there: int, needed: int) -> str:
     return f"its controller has created {there} of {needed} pods"
 
 
-# ---- When a group has stood whole: from then on, losing members never undoes the rest.
-#
-# All needed members are on nodes, and none of them failed within a grace: a kubelet that refuses a pod
-# does so within seconds and before any container runs. Slow images and volumes are no failure.
+# A group has fully run once all needed members were on nodes and none of them failed within a grace period:
+# from then on, losing members never undoes the rest. A kubelet that refuses a pod does so within seconds and
+# before any container runs; slow images and volumes are no failure.
 
 
 def whole_at(group: GroupInfo, grace: float) -> float | None:
@@ -125,9 +124,9 @@ def whole_at(group: GroupInfo, grace: float) -> float | None:
     return None if since is None else since + grace
 
 
-@once
+@computed_once
 def _whole_since(group: GroupInfo) -> float | None:
-    """Since when enough members have been on nodes; -inf: enough of them have run; None: they are too few."""
+    """Return since when enough members are on nodes; -inf: enough have run; None: too few."""
     members = sorted(
         (-inf if pod.started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
         for pod in group.placed
@@ -140,8 +139,8 @@ def _whole_since(group: GroupInfo) -> float | None:
     return None
 
 
-# ---- The clock of a start: it runs from the first opened gate, while this replica leads and the scheduler
-# asks. Gates that are not open yet, and time without either, do not count against the group.
+# The start timeout runs from the first removed gate, while this replica leads and the scheduler calls. Closed
+# gates, and time without a leader or calls, do not count against the group.
 
 
 def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
@@ -160,7 +159,7 @@ def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
 
 
 def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
-    """Since when a group that was not admitted has members on nodes; None: none, or no leader."""
+    """Return since when a group that was not admitted has members on nodes; None: it has none."""
     leading = snapshot.attention.leading_since
     if leading is None or not (group.is_on_nodes and group.bound_since):
         return None
@@ -174,7 +173,7 @@ def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | 
     return min(group.bound_since.values(), default=None)
 
 
-@once
+@computed_once
 def ready_since(group: GroupInfo) -> str:
     """Return the timestamp since which the group could have started: all needed objects were there."""
     created: Iterable[str] = map(attrgetter("created"), missing(group).members)

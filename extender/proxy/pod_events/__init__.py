@@ -1,5 +1,6 @@
 """Reading and changing pods in watches and lists, as bytes.
 
 A pod is never decoded whole: the few facts that a stream needs are read, and three fields of the scheduler's
-copy may be changed: the version, the nominated node, and the mark for which it asks filter.
+copy may be changed: the version, the nominated node, and the marker resource, with which the scheduler calls
+filter.
 """

@@ -1,6 +1,6 @@
 """Pods in JSON: one event a line.
 
-A change takes the object apart as far as the changed field, and everything else is copied as it came.
+A change parses the object down to the changed field, and copies everything else unchanged.
 """
 
 import re
@@ -41,7 +41,7 @@ class _Spec(Wire, frozen=True):
 
 
 class _Status(Wire, frozen=True):
-    """Must be an object, so that the nomination can be added."""
+    """Status of a pod: must be an object, so that the nomination can be added."""
 
     phase: str = ""
 
@@ -87,7 +87,7 @@ _HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API serv
 
 
 class JsonPods:
-    """The codec of application/json."""
+    """Codec of application/json."""
 
     content_type = "application/json"
     stream_type = "application/json"
@@ -172,7 +172,7 @@ def _frame(type_: str, pod: bytes) -> bytes:
 
 
 class Lines:
-    """The events of one watch: one a line."""
+    """Events of one watch, one a line."""
 
     def __init__(self) -> None:
         self._begun = bytearray()  # a line without its end

@@ -18,7 +18,7 @@ from extender.api.protobuf import (
     Frames,
     LongFrame,
     message_types,
-    opened,
+    open_envelope,
 )
 from extender.domain.model import pod_watch
 from extender.domain.model.pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
@@ -63,7 +63,7 @@ _LIST_META, _BOOKMARK, _READ, _VARINT = (
 
 
 class ProtobufPods:
-    """The codec of application/vnd.kubernetes.protobuf."""
+    """Codec of application/vnd.kubernetes.protobuf."""
 
     content_type = "application/vnd.kubernetes.protobuf"
     stream_type = "application/vnd.kubernetes.protobuf;stream=watch"
@@ -82,7 +82,7 @@ class ProtobufPods:
 
     def page(self, body: bytes) -> PodPage:
         try:
-            kind, raw = opened(body)
+            kind, raw = open_envelope(body)
             found = _LIST.FromString(raw)
             metadata = _LIST_META.FromString(found.metadata)
             version, token = pod_watch.version_number(metadata.version), metadata.token
@@ -122,7 +122,7 @@ class _ListWriter:
         return b""
 
     def end(self) -> bytes:
-        begin, end = _around("PodList")
+        begin, end = _object_frame("PodList")
         return b"".join((begin, _SECOND, _varint(sum(map(len, self._pieces))), *self._pieces, end))
 
 
@@ -148,14 +148,14 @@ def _changed(pod: bytes, appearance: Appearance) -> bytes:
 
 
 @cache
-def _around(kind: str) -> tuple[bytes, bytes]:
+def _object_frame(kind: str) -> tuple[bytes, bytes]:
     """Return the bytes before and after an object of the core group. Go writes the two empty fields, too."""
     begin = _UNKNOWN(type_meta={"api_version": "v1", "kind": kind}).SerializeToString()
     return KUBERNETES_PREFIX + begin, _UNKNOWN(content_encoding="", content_type="").SerializeToString()
 
 
 def _closed(kind: str, raw: bytes) -> bytes:
-    begin, end = _around(kind)
+    begin, end = _object_frame(kind)
     return b"".join((begin, _SECOND, _varint(len(raw)), raw, end))
 
 
@@ -170,7 +170,7 @@ def _frame(type_: str, pod: bytes) -> bytes:
 
 
 class PodFrames:
-    """The events of one watch."""
+    """Events of one watch, one a frame."""
 
     def __init__(self) -> None:
         self._frames = Frames()
@@ -192,7 +192,7 @@ def _event(frame: bytes) -> PodEvent:
         raise pod_watch.BrokenPods("an event of a watch has no type")
     kind = ""
     with suppress(DecodeError):
-        kind, pod = opened(pod)
+        kind, pod = open_envelope(pod)
     facts, version, ends_initial = None, 0, False
     if type_ == "BOOKMARK":
         version, ends_initial = _bookmark(pod)

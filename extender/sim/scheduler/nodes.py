@@ -14,7 +14,7 @@ from extender.api.objects.pods import Pod
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.objects import typed
 from extender.domain.model.resources import CPU, MEMORY, PODS, offered, total
-from extender.domain.model.shapes import Shape, Shapes, Term, clashing, node_taints
+from extender.domain.model.shapes import Shape, Shapes, Term, conflicting_ports, node_taints
 
 PREEMPTED = "PreemptionByScheduler"
 
@@ -88,7 +88,7 @@ class Nodes:
             uid=meta.uid,
             namespace=meta.namespace,
             labels=meta.labels or {},
-            shape=self._shapes.of(pod.spec, meta.namespace),
+            shape=self._shapes.shape_of(pod.spec, meta.namespace),
             priority=pod.spec.priority or 0,
             started=given["status"].get("startTime") or "~",  # after every time
             leaving="deletionTimestamp" in given["metadata"] and PREEMPTED in reasons,
@@ -170,7 +170,7 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
         return UNSUITABLE
     beside = [*nodes.on(name), *nodes.nominated(pod, name)]
     taken = (port for other in beside for port in other.shape.constraints.ports)
-    if clashing(pod.shape.constraints.ports, taken):
+    if conflicting_ports(pod.shape.constraints.ports, taken):
         return PORTS_TAKEN
     asked, capacity = pod.shape.requests, nodes.capacity[name]
     used = total(each.shape.requests for each in (*beside, pod))

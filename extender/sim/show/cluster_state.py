@@ -18,7 +18,7 @@ from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, pod_requests, total
 from extender.domain.queues.local_queues import QueueWays, records_by_key
-from extender.domain.queues.quota_records import entering
+from extender.domain.queues.quota_records import entering_namespaces
 from extender.sim.scheduler.loop import EXTENDED
 from extender.sim.show.gangs import (
     ClusterReport,
@@ -95,7 +95,7 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
     loose = [single_pod(pod, known) for pod in members.pop("", [])]
     # The queue of a namespace is the one that it names, else the one that its quota gives it.
     metas = [queue["metadata"] for queue in objects.queues]
-    queue_of = {name: meta["name"] for meta in metas for name in entering(meta.get("annotations"))}
+    queue_of = {name: meta["name"] for meta in metas for name in entering_namespaces(meta.get("annotations"))}
     for namespace in (typed(obj, Namespace) for obj in objects.namespaces):
         if named := namespace_queue(namespace):
             queue_of[namespace.metadata.name] = named

@@ -20,7 +20,7 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
 from extender.api.workloads.pod_sets import annotation_paths
-from extender.api.workloads.shape import KindName, RuntimeName, at, runtime_named_by, with_spec
+from extender.api.workloads.shape import KindName, RuntimeName, runtime_named_by, value_at, with_spec
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError
@@ -113,7 +113,7 @@ def not_played(creation: Creation) -> Iterator[str]:
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
         if obj["kind"] == kinds.JOBS.name and not suspended(obj):
-            rest = (at(obj, ("spec", "completions")) or 0) - count_pods(obj)
+            rest = (value_at(obj, ("spec", "completions")) or 0) - count_pods(obj)
             if rest > 0:
                 yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"
 

@@ -127,7 +127,7 @@ class Measurements(Observer):
             meta = job.metadata
             self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         for group in workload.dumped.groups if workload.dumped else ():
-            self._names[group.key] = group.called
+            self._names[group.key] = group.display_name
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
         self._reserved: dict[GroupKey, float] = {}  # since when nodes are

@@ -18,7 +18,7 @@ from extender.domain.queues.share_tree import QueueDemand
 from extender.domain.scheduling.decide import decide
 from tests.bench.report import Row, show
 from tests.bench.sizes import Bench
-from tests.domain.builders import apart, node, on_nodes, pod, stranger
+from tests.domain.builders import anti_affinity, foreign_pod, node, on_nodes, pod
 from tests.domain.world import World, gang
 from tests.sharing import divide
 
@@ -66,7 +66,9 @@ def _with_terms(jobs: int) -> Row:
     started = time.perf_counter()
     world.add(members)
     restart = _since(started)
-    later = [stranger(f"later-{n}", on="n0", labels={"app": "job", "job": "other"}) for n in range(_EVENTS)]
+    later = [
+        foreign_pod(f"later-{n}", on="n0", labels={"app": "job", "job": "other"}) for n in range(_EVENTS)
+    ]
     started = time.perf_counter()
     world.add(later)
     return {"what": "terms", "size": jobs, "ms": restart, "event ms": _since(started) / _EVENTS}
@@ -75,7 +77,7 @@ def _with_terms(jobs: int) -> Row:
 def _member(job: int, number: int) -> Pod:
     labels = {"app": "job", "job": f"j{job}", "index": str(number)}
     where = f"n{(5 * job + number) % 500}"
-    return pod(f"j{job}-{number}", f"j{job}", labels=labels, affinity=apart(job=f"j{job}"), on=where)
+    return pod(f"j{job}-{number}", f"j{job}", labels=labels, affinity=anti_affinity(job=f"j{job}"), on=where)
 
 
 def _with_strangers(nodes: int) -> Row:
@@ -96,7 +98,9 @@ def _with_strangers(nodes: int) -> Row:
 
 def _daemon(daemon_set: int, number: int) -> Pod:
     name = f"daemon-{daemon_set}"
-    made = stranger(f"{name}-{number:05x}", on=f"n{number}", cpu="100m", labels={"app": name, "tier": "node"})
+    made = foreign_pod(
+        f"{name}-{number:05x}", on=f"n{number}", cpu="100m", labels={"app": name, "tier": "node"}
+    )
     return replace(made, spec=replace(made.spec, affinity=on_nodes("metadata.name", "In", f"n{number}")))
 
 

@@ -47,7 +47,7 @@ def _world(nodes: int, groups: int, shapes: int, full: bool) -> World:
     """
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
     if full:
-        world.add(*(builders.stranger(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
+        world.add(*(builders.foreign_pod(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
     for number in range(groups):
         world.add(gang(f"g{number}", MEMBERS, cpu=f"{2000 + number % shapes}m"))
     return world
@@ -59,7 +59,7 @@ def _timed(world: World, nodes: int, groups: int, shapes: int, full: bool) -> Ro
     again = min(decided_once(world, before)[1] for _ in range(_REPEATS))
     events, decisions = [], before
     for number in range(_EVENTS):
-        world.add(builders.stranger(f"event-{number}", on=f"n{number}", cpu="0.1"))
+        world.add(builders.foreign_pod(f"event-{number}", on=f"n{number}", cpu="0.1"))
         *times, decisions = decided_once(world, decisions)
         events.append(times)
     snapshots, decided = zip(*events, strict=True)

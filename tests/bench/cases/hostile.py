@@ -47,9 +47,11 @@ def anti_affinity(pods: int, nodes: int, everywhere: bool, terms: int = _TERMS) 
     what = f"{terms} anti-affinity terms each{' in all namespaces' if everywhere else ''}"
     show(f"hostile: {pods} pods, {what}")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
-    world.add(*(builders.stranger(f"s{n}", on=f"n{n}", labels={"app": "x"}) for n in range(nodes)))
+    world.add(*(builders.foreign_pod(f"s{n}", on=f"n{n}", labels={"app": "x"}) for n in range(nodes)))
     row = _Watched(what, pods, lambda: world.add(*(_apart(n, terms, everywhere) for n in range(pods))))
-    return row.of(world, lambda n: builders.stranger(f"event{n}", on=f"n{n}", cpu="0.1", labels={"app": "x"}))
+    return row.of(
+        world, lambda n: builders.foreign_pod(f"event{n}", on=f"n{n}", cpu="0.1", labels={"app": "x"})
+    )
 
 
 def _apart(number: int, terms: int, everywhere: bool) -> Pod:
@@ -78,9 +80,9 @@ def pods_of_others(pods: int, nodes: int) -> Row:
     what = "of others, and one of them moves"
     show(f"hostile: {pods} pods, {what}")
     world = World(*(builders.node(f"n{n}", cpu="64") for n in range(nodes)))
-    others = (builders.stranger(f"s{n}", on=f"n{n % nodes}", cpu="0.1") for n in range(pods))
+    others = (builders.foreign_pod(f"s{n}", on=f"n{n % nodes}", cpu="0.1") for n in range(pods))
     row = _Watched(what, pods, lambda: world.add(*others))
-    return row.of(world, lambda n: builders.stranger(f"more{n}", on="n0", cpu="0.1"))
+    return row.of(world, lambda n: builders.foreign_pod(f"more{n}", on="n0", cpu="0.1"))
 
 
 def large_affinities(pods: int) -> Row:
@@ -98,7 +100,7 @@ def large_affinities(pods: int) -> Row:
     for number in range(pods):
         world.ledger.pods.drop(Uid(f"uid-p{number}"))
     for number in range(2):  # of what is decided, the last round is remembered, and the one before
-        world.settle().add(builders.stranger(f"event{number}", on="n0", cpu="10m"))
+        world.settle().add(builders.foreign_pod(f"event{number}", on="n0", cpu="10m"))
     world.settle()
     left = _traced() - before
     tracemalloc.stop()

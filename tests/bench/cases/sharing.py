@@ -50,7 +50,7 @@ def parent_of(name: str) -> str:
 def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
     show(f"sharing: {groups} groups wait in {queues} queues on {nodes} full nodes")
     world = World(*(builders.node(f"n{n}", cpu="32") for n in range(nodes)))
-    world.add(*(builders.stranger(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
+    world.add(*(builders.foreign_pod(f"s{n}", on=f"n{n}", cpu="31") for n in range(nodes)))
     names = tree_of(queues)
     for number, name in enumerate(names):
         world.add(builders.queue(name, parent=parent_of(name), weight=1 + number % 7))
@@ -62,7 +62,7 @@ def _waiting(nodes: int, groups: int, queues: int) -> Iterator[Row]:
     before = world.settle().decisions
     events, decisions = [], before
     for number in range(_REPEATS):
-        world.add(builders.stranger(f"event-{number}", on=f"n{number}", cpu="0.1"))
+        world.add(builders.foreign_pod(f"event-{number}", on=f"n{number}", cpu="0.1"))
         _, event, decisions = decided_once(world, decisions)
         events.append(event)
     group = min(_after_group(world, names[0], number) for number in range(_REPEATS))

@@ -31,7 +31,7 @@ def _row(groups: int) -> Row:
         for second in range(_SECONDS):
             requeue_changed(desk, second)
             started = time.thread_time()
-            desk.reporter.look(desk.decisions)
+            desk.reporter.on_decisions(desk.decisions)
             spent += time.thread_time() - started
             patches.append(len(desk.look()))
         desk.add(node("b", cpu="4")).settle()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.reasons import Reason
-from extender.domain.scheduling.gang_admission import shrunk
+from extender.domain.scheduling.gang_admission import largest_fitting
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.queueing.first_kueue import queue_as_today
@@ -54,7 +54,7 @@ def check_shrinking(case: Case) -> Iterator[str]:
     parts, limit = case.input["podsets"], case.input["total_limit"]
     wanted = {part["name"]: part["count"] for part in parts}
     least = {part["name"]: part.get("min_count", part["count"]) for part in parts}
-    found = shrunk(wanted, least, lambda members: sum(members.values()) <= limit)
+    found = largest_fitting(wanted, least, lambda members: sum(members.values()) <= limit)
     yield from unequal("found", case.expect["found"], found is not None)
     yield from unequal("total", case.expect["total"], sum((found or {}).values()))
 

@@ -28,7 +28,7 @@ from extender.api.objects.queues import BorrowWithinCohort, Queue, QueueFlavor, 
 from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
-from extender.domain.model.resources import PODS, Resources, counts, resource_of
+from extender.domain.model.resources import PODS, Resources, is_counted, resource_of
 from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.budget import Budget
 from extender.domain.snapshot.decisions import GroupDecision
@@ -119,7 +119,7 @@ class KueueWorld:
         """
         budget, queue = self._budget, self._queue_of(newcomer)
         for each in without:
-            budget.shares.take(queue, self._held(budget, each), -1)
+            budget.shares.add(queue, self._held(budget, each), -1)
         return all(budget.shares.is_above_share(queue, asked) for asked in self._asked(budget, newcomer))
 
     def give_their_due(self, victims: Iterable[str], newcomer: str) -> bool:
@@ -132,7 +132,7 @@ class KueueWorld:
         shares = budget.shares
         lost = {victim: self._held(budget, victim) for victim in victims if self._queue_of(victim)}
         for each, amounts in lost.items():
-            shares.take(self._queue_of(each), amounts, -1)
+            shares.add(self._queue_of(each), amounts, -1)
         may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
         for each, amounts in lost.items():
             counted = [name for name in amounts if resource_of(name) != name]
@@ -145,8 +145,8 @@ class KueueWorld:
     def is_within_quota(self, workload: str, flavor: str) -> bool:
         """Return whether the queue borrows nothing of a flavor for this workload."""
         budget, group = self._budget, self.world.ledger.snapshot().groups[self._key(workload)]
-        of_queue = next(each for each in budget.flavors.of(group.queue) if each.name == flavor)
-        asked = budget.flavors.counted(of_queue, missing(group).requests)
+        of_queue = next(each for each in budget.flavors.flavors_of(group.queue) if each.name == flavor)
+        asked = budget.flavors.counted_part(of_queue, missing(group).requests)
         return budget.shares.steps_to_lender(group.queue, asked) == 0
 
     def deserve_more_than_nominal(self, victims: Iterable[str]) -> bool:
@@ -183,7 +183,7 @@ class KueueWorld:
     def _asked(self, budget: Budget, workload: str) -> list[Resources]:
         """Return the requests of a workload by flavor of its queue."""
         group = self.world.ledger.snapshot().groups[self._key(workload)]
-        return [way.asked for way in budget.flavors.ways(group, missing(group))]
+        return [way.asked for way in budget.flavors.assignments(group, missing(group))]
 
     # ---- nodes and queues
 
@@ -426,4 +426,4 @@ def resource_name(name: str) -> str:
 
     Their number of pods is such a resource, too.
     """
-    return name if counts(name) and name != PODS else f"example.com/{name}"
+    return name if is_counted(name) and name != PODS else f"example.com/{name}"

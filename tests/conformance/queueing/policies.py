@@ -116,7 +116,7 @@ class _Script:
         strategies = Strategies(Cycle(self._seen()))
         classes: dict[str, list[str]] = {"high": [], "low": []}
         for view in self._line():
-            classes["high" if strategies.of(view).is_high(view) else "low"].append(_id(view))
+            classes["high" if strategies.traverse_of(view).is_high(view) else "low"].append(_id(view))
         return classes
 
     def _seen(self) -> Snapshot:

@@ -228,7 +228,7 @@ def _world(case: Case) -> World:
     if "Preemption" in reason:
         world.settle()
     if reason == "PreemptionFailed":
-        world.ledger.spare(Uid(world.pods["holder-0"].metadata.uid))
+        world.ledger.record_refused_eviction(Uid(world.pods["holder-0"].metadata.uid))
         world.settle()
     return world
 

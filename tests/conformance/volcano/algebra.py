@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extender.domain.model.resources import add
-from extender.domain.queues.share_tree import QueueDemand, exceeded
+from extender.domain.queues.share_tree import QueueDemand, exceeded_dimensions
 from tests.conformance.amounts import amounts, differing, unequal, whole
 from tests.conformance.cases import Case
 from tests.conformance.verdicts import NoCounterpart
@@ -44,7 +44,7 @@ def _less_equal_where_requested(case: Case) -> Iterator[str]:
     asked = left if request is None else whole(request)
     held = dict(left)
     add(held, asked, -1)
-    violated = exceeded(asked, held, limit)
+    violated = exceeded_dimensions(asked, held, limit)
     yield from unequal("result", case.expect["result"], not violated)
     yield from unequal("violated", sorted(case.expect["violated"]), sorted(violated))
 

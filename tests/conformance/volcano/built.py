@@ -60,7 +60,7 @@ def check_build(case: Case) -> Iterator[str]:
             ledger.intake.set_queue(queue(named))
         ledger.pods.set(pod)
         grouper.see_pod(pod)
-    grouper.look(ledger.decisions)
+    grouper.on_decisions(ledger.decisions)
     yield from _differences(case.expect, api.made)
 
 

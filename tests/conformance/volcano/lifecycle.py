@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.queues import PodGroup
 from extender.domain.queues.records import QueueRecord, queue_record
-from extender.domain.queues.states import QueueAction, read_state, state_of, wish
+from extender.domain.queues.states import QueueAction, desired_state, read_state, state_of
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano import objects
@@ -24,7 +24,9 @@ _SYNC = "SyncQueue"
 
 def check_state(case: Case) -> Iterator[str]:
     record = _record(case)
-    yield from unequal("state", case.expect["state"], state_of(wish(record), case.input["podGroups"] > 0))
+    yield from unequal(
+        "state", case.expect["state"], state_of(desired_state(record), case.input["podGroups"] > 0)
+    )
 
 
 def _record(case: Case) -> QueueRecord:

@@ -41,5 +41,5 @@ def phases(world: World, groups: Iterable[PodGroup]) -> dict[str, str]:
     reporter = PodGroupStatusController(context, copies, ProvisioningRequests(), StartChanges(), estimates)
     for group in groups:
         copies.put(GroupKey(f"{group.metadata.namespace}/{group.metadata.name}"), group)
-    reporter.look(world.decisions)
+    reporter.on_decisions(world.decisions)
     return api.of

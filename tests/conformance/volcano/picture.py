@@ -59,7 +59,7 @@ class After:
 
     def planned(self) -> list[PodRecord]:
         """Return the pods that Muster would start in addition."""
-        return [claim.pod for claim in self._world.ledger.to_release()]
+        return [claim.pod for claim in self._world.ledger.claims_to_release()]
 
     def planned_sums(self) -> dict[str, dict[str, int]]:
         """Return the same as sums by queue."""

@@ -23,7 +23,7 @@ def schedule(world: World, pods: Iterable[Pod]) -> Binds:
 
 def _one_round(world: World, pods: dict[Uid, Pod]) -> Binds:
     bound: Binds = {}
-    for claim in world.ledger.to_release():
+    for claim in world.ledger.claims_to_release():
         for posted in _take(world, pods[claim.pod.uid], claim):
             uid = posted.pod.uid
             world.add(_on(pods[uid], posted.node))

@@ -6,7 +6,7 @@ from typing import Any
 from extender.domain.model.resources import asked, offered
 from extender.domain.queues.deserved import Share
 from extender.domain.queues.records import queue_record
-from extender.domain.queues.share_tree import QueueDemand, exceeded, share
+from extender.domain.queues.share_tree import QueueDemand, exceeded_dimensions, share
 from tests.conformance.amounts import amounts, apart, differing, unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import queue
@@ -47,7 +47,7 @@ def _differences(given: Mapping[str, Any], got: Share, expect: Mapping[str, Any]
 
 def _overused(held: Mapping[str, int], deserved: Mapping[str, float]) -> bool:
     """Return whether the share gate would not let a queue have more of anything."""
-    return all(exceeded({name: 1}, held, deserved) for name in deserved)
+    return all(exceeded_dimensions({name: 1}, held, deserved) for name in deserved)
 
 
 def check_share(case: Case) -> Iterator[str]:

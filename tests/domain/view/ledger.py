@@ -46,7 +46,7 @@ class Ledger(Appearances):
 
     # ---- Appearances
 
-    def of(self, uid: Uid) -> Appearance | None:
+    def appearance_of(self, uid: Uid) -> Appearance | None:
         return self.released.get(uid)
 
     def in_flight(self, uid: Uid) -> bool:

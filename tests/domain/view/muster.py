@@ -50,9 +50,11 @@ class Muster:
 
         `met_at`: of the list that is read if this process does not know the pods at that version.
         """
-        if not self.waiting.know(version):
+        if not self.waiting.knows_version(version):
             pods = [pod for pod in self._api.at(met_at).values() if pod.ours]
-            self.waiting.met({pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at)
+            self.waiting.store_all(
+                {pod.facts.uid: WaitingPod(pod.facts, json.encode(pod)) for pod in pods}, met_at
+            )
         connection = Connection(PodWatch(self.waiting, self.ledger, version, reads_all=False), [], version)
         connection.put(connection.stream.begin())
         self.connections.append(connection)
@@ -87,13 +89,13 @@ class Muster:
                 return False
             event = new[0]
             connection.version = event.version
-        connection.put(connection.stream.take(event))
+        connection.put(connection.stream.process(event))
         return True
 
     def send_bookmark(self, connection: Connection) -> None:
         if not connection.initial and not self._api.between(connection.version, self._api.version):
             connection.version = self._api.version
-            connection.put(connection.stream.take(bookmark(self._api.version, ends_initial=False)))
+            connection.put(connection.stream.process(bookmark(self._api.version, ends_initial=False)))
 
     def pass_changes_on(self) -> None:
         changes = self.ledger.take_changes()

@@ -129,9 +129,9 @@ def test_the_ledger_is_notified_when_the_scheduler_sees_a_bound_pod_leave(pair: 
     pair.read(watch)
     last = pair.api.events[-1]
     assert last.facts is not None
-    watch.stream.take(last)
+    watch.stream.process(last)
     assert pair.muster.ledger.left == []
-    watch.stream.take(last._replace(facts=last.facts._replace(ended=True)))
+    watch.stream.process(last._replace(facts=last.facts._replace(ended=True)))
     assert pair.muster.ledger.left == ["n3"]
     pair.api.delete("a")
     pair.read(watch)

@@ -120,7 +120,7 @@ def test_each_part_comes_from_the_nearest_queue_that_says_it(
     world.add(queue("b", parent="up", preemption=QueuePreemption(**own))).settle()
     assert world.ledger.snapshot().queues["b"].protection == expected
     world.add(queue("up", preemption=QueuePreemption(honour=[BUDGETS, WORD]))).settle()
-    assert world.ledger.snapshot().queues["b"].protection.by_word is (
+    assert world.ledger.snapshot().queues["b"].protection.honours_preemptable is (
         "honour" not in own or WORD in own["honour"]
     )
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
-from tests.domain.builders import HOSTNAME, ZONE, group, node, pod, queue, stranger
+from tests.domain.builders import HOSTNAME, ZONE, foreign_pod, group, node, pod, queue
 from tests.domain.world import World, key
 from tests.property_examples import examples
 
@@ -77,7 +77,7 @@ def clusters(draw: st.DrawFn) -> World:
         for n in range(draw(st.integers(0, 4))):
             world.add(pod(f"{name}-{n}"[-200:], name, **draw(pods)))
     if draw(st.booleans()):
-        world.add(stranger("s", on="a", cpu="9E"), stranger("t", on="a", cpu="9E"))
+        world.add(foreign_pod("s", on="a", cpu="9E"), foreign_pod("t", on="a", cpu="9E"))
     return world
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from extender.api import keys
 from extender.api.objects.queues import QueueFlavor
-from tests.domain.builders import flavor, group, node, on_flavor, pod, queue, stranger
+from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, pod, queue
 from tests.domain.world import World, gang, timestamp
 
 WAITING = 24
@@ -26,7 +26,7 @@ def crowd(ages: float = 100.0, **queues: dict[str, Any]) -> World:
         world.add(queue(name, parent="p" if name.startswith("p") else "", **queues.get(name, {})))
     for number, name in enumerate(RUNNING):
         world.add(gang(name, 1, queue=QUEUES[number], cpu="2", created=timestamp(0))).settle().start(name)
-    world.add(stranger("s", on="n1", cpu="1.7"))
+    world.add(foreign_pod("s", on="n1", cpu="1.7"))
     for number in range(WAITING):
         born = timestamp(1000 - ages - number)
         notes = {keys.SUBMITTER: USERS[number % 4]}
@@ -45,7 +45,7 @@ def full_cluster() -> World:
     world = World([node(name, cpu="4") for name in NODES], queue("q"), queue("r"))
     then: dict[str, Any] = {"created": timestamp(1000)}
     world.add([gang("done", 1, queue="q", cpu="100m", **then)]).settle().start("done")
-    world.add([stranger(f"old-{name}", on=name, cpu="2900m") for name in NODES])
+    world.add([foreign_pod(f"old-{name}", on=name, cpu="2900m") for name in NODES])
     world.add(gang("one", 2, queue="q", cpu="2", **then), gang("same", 2, queue="r", cpu="2", **then))
     world.add(group("two", 3, queue="r", **then), pod("driver", "two", cpu="500m", **then))
     world.add([pod(f"worker-{n}", "two", cpu="2500m", **then) for n in range(2)])
@@ -56,5 +56,7 @@ def divided_cluster() -> World:
     """Return a full node of each flavor, with half a cpu left, and a gang of two that fits on neither."""
     world = World(queue("q", flavors=FLAVORS), node("old", cpu="4"))
     for kind in ("spot", "ondemand"):
-        world.add(node(kind, cpu="400", labels=on_flavor(kind)), stranger(f"s-{kind}", on=kind, cpu="398.5"))
+        world.add(
+            node(kind, cpu="400", labels=on_flavor(kind)), foreign_pod(f"s-{kind}", on=kind, cpu="398.5")
+        )
     return world.add(gang("g", 2, queue="q")).settle()

@@ -11,9 +11,29 @@ from extender.api import keys
 from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import QueueFlavor, QueueLimits, RunningLimit
 from extender.domain.model.reasons import Verdict
-from tests.domain.builders import apart, group, node, on_flavor, pod, preemption, queue, shared, stranger
+from tests.domain.builders import (
+    anti_affinity,
+    foreign_pod,
+    group,
+    node,
+    on_flavor,
+    pod,
+    preemption,
+    queue,
+    shared,
+)
 from tests.domain.decided_twice import DecidedTwice
-from tests.domain.sleeping import FLAVORS, NODES, QUEUES, RUNNING, SHARED, USERS, WAITING, crowd, full_cluster
+from tests.domain.inadmissible_world import (
+    FLAVORS,
+    NODES,
+    QUEUES,
+    RUNNING,
+    SHARED,
+    USERS,
+    WAITING,
+    crowd,
+    full_cluster,
+)
 from tests.domain.world import gang, key, timestamp
 from tests.property_examples import examples
 
@@ -123,7 +143,7 @@ class Waiting(DecidedTwice):
         if "s2" in self.world.pods and goes:
             self.world.delete("s2")
         elif not goes:
-            self.world.add(stranger("s2", on="n1", cpu=cpu))
+            self.world.add(foreign_pod("s2", on="n1", cpu=cpu))
 
     @rule()
     def plans_are_followed(self) -> None:
@@ -163,7 +183,7 @@ class Events(DecidedTwice):
     @rule(name=st.sampled_from(STRANGERS), on=st.sampled_from(NODES), cpu=st.sampled_from(["0.1", "1", "3"]))
     def stranger_comes(self, name: str, on: str, cpu: str) -> None:
         if name not in self.world.pods:
-            self.world.add(stranger(name, on=on, cpu=cpu))
+            self.world.add(foreign_pod(name, on=on, cpu=cpu))
 
     @rule(data=st.data())
     def stranger_goes(self, data: st.DataObject) -> None:
@@ -175,7 +195,7 @@ class Events(DecidedTwice):
     @rule(name=st.sampled_from(STRANGERS), on=st.sampled_from(NODES))
     def stranger_keeps_others_out(self, name: str, on: str) -> None:
         if name not in self.world.pods:
-            self.world.add(stranger(name, on=on, cpu="0.1", labels={"app": "x"}))
+            self.world.add(foreign_pod(name, on=on, cpu="0.1", labels={"app": "x"}))
 
     @rule(
         name=st.sampled_from(GANGS),
@@ -199,7 +219,9 @@ class Events(DecidedTwice):
         hours: int,
     ) -> None:
         if f"{name}-0" not in self.world.pods:
-            kind: dict[str, Any] = {"labels": {"app": "x"}, "affinity": apart(app="x")} if is_apart else {}
+            kind: dict[str, Any] = (
+                {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")} if is_apart else {}
+            )
             kind |= {"priority": priority, "created": timestamp(1000 - 3600.0 * hours)}
             self.world.add(gang(name, members, min(needed, members), queue=where, cpu=cpu, **kind))
 

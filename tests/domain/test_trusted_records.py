@@ -13,17 +13,17 @@ from tests.domain.world import World, gang, key, nodes
 from tests.rows import each_of
 
 
-def seeded(recorded: PodGroup, marks_kept: bool) -> World:
+def seeded(recorded: PodGroup, records_trusted: bool) -> World:
     """Return a world with a group of 32 on 4 cpus, of which one pod was created with a node name."""
     members = [pod(f"g-{n}", "g") for n in range(1, 32)]
-    return World(nodes("a"), recorded, pod("g-0", "g", on="a"), members, marks_kept=marks_kept)
+    return World(nodes("a"), recorded, pod("g-0", "g", on="a"), members, records_trusted=records_trusted)
 
 
 @each_of((True, True), (False, False))
 def test_a_record_of_a_full_run_counts_only_where_the_policy_protects_it(
-    marks_kept: bool, believed: bool
+    records_trusted: bool, believed: bool
 ) -> None:
-    assert seeded(group("g", 32, stood_whole=True), marks_kept).stood_whole("g") is believed
+    assert seeded(group("g", 32, stood_whole=True), records_trusted).stood_whole("g") is believed
 
 
 @each_of(
@@ -36,7 +36,7 @@ def test_a_condition_that_names_another_object_says_nothing(forged: Condition) -
     plain = group("g", 32)
     flagged = replace(plain, status=replace(plain.status, conditions=[forged]))
     assert whole_members(forged, "uid-g") is None
-    assert not seeded(flagged, marks_kept=True).stood_whole("g")
+    assert not seeded(flagged, records_trusted=True).stood_whole("g")
 
 
 def test_a_record_that_names_another_object_does_not_count() -> None:
@@ -49,7 +49,7 @@ def test_a_record_that_names_another_object_does_not_count() -> None:
 
 
 def test_observed_full_runs_stay_known_when_records_are_not_protected_any_more() -> None:
-    world = World(nodes("a"), group("g", 1), pod("g-0", "g", on="a"), marks_kept=False)
+    world = World(nodes("a"), group("g", 1), pod("g-0", "g", on="a"), records_trusted=False)
     assert world.stood_whole("g")
     world.ledger.intake.trust_markers(True)
     world.ledger.intake.trust_markers(False)
@@ -57,7 +57,7 @@ def test_observed_full_runs_stay_known_when_records_are_not_protected_any_more()
 
 
 def test_marks_count_once_they_are_protected() -> None:
-    world = seeded(group("g", 32, stood_whole=True), marks_kept=False)
+    world = seeded(group("g", 32, stood_whole=True), records_trusted=False)
     assert not world.stood_whole("g")
     version = world.ledger.version
     world.ledger.intake.trust_markers(True)
@@ -88,12 +88,12 @@ NOTED_OF_OTHERS = replace(
     (NOTED_OF_OTHERS, True, True),
 )
 def test_only_a_recorded_start_goes_on_ahead_of_others(
-    given: PodGroup | PluginsPodGroup, marks_kept: bool, resumed: bool
+    given: PodGroup | PluginsPodGroup, records_trusted: bool, resumed: bool
 ) -> None:
     """One of its members is on a node when Muster starts; an older gang waits for the room."""
     older = gang("older", 6, queue="q", created="2026-01-01")
     members = [pod(f"g-{n}", "g", queue="q") for n in range(1, 4)]
-    world = World(nodes("a", cpu="8"), queue("q"), older, given, members, marks_kept=marks_kept)
+    world = World(nodes("a", cpu="8"), queue("q"), older, given, members, records_trusted=records_trusted)
     world.add(pod("g-0", "g", queue="q", on="a", phase="Pending")).settle()
     expected = [Verdict.WAITING, Verdict.STARTING] if resumed else [Verdict.STARTING, Verdict.WAITING]
     assert world.verdicts("older", "g") == expected
@@ -103,7 +103,7 @@ def test_without_the_policy_members_left_by_a_crash_are_completed_or_undone() ->
     def left(cpu: str) -> World:
         members = [pod("g-0", "g", queue="q", on="a", phase="Pending"), pod("g-1", "g", queue="q")]
         recorded = group("g", 2, "q", admitted=True)
-        return World(nodes("a", cpu=cpu), queue("q"), recorded, members, marks_kept=False).settle()
+        return World(nodes("a", cpu=cpu), queue("q"), recorded, members, records_trusted=False).settle()
 
     assert left("2").plan("g") == {"g-1": "a"}
     world = left("1")
@@ -129,24 +129,24 @@ def orphans(world: World) -> list[str]:
     return [orphan.name for orphan in world.settle().decisions.orphans]
 
 
-def forged(marks_kept: bool) -> World:
+def forged(records_trusted: bool) -> World:
     """Return a world with a group whose note names a queue that this process has never seen."""
     recorded = group("g", 1, "q", queue_uid="uid-of-no-queue")
-    return World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), marks_kept=marks_kept)
+    return World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), records_trusted=records_trusted)
 
 
 def test_a_forged_queue_record_deletes_no_group() -> None:
-    assert orphans(forged(marks_kept=False)) == []
-    assert orphans(forged(marks_kept=True)) == ["g"]
+    assert orphans(forged(records_trusted=False)) == []
+    assert orphans(forged(records_trusted=True)) == ["g"]
 
 
 def test_a_group_with_a_forged_queue_record_goes_on() -> None:
-    assert forged(marks_kept=False).settle().plan("g") == {"g-0": "a"}
+    assert forged(records_trusted=False).settle().plan("g") == {"g-0": "a"}
 
 
 def test_a_queue_that_was_seen_takes_its_groups_with_it_all_the_same() -> None:
     recorded = group("g", 1, "q", queue_uid="uid-q")
-    world = World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), marks_kept=False)
+    world = World(nodes("a"), queue("q"), recorded, pod("g-0", "g"), records_trusted=False)
     assert orphans(world) == []
     world.ledger.intake.drop_queue("q")
     assert orphans(world) == ["g"]
@@ -162,7 +162,7 @@ def test_groups_of_other_kinds_are_never_taken_along() -> None:
 
 
 def test_a_queue_that_is_gone_is_forgotten_once_no_group_names_it() -> None:
-    world = World(nodes("a"), queue("q"), group("g", 1, "q"), pod("g-0", "g"), marks_kept=False)
+    world = World(nodes("a"), queue("q"), group("g", 1, "q"), pod("g-0", "g"), records_trusted=False)
     world.ledger.intake.drop_queue("q")
     assert orphans(world) == []
     world.add(group("g", 1, "q", queue_uid="uid-q"))

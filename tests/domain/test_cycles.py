@@ -21,7 +21,7 @@ from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.domain.snapshot.wholeness import missing_of, whole
-from tests.domain.builders import apart, group, node, pod, queue
+from tests.domain.builders import anti_affinity, group, node, pod, queue
 from tests.domain.world import LIMITS, World, comparable, key
 from tests.property_examples import examples
 
@@ -31,14 +31,14 @@ KINDS: tuple[dict[str, Any], ...] = (
     {},
     {},
     {"host_port": 80},
-    {"labels": {"app": "x"}, "affinity": apart(app="x")},
+    {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")},
 )
 some_gang, some_queue = st.sampled_from(GANGS), st.sampled_from(("q0", "q0", "q1", "q2"))
 some_node = st.sampled_from(["n0", "n1", "n2"])
 chance = st.randoms(use_true_random=False)
 
 
-class Rounds(RuleBasedStateMachine):
+class CyclesMachine(RuleBasedStateMachine):
     @initialize(window=st.sampled_from([6, 1000]))
     def begin(self, window: int) -> None:
         limits = Limits(
@@ -256,11 +256,11 @@ class _Unshuffled:
         """Leave the order as it is."""
 
 
-Rounds.TestCase.settings = settings(
+CyclesMachine.TestCase.settings = settings(
     max_examples=examples(10),
     stateful_step_count=30,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking takes longer than a test may
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestRounds = Rounds.TestCase
+TestRounds = CyclesMachine.TestCase
