@@ -9,10 +9,11 @@ import socket
 import time
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from extender import __version__
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.workloads.further import with_further
 from extender.api.workloads.shape import Kinds
@@ -34,7 +35,7 @@ from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, long_l
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.decoding import learn_structs
-from extender.kube.errors import NoConfiguration
+from extender.kube.errors import ApiError, NoConfiguration
 from extender.kube.writers import Writers
 from extender.ports.port import Pulse
 from extender.telemetry.logs import logger, set_up
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # disabled parts are not loaded
 log = logger(__name__)
 
 _READERS = 16  # connections for watches, and for single reads of pods and the Lease
+_VERSION_TIMEOUT = 2.0  # seconds
 _STUCK = 30.0  # seconds without a cycle after which /livez fails
 
 
@@ -87,6 +89,7 @@ class Host:
         cluster = ApiClient(connection)
         job_kinds, lease = with_further(configuration.job_kinds), configuration.lease
         self._configuration = configuration
+        self._connection = connection
         self._ports = ports
         self._leadership: LeaderElection | NoElection = NoElection()
         if configuration.leader_elect != "off":
@@ -209,6 +212,7 @@ class Host:
         )
 
     def start(self) -> None:
+        self._log_start()
         self._leadership.start()
         self._controllers.start()
         self._binder.start()
@@ -257,6 +261,18 @@ class Host:
             notes["dashboard"] = self._dashboard.record
         SideServer("health", self._ports.health, HealthApp(live, ready, notes=notes))
         SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
+
+    def _log_start(self) -> None:
+        """Log the versions, and the settings that are not the defaults."""
+        try:
+            answer = self._connection.request("GET", "/version", timeout=_VERSION_TIMEOUT)
+            kubernetes = str(msgspec.json.decode(answer, type=dict[str, Any]).get("gitVersion"))
+        except (ApiError, msgspec.MsgspecError) as fault:
+            kubernetes = f"unknown: {fault}"
+        configuration, default = self._configuration, Configuration()
+        values = {name: getattr(configuration, name) for name in configuration.__struct_fields__}
+        settings = {name: str(value) for name, value in values.items() if value != getattr(default, name)}
+        log.info("Muster starts", version=__version__, kubernetes=kubernetes, settings=settings)
 
     def stop(self) -> None:
         """Answer held calls, then stop. Called once, when a signal to stop arrives."""

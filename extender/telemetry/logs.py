@@ -13,7 +13,7 @@ from typing import TextIO
 import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 _COMMON: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -35,6 +35,7 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
         last: list[Processor] = [
             structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("message"),
+            _message_first,
             structlog.processors.JSONRenderer(
                 serializer=lambda line, **_: msgspec.json.encode(line, enc_hook=str).decode()
             ),
@@ -64,6 +65,11 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _message_first(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    first = {key: line.pop(key) for key in ("timestamp", "level", "message") if key in line}
+    return {**first, **line}
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:

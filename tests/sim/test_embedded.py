@@ -1,7 +1,10 @@
 """The whole embedded cluster with the real `muster serve`: gangs start whole."""
 
+import json
+
 import pytest
 
+from extender import __version__
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, JOBS, POD_GROUPS, PODS, QUEUES, Json
 from extender.apimachinery.objects import find_stored_condition
@@ -47,6 +50,15 @@ def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:
     wait_for(lambda: len(nodes_of(cluster, "second")) == 4)
     wait_for(cluster.settled)
     assert {pod["status"]["phase"] for pod in cluster.store.all(PODS)} == {"Succeeded", "Running"}
+
+
+def test_the_log_begins_with_versions_and_settings(cluster: Embedded) -> None:
+    lines = map(json.loads, cluster.muster.log.read_text().splitlines())
+    first = next(line for line in lines if line["message"] == "Muster starts")
+    assert first["version"] == __version__
+    assert first["kubernetes"].startswith("v1.")
+    assert first["settings"]["leader_elect"] == "off"
+    assert "binders" not in first["settings"], "it is the default"
 
 
 def test_a_cluster_settles_with_a_gang_that_can_never_start(cluster: Embedded) -> None:

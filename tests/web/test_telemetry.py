@@ -76,6 +76,13 @@ def test_an_exception_stays_one_line_of_json() -> None:
     assert "ValueError: why" in line["exception"]
 
 
+def test_a_line_of_json_begins_with_its_time_level_and_message() -> None:
+    stream = io.StringIO()
+    set_up("json", "info", stream)
+    logger("extender.example").warning("late", node="a")
+    assert [*lines(stream)[0]][:3] == ["timestamp", "level", "message"]
+
+
 def test_python_s_warnings_are_lines_like_others() -> None:
     stream = io.StringIO()
     set_up("json", "info", stream)
