@@ -99,14 +99,17 @@ def test_lists_become_tables_for_people(service: Service) -> None:
 
 def test_kinds_of_ours_have_the_columns_of_their_crds(service: Service) -> None:
     group = objects.pod_group("g", namespace="default", min_member=2)
+    group["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}
+    ]
     reason = {"type": "Scheduled", "status": "False", "reason": "NoRoom"}
     status = {"phase": "Pending", "conditions": [reason], "waiting": {"position": 3}}
     shown = table(POD_GROUPS, service.create(POD_GROUPS, "", {**group, "status": status}))
     names = [column["name"] for column in shown["columnDefinitions"]]
     cells = dict(zip(names, shown["rows"][0]["cells"], strict=True))
     assert (cells["Status"], cells["minMember"], cells["Reason"]) == ("Pending", 2, "NoRoom")
-    assert (cells["Position"], cells["Runnings"]) == (3, "")
-    assert [column["priority"] for column in shown["columnDefinitions"]] == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert (cells["Position"], cells["Runnings"], cells["Owner"]) == (3, "", "j")
+    assert [column["priority"] for column in shown["columnDefinitions"]] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

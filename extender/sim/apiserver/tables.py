@@ -242,6 +242,7 @@ AFTER_NAME: dict[ResourceKind, tuple[TableColumn, ...]] = {
 
 # ---- Tables
 
+_FIRST_OWNER = ".metadata.ownerReferences[0]."
 _IN_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.(\w+)')
 _TEXTS = {"type": "string", "description": ""}  # what all columns have
 
@@ -287,11 +288,14 @@ def columns_of(kind: ResourceKind) -> list[TableColumn]:
 
 
 def _printed(column: Json) -> TableColumn:
-    """Return a column of a CRD: its path leads to a field, or to one of a condition."""
+    """Return a column of a CRD: its path leads to a field, one of a condition, or one of the first owner."""
     if column["type"] == "date":
         return AGE
     name, path, wide = column["name"], column["jsonPath"], column.get("priority", 0) > 0
     if found := _IN_CONDITION.fullmatch(path):
         type_, field = found.groups()
         return TableColumn(name, lambda obj: str(find_stored_condition(obj, type_).get(field, "")), wide)
+    if path.startswith(_FIRST_OWNER):
+        owners, field = at("metadata", "ownerReferences", default=()), path.removeprefix(_FIRST_OWNER)
+        return TableColumn(name, lambda obj: next((owner[field] for owner in owners(obj)), ""), wide)
     return TableColumn(name, at(*path.split(".")[1:]), wide)
