@@ -127,9 +127,18 @@ def test_an_empty_cluster(tmp_path: Path) -> None:
     with Installation() as site:
         kubeconfig = str(write_kubeconfig(tmp_path, site.url))
         done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig, "-o", "yaml"])
-        wrong = {each["subject"] for each in yaml.safe_load(done.stdout) if each["state"] == "wrong"}
-    assert done.exit_code == 1
-    assert {"queues.scheduling.volcano.sh", "policies", "webhooks", "workload"} <= wrong
+        wrong = [each["subject"] for each in yaml.safe_load(done.stdout) if each["state"] == "wrong"]
+    assert (done.exit_code, wrong) == (1, ["Muster"]), "one cause, one line"
+
+
+def test_webhooks_with_the_same_fault_share_a_line(
+    site: Installation, check: Callable[..., Findings]
+) -> None:
+    (configuration,) = site.of("validatingwebhookconfigurations")
+    configuration["webhooks"] += [{**configuration["webhooks"][0], "name": f"{n}.io"} for n in range(3)]
+    no_endpoint(site)
+    (line,) = [message for state, message, _ in check()["webhooks"] if state == "wrong"]
+    assert line.startswith("queues.kube-muster.io, 0.io, 1.io and 1 more: the service")
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from extender.cli.check.queues import flavors, guarantees, local_queues, overrul
 from extender.cli.check.view import view
 from extender.cli.installation import Installation, at, name_of
 from extender.kube.errors import ApiError, Forbidden, in_words
-from extender.kube.resources import LEASES
+from extender.kube.resources import CRDS, LEASES
 
 _SKEW = 5.0  # seconds that clocks may differ
 _OLDEST = 34
@@ -64,6 +64,12 @@ def all_findings(
     else:
         yield fine("Kubernetes", git)
     yield clocks(here - there)
+    if not (site.workloads or site.ours(CRDS)):
+        message = (
+            f"is not installed: nothing of it runs in namespace {site.namespace}, and its CRDs are missing"
+        )
+        yield wrong("Muster", message, f"{APPLY}, or give -n.")
+        return
     for subject, check in CHECKS:
         looking_at(f"looking at {subject}")
         try:

@@ -22,6 +22,7 @@ from extender.shipped import RIGHTS, read
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
 _POD_WEBHOOK = "kube-muster-pods"
+_NAMED = 3  # webhooks of one line
 _GATE_POLICIES = {"kube-muster-gate", "kube-muster-mark"}
 _ADOPTING = {"kube-muster-adoption", "adoption.webhooks.kube-muster.io", "kube-muster-mark-by-namespace"}
 _APPLY = "kubectl apply -f manifests/crds"
@@ -185,32 +186,35 @@ def webhooks(site: Installation) -> Iterator[Finding]:
         )
         yield wrong("webhooks", message, "List manifests/older-kubernetes under components: of your overlay.")
     certificates = list(shown(site))
-    for configuration in found:
-        for webhook in configuration.get("webhooks", ()):
-            yield _webhook(site, webhook, certificates)
+    by_finding: dict[Finding, list[str]] = {}
+    for webhook in (webhook for configuration in found for webhook in configuration.get("webhooks", ())):
+        by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
+    for finding, names in by_finding.items():  # one cause, one line
+        yield finding._replace(message=f"{listed(names, _NAMED)}: {finding.message}")
 
 
 def _webhook(site: Installation, webhook: Json, certificates: list[ShownCertificate]) -> Finding:
-    name, service = webhook["name"], at(webhook, "clientConfig", "service")
+    """Return the finding about a webhook, without its name."""
+    service = at(webhook, "clientConfig", "service")
     bundle = at(webhook, "clientConfig", "caBundle") or ""
     if not service:
-        return fine("webhooks", f"{name} is served elsewhere")
+        return fine("webhooks", "served elsewhere")
     namespace, served_by = service["namespace"], f"{service['namespace']}/{service['name']}"
     todo = f"kubectl -n {namespace} get pods,endpointslices"
     if site.get(kube.SERVICES, namespace, service["name"]) is None:
-        return wrong("webhooks", f"{name}: the service {served_by} does not exist", todo)
+        return wrong("webhooks", f"the service {served_by} does not exist", todo)
     slices = site.all_of(
         kube.ENDPOINT_SLICES, Json, f"kubernetes.io/service-name={service['name']}", namespace
     )
     ends = (end for endpoints in slices for end in endpoints.get("endpoints") or ())
     if not any(at(end, "conditions", "ready") for end in ends):
-        return wrong("webhooks", f"{name}: the service {served_by} has no endpoint that is ready", todo)
+        return wrong("webhooks", f"the service {served_by} has no endpoint that is ready", todo)
     if fault := bundle_fault(bundle, certificates, site.now):
         todo = "Muster renews its own certificate: see the lines rights and health, and its log."
-        return wrong("webhooks", f"{name}: {fault}", todo)
+        return wrong("webhooks", fault, todo)
     host = f"{service['name']}.{service['namespace']}.svc"
     for certificate in certificates:
         if found := reason_of_distrust(bundle, host, certificate):
             fault, todo = found
-            return wrong("webhooks", f"{name}: {fault}", todo)
-    return fine("webhooks", f"{name} is served, with a certificate that the API server trusts")
+            return wrong("webhooks", fault, todo)
+    return fine("webhooks", "served, with a certificate that the API server trusts")
