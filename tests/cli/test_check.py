@@ -267,6 +267,11 @@ def no_established(site: Installation) -> None:
     crd_of(site, "podgroups")["status"] = {}
 
 
+def older_crd(site: Installation) -> None:
+    (version,) = [each for each in crd_of(site, "podgroups")["spec"]["versions"] if each["name"] == "v1beta1"]
+    del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["waiting"]
+
+
 def volcanos_crd(site: Installation) -> None:
     schema = crd_of(site, "queues")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     del schema["properties"]["spec"]["properties"]["state"]
@@ -711,6 +716,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (queue_without_flavor, "flavors", "queues name ResourceFlavors that do not exist: lost"),
         (queue_guaranteed_too_much, "guarantees", "nodes offer less than queues are guaranteed: greedy"),
         (local_queues_astray, "LocalQueues", "1 of 2 let nothing in: team/door (QueueNotFound)"),
+        (older_crd, "podgroups.scheduling.volcano.sh", "lacks status.waiting, status.waiting.ahead"),
         (no_established, "podgroups.scheduling.volcano.sh", "is not established"),
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
         (volcanos_crd, "queues.scheduling.volcano.sh", "lacks spec.state: it is another project's"),

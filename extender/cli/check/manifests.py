@@ -18,11 +18,11 @@ from extender.kube import resources as kube
 from extender.kube.access import Right, right_to
 from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
-from extender.shipped import RIGHTS, read
+from extender.shipped import CRDS, RIGHTS, read
 
 _GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
 _POD_WEBHOOK = "kube-muster-pods"
-_NAMED = 3  # webhooks of one line
+_NAMED = 3  # webhooks, or fields, in one line
 _GATE_POLICIES = {"kube-muster-gate", "kube-muster-mark"}
 _ADOPTING = {"kube-muster-adoption", "adoption.webhooks.kube-muster.io", "kube-muster-mark-by-namespace"}
 _APPLY = "kubectl apply -f manifests/crds"
@@ -35,6 +35,7 @@ _OF_OURS = {
 
 
 def kinds(site: Installation) -> Iterator[Finding]:
+    shipped, ours = {name_of(crd): crd for crd in read(CRDS)}, set(map(name_of, site.ours(kube.CRDS)))
     for resource, field in _OF_OURS.items():
         name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]
         crd = site.get(kube.CRDS, "", name)
@@ -51,8 +52,23 @@ def kinds(site: Installation) -> Iterator[Finding]:
         elif schema is None:
             message = f"lacks {'.'.join(field)}: it is another project's or an older one"
             yield wrong(name, message, f"{_APPLY} (it takes all that is stored).")
+        elif name in ours and (newer := sorted(_fields(shipped[name]) - _fields(crd))):
+            yield wrong(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)
         else:
             yield fine(name, f"is there and serves {served}")
+
+
+def _fields(crd: Json) -> set[str]:
+    """Return the fields in the schemas of a CRD, as paths."""
+    found: set[str] = set()
+    schemas = (at(version, "schema", "openAPIV3Schema") for version in at(crd, "spec", "versions") or ())
+    todo = [("", schema or {}) for schema in schemas]
+    while todo:
+        path, schema = todo.pop()
+        parts = {**(schema.get("properties") or {}), "[]": schema.get("items") or {}}
+        todo += [(f"{path}.{name}".lstrip("."), part) for name, part in parts.items() if part]
+        found.add(path)
+    return found
 
 
 # ---- whether the account may do what they grant it: each right is asked for by itself
