@@ -272,6 +272,12 @@ def older_crd(site: Installation) -> None:
     del version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["waiting"]
 
 
+def old_scheduler(site: Installation, release: str = "v1.33.1") -> None:
+    (workload,) = site.of("deployments")
+    for container in workload["spec"]["template"]["spec"]["containers"]:
+        container["image"] = f"registry.k8s.io/kube-scheduler:{release}"
+
+
 def volcanos_crd(site: Installation) -> None:
     schema = crd_of(site, "queues")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     del schema["properties"]["spec"]["properties"]["state"]
@@ -742,6 +748,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (broken_bundle, "webhooks", "queues.kube-muster.io: caBundle cannot be read: "),
         (no_certificate, "certificates", "the Secret kube-muster/muster-webhook-certificate holds none: "),
         (half_ready, "workload", "deployment/muster has 1 of 2 replicas ready"),
+        (old_scheduler, "scheduler", "kube-scheduler:v1.33.1 runs beside an API server of 1.36"),
         (nothing_runs, "workload", "nothing runs Muster in namespace kube-muster"),
         (no_lease, "leader", "the lease kube-system/muster-scheduler does not exist"),
         (dead_leader, "leader", "kube-system/muster-scheduler has not been renewed for 61m"),
@@ -782,6 +789,7 @@ def test_an_older_cluster_has_a_webhook_in_place_of_the_policy(
     site: Installation, check: Callable[..., Findings]
 ) -> None:
     older_cluster(site)
+    old_scheduler(site, "v1.34.4")
     site.of("mutatingadmissionpolicies").clear()
     path = MANIFESTS / "older-kubernetes" / "pod-webhook.yaml"
     registered = site.put(yaml.safe_load(path.read_text()))

@@ -1,5 +1,6 @@
 """All checks, in the order of repair. The first checks are about the workload and the leader."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
@@ -33,6 +34,7 @@ from extender.kube.resources import CRDS, LEASES
 
 _SKEW = 5.0  # seconds that clocks may differ
 _OLDEST = 34
+_SCHEDULER_IMAGE = re.compile(r"kube-scheduler:v1\.(\d+)\S*")
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
 # What to do about a part of /readyz that fails, by what its name ends with.
 _REMEDIES = {
@@ -116,6 +118,21 @@ def workload(site: Installation) -> Iterator[Finding]:
             yield Finding("version", UNKNOWN, message, todo)
 
 
+def scheduler_skew(site: Installation) -> Iterator[Finding]:
+    """Check that a scheduler next to Muster is of the API server's minor release, or the one before."""
+    for serving in site.workloads:
+        for container in serving.spec.get("containers") or ():
+            found = _SCHEDULER_IMAGE.search(container.get("image", ""))
+            if found is None:
+                continue
+            message = f"{found[0]} runs beside an API server of 1.{site.minor}"
+            if site.minor - 1 <= int(found[1]) <= site.minor:
+                yield fine("scheduler", message)
+            else:
+                allowed = f"must be 1.{site.minor - 1} or 1.{site.minor}"
+                yield wrong("scheduler", f"{message}: {allowed}", "Set its image in your overlay or values.")
+
+
 def leader(site: Installation) -> Iterator[Finding]:
     for serving in site.workloads:
         if serving.setting("leader_elect") == "off":
@@ -186,6 +203,7 @@ CHECKS: tuple[tuple[str, Callable[[Installation], Iterator[Finding]]], ...] = (
     ("certificates", certificates),
     ("mutual TLS", mutual_tls),
     ("workload", workload),
+    ("scheduler", scheduler_skew),
     ("leader", leader),
     ("health", replicas),
     ("view", view),
