@@ -71,9 +71,10 @@ def use_record(queue: str, kind: str) -> dict[str, str]:
 def recorded_use(meta: Meta, kind: str) -> str:
     """Return the queue that the author of an object of this kind may use; empty if none is recorded."""
     queue, _, recorded = (meta.annotations or {}).get(MAY_USE, "").partition("/")
-    return queue if recorded == kind else ""
+    return queue if recorded == kind and len(queue) <= _LONGEST_NAME else ""
 
 
+_LONGEST_NAME = 253  # of any object; each owner of pods in memory has its record
 LONGEST_USER = 1024  # characters of a user name; each pod in memory has its author
 
 
