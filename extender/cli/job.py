@@ -265,7 +265,7 @@ def _resume(job: "ObservedJob") -> JobChange:
         return JobChange(podgroup)
     record = "" if job.row.commanded else None  # an empty one tells a job that waits from one of Volcano's
     waits_again: Json = {"metadata": {"annotations": {STARTED: record}}} if job.admitted_at else {}
-    if not (job.row.commanded or job.names_queue):
+    if not (job.row.commanded or job.is_unsuspended_by_muster):
         waits_again |= job.suspending(False)  # its pods wait: without a queue, Muster does not unsuspend it
     return JobChange(podgroup, waits_again, RESUME if job.row.commanded else "")
 

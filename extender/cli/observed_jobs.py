@@ -1,6 +1,6 @@
 """Jobs as the API server has them, each with its PodGroup, and the search for them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import click
@@ -8,7 +8,8 @@ import msgspec
 
 from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.objects.base import Meta, OwnerReference
-from extender.api.workloads.pod_sets import PartialStart, partial_start
+from extender.api.objects.pods import Pod
+from extender.api.workloads.pod_sets import PartialStart, partial_start, pod_sets
 from extender.api.workloads.shape import (
     WorkloadRow,
     is_stopped,
@@ -25,7 +26,7 @@ from extender.cli.lookup import fetched
 from extender.cli.output import Json
 from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.domain.explain.observed import ObservedGroup
-from extender.domain.model.ownership import queue_named_by
+from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot import jobs as records
@@ -124,10 +125,10 @@ class ObservedJob(NamedTuple):
         return holds or self.reason in (Reason.HELD, Reason.START_TIMED_OUT)
 
     @property
-    def names_queue(self) -> bool:
-        """Return whether it, or a template of its pods, names a queue."""
+    def is_unsuspended_by_muster(self) -> bool:
+        """Return whether it waits as a job: it or its pods name a queue, and its pods no PodGroup."""
         record = self.record()
-        return record is None or bool(record.queue or record.local_queue)
+        return record is None or bool((record.queue or record.local_queue) and not record.named_group)
 
     @property
     def _queue_state(self) -> str:
@@ -195,31 +196,50 @@ def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     as far as their PodGroups tell.
     """
     jobs: dict[str, ObservedJob] = {}
-    for (version, name), podgroups in _podgroups(place, evidence).items():
+    objects = fetched(place.reader, POD_GROUPS, place.namespace, ())
+    groups = [msgspec.convert(obj, ObservedGroup) for obj in objects]
+    named = {(group.namespace, group.name): group for group in groups}
+    for (version, name), podgroups in _podgroups(groups, evidence).items():
         if (row := job_row(version, name)) is None:
             continue
-        objects = _listed(place, Resource(f"/apis/{version}", row.plural), said=bool(podgroups))
+        listed = _listed(place, Resource(f"/apis/{version}", row.plural), said=bool(podgroups))
         for owner, podgroup in podgroups:
-            if objects is None:
+            if listed is None:
                 jobs[owner.uid] = ObservedJob(row, Meta(owner.name, podgroup.namespace), None, podgroup)
-            elif found := objects.get(owner.uid):
+            elif found := listed.get(owner.uid):
                 jobs[owner.uid] = observed_job(row, found, podgroup)
-        for uid, obj in (objects or {}).items():
-            if uid not in jobs and (refusal := _refusal(evidence, job := observed_job(row, obj, None))):
+        for uid, obj in (listed or {}).items():
+            if uid in jobs:
+                continue
+            job = _with_named_group(observed_job(row, obj, None), lambda *name: named.get(name))
+            if job.podgroup:
+                jobs[uid] = job
+            elif refusal := _refusal(evidence, job):
                 jobs[uid] = job._replace(refusal=refusal)
     return sorted(jobs.values(), key=lambda job: (job.meta.namespace, job.meta.name, job.row.kind))
 
 
+def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup | None]) -> ObservedJob:
+    """Return the job with the PodGroup that its pods name, if it has no other one and that exists.
+
+    `find` takes the namespace and the name of a PodGroup.
+    """
+    record = job.record()
+    if job.podgroup or record is None or not record.named_group or job.obj is None:
+        return job
+    templates = (msgspec.convert(part.template, Pod, strict=False) for part in pod_sets(job.obj, table()))
+    return job._replace(podgroup=find(job.meta.namespace, next(filter(None, map(group_name, templates)), "")))
+
+
 def _podgroups(
-    place: ClusterAccess, evidence: Evidence
+    groups: Iterable[ObservedGroup], evidence: Evidence
 ) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
     """Return the PodGroups of jobs with these, by apiVersion and kind, for all kinds that are served."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
     by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = {
         (resource.version, kind.name): [] for kind, resource in served if resource
     }
-    for obj in fetched(place.reader, POD_GROUPS, place.namespace, ()):
-        podgroup = msgspec.convert(obj, ObservedGroup)
+    for podgroup in groups:
         if owner := job_of(podgroup.controller):
             by_kind.setdefault((owner.api_version, owner.kind), []).append((owner, podgroup))
     return by_kind
@@ -282,7 +302,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
         several = " and ".join(job.spoken_name for job in found)
         raise click.UsageError(f"invalid value {target.name!r}, which may be {several}: name one of them")
     if found:
-        return found[0]
+        return _with_named_group(found[0], lambda _, name: evidence.group(name))
     namespace = evidence.namespace
     served = [(kind, resource) for kind in kinds if (resource := evidence.resource_of_kind(kind))]
     if target.kind and not served:

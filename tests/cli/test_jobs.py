@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from extender.api.keys import GATE, HOLD, KUEUE_QUEUE, PARTIAL_START, QUEUE, START_TIMEOUTS, STARTED
+from extender.api.keys import (
+    GATE,
+    GROUP_ANNOTATION,
+    HOLD,
+    KUEUE_QUEUE,
+    PARTIAL_START,
+    QUEUE,
+    START_TIMEOUTS,
+    STARTED,
+)
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import BY_NAME, EVENTS, JOBS, POD_GROUPS, Json
 from extender.cli.why.explanation import Statement
@@ -371,6 +380,21 @@ def unsuspended(desk: Desk) -> Desk:
     queued(desk, "runs", suspend=False, phase="Running", reason="Running")
     queued(desk, "plain", suspend=False, phase="Running", reason="Running", queue="")
     return desk
+
+
+def test_a_job_whose_pods_name_a_podgroup_is_listed_held_and_stopped(desk: Desk) -> None:
+    notes = {"annotations": {GROUP_ANNOTATION: "gang"}}
+    job(desk, "sweep", suspend=False, of_pods=notes)
+    assert "sweep" not in states(desk), "there is no such group"
+    desk.group("gang", queue="research")
+    assert (states(desk)["sweep"]["state"], states(desk)["sweep"]["podGroup"]) == ("Waiting", "gang")
+    desk.output("job", "hold", "sweep")
+    assert states(desk)["sweep"]["state"] == "Held"
+    desk.output("job", "resume", "sweep")
+    desk.output("job", "stop", "sweep")
+    assert states(desk)["sweep"]["state"] == "Suspended"
+    desk.output("job", "resume", "sweep")
+    assert stored(desk, "sweep")["spec"]["suspend"] is False, "nobody else would unsuspend it"
 
 
 def test_a_job_that_waits_with_its_pods_is_held_and_resumed(unsuspended: Desk) -> None:

@@ -31,7 +31,9 @@ def with_note(recorded: str) -> list[Any]:
     return [group("g", 1, queue="vip", annotations=notes), pod("g-0", "g")]
 
 
-@each_of("", "vip", "q/PodGroup", f"{'v' * 254}/PodGroup", "vip/Pod", "vip/PodGroup/x", "/PodGroup", "VIP/PodGroup")
+@each_of(
+    "", "vip", "q/PodGroup", f"{'v' * 254}/PodGroup", "vip/Pod", "vip/PodGroup/x", "/PodGroup", "VIP/PodGroup"
+)
 def test_a_group_without_its_own_record_waits_and_takes_nothing_from_others(recorded: str) -> None:
     there = world(with_note(recorded), gang("other", 9, queue="q"))
     assert there.reason("g") is Reason.QUEUE_NOT_ALLOWED
