@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
@@ -145,7 +146,10 @@ class CyclesMachine(RuleBasedStateMachine):
         changed = {
             key for key in {**before.groups, **now.groups} if before.groups.get(key) != now.groups.get(key)
         }
-        assert changed <= set(now.changed_since(before))
+        assert changed <= {*now.changed_since(before), *now.renumbered}
+        for key in changed - set(now.changed_since(before)):  # only numbers for people are others
+            was, decision = before.groups[key], now.groups[key]
+            assert replace(was, detail=decision.detail, position=decision.position) == decision
 
     @invariant()
     def nothing_is_planned_above_what_there_is(self) -> None:

@@ -66,7 +66,7 @@ def all_findings(
     else:
         yield fine("Kubernetes", git)
     yield clocks(here - there)
-    if not (site.workloads or site.ours(CRDS)):
+    if not _is_installed(site):
         message = (
             f"is not installed: nothing of it runs in namespace {site.namespace}, and its CRDs are missing"
         )
@@ -83,6 +83,14 @@ def all_findings(
         except ApiError as fault:
             todo = "Mend the connection to the API server, and run the command again."
             yield wrong(subject, f"could not be looked at: {in_words(fault)}", todo)
+
+
+def _is_installed(site: Installation) -> bool:
+    """Return whether anything of Muster is there, as far as the user may look."""
+    try:
+        return bool(site.workloads or site.ours(CRDS))
+    except ApiError:
+        return True
 
 
 def clocks(ahead: float) -> Finding:
