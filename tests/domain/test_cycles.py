@@ -147,8 +147,8 @@ class CyclesMachine(RuleBasedStateMachine):
             key for key in {**before.groups, **now.groups} if before.groups.get(key) != now.groups.get(key)
         }
         assert changed <= {*now.changed_since(before), *now.renumbered}
-        for key in changed - set(now.changed_since(before)):  # only numbers for people are others
-            was, decision = before.groups[key], now.groups[key]
+        for name in changed - set(now.changed_since(before)):  # only numbers for people are others
+            was, decision = before.groups[name], now.groups[name]
             assert replace(was, detail=decision.detail, position=decision.position) == decision
 
     @invariant()
@@ -268,3 +268,16 @@ CyclesMachine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestRounds = CyclesMachine.TestCase
+
+
+def test_a_refused_start_asks_for_no_nodes_whatever_was_decided_before() -> None:
+    """Give the queue a strategy while its first gang starts on a node that the scheduler refused."""
+    machine = CyclesMachine()
+    machine.begin(window=1000)
+    machine.gang_comes(cpus=["1", "2"], kind={"host_port": 80}, name="g4", queue_="q0", spare=2)
+    machine.world.settle()
+    machine.gang_comes(cpus=["1", "1", "1", "500m"], kind={"host_port": 80}, name="g2", queue_="q0", spare=2)
+    machine.scheduler_refuses(name="g4")
+    machine.scheduler_fails(name="g4")
+    machine.queue_comes_or_changes(cpu="", name="q0", priority=1, strategy="fifo", weight=1)
+    machine.decided_the_same_with_and_without_the_past()

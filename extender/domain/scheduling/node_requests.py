@@ -99,8 +99,9 @@ def with_request(now: GroupDecision, before: GroupDecision | None) -> GroupDecis
 
 
 def _would_help(decision: GroupDecision) -> bool:
-    """Return whether further nodes would help a group."""
-    return decision.reason in NODES_HELP or decision.exceeds_cluster
+    """Return whether further nodes would help a group; one that starts has its nodes."""
+    lacks_nodes = decision.reason in NODES_HELP or decision.exceeds_cluster
+    return lacks_nodes and decision.verdict is not Verdict.STARTING
 
 
 def _is_news(before: GroupDecision | None, now: GroupDecision) -> bool:
