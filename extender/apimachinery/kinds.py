@@ -96,9 +96,9 @@ def _operator_kinds() -> Iterator[ResourceKind]:
 
 
 def _expanded() -> Iterator[ResourceKind]:
-    """Return further kinds of operators that declare how many of their pods start together."""
+    """Yield further kinds of operators: their objects own pods, and may name a queue for them."""
     for row in WORKLOADS.values():
-        if row.makes_groups and not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
+        if not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
             yield _kind_of(row)
 
 

@@ -86,6 +86,7 @@ def test_kubectl_discovers_the_served_kinds(connection: Connection) -> None:
     ours = {"batch.volcano.sh", "bus.volcano.sh", "kube-muster.io", "scheduling.volcano.sh"}
     asked = {"authentication.k8s.io", "authorization.k8s.io"}
     operators = {
+        "argoproj.io",
         "jobset.x-k8s.io",
         "kubeflow.org",
         "leaderworkerset.x-k8s.io",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from extender.api.keys import QUEUE
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import ABORT, RESUME, new_command
 from extender.api.workloads.shape import VOLCANO_JOB
@@ -109,6 +110,30 @@ def test_gangs_whose_pods_others_own_do_not_start_in_pieces(
     wait_for(lambda: reason_of(cluster, group) == "NeverFits")
     assert len(cluster.store.all(PODS)) in (3, 5)
     assert not any(pod["spec"].get("nodeName") for pod in cluster.store.all(PODS))
+
+
+def test_pods_enter_the_queue_that_their_owner_names(cluster: Embedded, tmp_path: Path) -> None:
+    pod = {"schedulerName": "muster", "containers": [{"name": "main", "image": "x"}]}
+    workflow = {
+        "schedulerName": "muster",
+        "entrypoint": "a",
+        "templates": [{"name": "a", "container": {"image": "x"}}],
+    }
+    service = {"rayClusterConfig": {"headGroupSpec": {"template": {"spec": pod}}}}
+    meta = {"name": "a", "annotations": {QUEUE: "research"}}
+    objects = [
+        {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "research"}},
+        {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": meta, "spec": workflow},
+        {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "spec": service},
+    ]
+    written = tmp_path / "owners.json"
+    written.write_text(json.dumps({"kind": "List", "items": objects}))
+    Creation(cluster.service).create(load([written]).objects)
+
+    def entered() -> list[str]:
+        return [group["spec"]["queue"] for group in cluster.store.all(POD_GROUPS)]
+
+    wait_for(lambda: entered() == ["research", "research"])
 
 
 def test_a_kind_without_a_controller_here_is_refused_from_clients(service: Service) -> None:
