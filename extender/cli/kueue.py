@@ -1,22 +1,29 @@
-"""Conversion of Kueue's objects to Muster's, with comments on fields without a counterpart."""
+"""Conversion of Kueue's objects and of jobs to Muster's, with comments on fields without a counterpart."""
 
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from extender.api.keys import LOWER_PRIORITY
+import yaml
+
+from extender.api import keys
 from extender.api.units import BadQuantity, at_least
-from extender.api.workloads.shape import Json, value_at
+from extender.api.workloads.children import kind_of
+from extender.api.workloads.shape import POD, Json, items_at, runtime_named_by, value_at
 from extender.domain.model.resources import offered, quantities, total
+from extender.files.offspring import among
 
 GROUP = "kueue.x-k8s.io"
-_PODS = "pods"
+_PODS, _NOMINAL, _LIMITS = "pods", "nominalQuota", ("borrowingLimit", "lendingLimit")
 _LOST_OF_FLAVORS = {
-    "tolerations": "; pods need the tolerations themselves",
+    "tolerations": "; pods need the tolerations themselves, and jobs of these files have them",
     "topologyName": "",
 }
+_WITHOUT_COUNTERPART = ("AdmissionCheck", "Topology", "MultiKueueConfig", "MultiKueueCluster")
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
 Amounts = dict[str, str]
 
@@ -29,46 +36,66 @@ class Migrated(NamedTuple):
 
 
 def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
-    """Yield the new objects: flavors first, and each queue after its parent.
+    """Yield the new objects: flavors first, each queue after its parent, and workloads last.
 
-    Objects that are not Kueue's are skipped.
+    Objects that are neither Kueue's nor in its queues stay as they are. There are none without others.
     """
     found: defaultdict[str, dict[str, Json]] = defaultdict(dict)
+    others = []
     for obj in objects:
-        if str(obj.get("apiVersion")).partition("/")[0] == GROUP:
-            meta = obj.get("metadata") or {}
-            name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
-            found[str(obj.get("kind"))][name] = obj
+        group, meta = str(obj.get("apiVersion")).partition("/")[0], obj.get("metadata") or {}
+        if group != GROUP:
+            others.append(obj)
+            continue
+        name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
+        found[str(obj.get("kind"))][name] = obj
     tree = _QuotaTree(found)
     queues = [
         *tree.cohorts(),
         *(tree.cluster_queue(name, obj) for name, obj in found["ClusterQueue"].items()),
     ]
-    yield from map(_resource_flavor, (found["ResourceFlavor"][name] for name in sorted(tree.flavors)))
+    jobs = _Workloads(others, tree)
+    if not (jobs.are_queued or any(found.values())):
+        return
+    yield from (Migrated([], obj) for obj in others if not (kind_of(obj) or _templates(obj)))
+    yield from (tree.resource_flavor(name) for name in sorted(found["ResourceFlavor"]))
     yield from queues
     yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
+    there = [value_at(obj, ("metadata", "name")) for obj in others if obj.get("kind") == "PriorityClass"]
     for obj in found["WorkloadPriorityClass"].values():
         name = obj["metadata"]["name"]
-        instead = f"pods name it by priorityClassName; the label {GROUP}/priority-class is not read"
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
         retained: Json = {field: obj[field] for field in ("value", "description") if field in obj}
-        yield Migrated([f"WorkloadPriorityClass {name}: {instead}"], {**head, **retained})
-    for kind in ("AdmissionCheck", "Topology", "MultiKueueConfig", "MultiKueueCluster"):
+        comment = f"WorkloadPriorityClass {name}: pods name it by priorityClassName"
+        yield Migrated([comment], None if name in there else {**head, **retained})
+    for kind in _WITHOUT_COUNTERPART:
         for name in found[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
                 yield Migrated([f"{kind} {name}: Muster has nothing like it"])
+    yield from jobs.converted()
 
 
-def _resource_flavor(obj: Json) -> Migrated:
-    spec = obj.get("spec") or {}
-    retained = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
-    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor"}
-    return Migrated([], {**head, "metadata": {"name": obj["metadata"]["name"]}, "spec": retained})
+def written(obj: Json) -> str:
+    """Return an object as YAML, without aliases."""
+    text = yaml.dump(obj, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    return text.removesuffix("\n")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines stay so."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def _text(self, text: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _Dumper._text)
 
 
 def _local_queue(obj: Json) -> Migrated:
-    meta, spec = obj["metadata"], obj.get("spec") or {}
-    name, namespace = meta["name"], meta.get("namespace") or "default"
+    (namespace, name), spec = _place(obj), obj.get("spec") or {}
     made = {
         "apiVersion": "kube-muster.io/v1alpha1",
         "kind": "LocalQueue",
@@ -101,7 +128,7 @@ class _QuotaTree:
     def __init__(self, found: Mapping[str, Mapping[str, Json]]) -> None:
         self._found = found
         self._queues = found["ClusterQueue"]
-        self.flavors: set[str] = set()  # that queues name, and that there are
+        self._used: set[str] = set()  # flavors of the new queues
         children = [*self._queues.values(), *found["Cohort"].values()]
         named: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
         self._cohorts = {**named, **found["Cohort"]}  # one that only its children name has no object
@@ -116,18 +143,51 @@ class _QuotaTree:
         more = {"parameters": given["parameters"]} if given.get("parameters") else {}
         return {"className": given.get("provisioningClassName", ""), **more}
 
+    # ---- flavors
+
+    def resource_flavor(self, name: str) -> Migrated:
+        """Return a flavor that a new queue uses, or that no queue names; else its comments."""
+        spec = self._flavor(name)
+        comments = [
+            f"ResourceFlavor {name}: spec.{field} has no counterpart{why}"
+            for field, why in _LOST_OF_FLAVORS.items()
+            if spec.get(field)
+        ]
+        specs = [obj.get("spec") or {} for obj in (*self._queues.values(), *self._cohorts.values())]
+        if name in {flavor["name"] for each in specs for flavor in _flavors_of(each)} - self._used:
+            return Migrated(comments)
+        retained = {field: spec[field] for field in ("nodeLabels", "nodeTaints") if spec.get(field)}
+        head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor"}
+        return Migrated(comments, {**head, "metadata": {"name": name}, "spec": retained})
+
+    def _flavor(self, name: str) -> Json:
+        return value_at(self._found["ResourceFlavor"].get(name), ("spec",)) or {}
+
+    def tolerations(self, local_queue: str) -> list[Json]:
+        """Return those that the flavors of the queue of a LocalQueue, `NAMESPACE/NAME`, add to pods."""
+        local = self.local_queues.get(local_queue)
+        queue = self._queues.get(str(value_at(local, ("spec", "clusterQueue")))) or {}
+        names = [flavor["name"] for flavor in _flavors_of(queue.get("spec") or {})]
+        return [each for name in names for each in self._flavor(name).get("tolerations") or ()]
+
+    @cached_property
+    def local_queues(self) -> dict[str, Json]:
+        return {"/".join(_place(obj)): obj for obj in self._found["LocalQueue"].values()}
+
     # ---- cohorts
 
     def cohorts(self) -> Iterator[Migrated]:
         for name in sorted(self._cohorts, key=lambda name: (self._depth(name), name)):
             obj = self._cohorts[name]
             spec, parent = obj.get("spec") or {}, _parent(obj)
-            queue, subtree = self._queue_of(name), self._subtree(name, frozenset())
+            queue, below = self._queue_of(name), [*self._specs_below(name, frozenset())]
+            subtree = _sum(_nominal(each) for each in below)
             retained: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
-            retained |= {"deserved": subtree} | (_limits(spec) if parent else {}) | _weight(spec)
+            retained |= {"deserved": subtree} | _weight(spec)
+            retained |= _limits_of(_merged(_quotas_by_resource(spec))) if parent else {}
             known = ("parent", "parentName", "fairSharing", "resourceGroups")
             comments = _unsupported(f"Cohort {name}", spec, *known)
-            if any(self._flavors(each, bounded=True)[0] for each in self._specs_below(name, frozenset())):
+            if any(self._flavors(each, bounded=True)[0] for each in below):
                 retained |= self._flavors(self._limits_of_cohort(name), bounded=not parent)[0]
             if queue != name:
                 comments.append(f"Cohort {name}: called {queue}, as a ClusterQueue has its name")
@@ -140,12 +200,6 @@ class _QuotaTree:
         parent = _parent(self._cohorts[name])
         return 1 + self._depth(parent, seen | {name}) if parent and parent not in seen else 0
 
-    def _subtree(self, cohort: str, seen: frozenset[str]) -> Amounts:
-        """Return the sum of the quotas of a cohort and of all below it."""
-        parts = [obj for obj in self._queues.values() if _parent(obj) == cohort] + [self._cohorts[cohort]]
-        below = {name for name, obj in self._cohorts.items() if _parent(obj) == cohort} - seen
-        return _sum([*map(_nominal, parts), *(self._subtree(name, seen | {cohort}) for name in below)])
-
     def _specs_below(self, cohort: str, seen: frozenset[str]) -> Iterator[Json]:
         """Yield the specs of a cohort and of all below it."""
         yield from (obj.get("spec") or {} for obj in self._queues.values() if _parent(obj) == cohort)
@@ -156,34 +210,24 @@ class _QuotaTree:
 
     def _limits_of_cohort(self, cohort: str) -> Json:
         """Return the limits of flavors of a cohort, and the quotas of all below it."""
-        quotas: dict[str, list[Amounts]] = {}
+        quotas: defaultdict[str, list[Json]] = defaultdict(list)
+        own = self._cohorts[cohort].get("spec")
         for spec in self._specs_below(cohort, frozenset()):
+            without = {} if spec is own else dict.fromkeys(_LIMITS)
             for flavor in _flavors_of(spec):
-                quotas.setdefault(flavor["name"], []).extend(map(_quota, flavor.get("resources") or ()))
-        own = {flavor["name"]: flavor for flavor in _flavors_of(self._cohorts[cohort].get("spec") or {})}
-        limits = {
-            name: {each["name"]: each for each in it.get("resources") or ()} for name, it in own.items()
-        }
-        flavors = [
-            {
-                "name": name,
-                "resources": [
-                    {**limits.get(name, {}).get(resource, {}), "name": resource, "nominalQuota": amount}
-                    for resource, amount in _sum(amounts).items()
-                ],
-            }
-            for name, amounts in quotas.items()
-        ]
+                quotas[flavor["name"]] += ({**each, **without} for each in flavor.get("resources") or ())
+        flavors = [{"name": name, "resources": _merged(each, any)} for name, each in quotas.items()]
         return {"resourceGroups": [{"flavors": flavors}]}
 
     # ---- ClusterQueues
 
     def cluster_queue(self, name: str, obj: Json) -> Migrated:
         spec, cohort, said = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
-        nominal = _nominal(obj)
+        nominal = _nominal(spec)
         retained: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
-        retained |= {"deserved": nominal} | (_limits(spec) if cohort else {}) | _weight(spec) | _stopped(spec)
-        if not cohort and (pods := _nominal(obj, pods=True)):
+        retained |= {"deserved": nominal} | _weight(spec) | _stopped(spec)
+        retained |= _limits_of(_merged(_quotas_by_resource(spec))) if cohort else {}
+        if not cohort and (pods := _nominal(spec, pods=True)):
             retained["limits"] = {"pods": int(pods[_PODS])}
         if spec.get("queueingStrategy") == "StrictFIFO":
             retained["dequeueStrategy"] = "fifo"
@@ -200,36 +244,35 @@ class _QuotaTree:
 
     def _flavors(self, spec: Json, bounded: bool) -> tuple[Json, list[str]]:
         """`bounded`: nothing can be borrowed."""
-        groups = spec.get("resourceGroups") or []
-        named = _flavors_of(spec)
-        known = {
-            flavor["name"]: value_at(self._found["ResourceFlavor"].get(flavor["name"]), ("spec",)) or {}
-            for flavor in named
-        }
-        comments = [
-            f"flavor {name}: spec.{field} has no counterpart{why}"
-            for name, flavor in known.items()
-            for field, why in _LOST_OF_FLAVORS.items()
-            if flavor.get(field)
-        ]
-        if len(named) < 2 and not any(flavor.get("nodeLabels") for flavor in known.values()):
+        given = _flavors_of(spec)
+        absent = [each["name"] for each in given if each["name"] not in self._found["ResourceFlavor"]]
+        comments = [f"ResourceFlavor {name} is in no file: its amounts are on all nodes" for name in absent]
+        by_nodes: defaultdict[str, list[Json]] = defaultdict(list)
+        for each in given:
+            by_nodes[str(sorted((self._flavor(each["name"]).get("nodeLabels") or {}).items()))].append(each)
+        named = {self._name_of(flavors): flavors for flavors in by_nodes.values()}
+        same = [", ".join(each["name"] for each in flavors) for flavors in named.values() if flavors[1:]]
+        comments += [f"flavors {names} have the same nodes; their amounts are one sum" for names in same]
+        if len(named) < 2 and not any(self._flavor(name).get("nodeLabels") for name in named):
             return {}, comments
-        if len(groups) > 1:
+        if len(named) > 1 and len(spec["resourceGroups"]) > 1:
             return {}, [*comments, "several groups of resources have flavors; the amounts are sums"]
         made = []
-        for flavor in named:
-            quotas = [each for each in flavor.get("resources") or () if each["name"] != _PODS]
-            nominal = {each["name"]: str(each.get("nominalQuota", 0)) for each in quotas}
+        for name, flavors in named.items():
+            quotas = _merged(each for each in _quotas_of(flavors) if each["name"] != _PODS)
+            nominal = {each["name"]: each[_NOMINAL] for each in quotas}
             parts: Json = {"deserved": nominal}
-            if flavor["name"] in self._found["ResourceFlavor"]:
-                parts["resourceFlavor"] = flavor["name"]
-                self.flavors.add(flavor["name"])
-            for field in ("borrowingLimit", "lendingLimit"):
-                limits = {each["name"]: str(each[field]) for each in quotas if each.get(field) is not None}
-                parts |= {} if bounded else {field: limits}
-            parts |= {"capability": nominal} if bounded else {}
-            made.append({"name": flavor["name"], **_without_empty_fields(parts)})
+            if name in self._found["ResourceFlavor"]:
+                parts["resourceFlavor"] = name
+                self._used.add(name)
+            parts |= {"capability": nominal} if bounded else _limits_of(quotas)
+            made.append({"name": name, **_without_empty_fields(parts)})
         return {"flavors": made}, comments
+
+    def _name_of(self, flavors: list[Json]) -> str:
+        """Return the name of flavors of the same nodes: of the first without taints, else of the first."""
+        names = [str(each["name"]) for each in flavors]
+        return next((name for name in names if not self._flavor(name).get("nodeTaints")), names[0])
 
     def _checks(self, spec: Json) -> tuple[Json, list[str]]:
         rules = value_at(spec, ("admissionChecksStrategy", "admissionChecks")) or []
@@ -258,7 +301,7 @@ def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
             "preemption.reclaimWithinCohort is Never; in Muster each queue reclaims its deserved share,"
             " except from queues with reclaimable: false"
         )
-    rules: Json = {} if within == "Never" else {"withinQueue": LOWER_PRIORITY}
+    rules: Json = {} if within == "Never" else {"withinQueue": keys.LOWER_PRIORITY}
     if value_at(given, ("borrowWithinCohort", "policy")) not in (None, "Never"):
         rules["borrowWithinCohort"] = given["borrowWithinCohort"]
     return ({"preemption": rules} if rules else {}), comments
@@ -273,37 +316,47 @@ def _weight(spec: Json) -> Json:
         return {}
 
 
-def _limits(spec: Json) -> Json:
-    """Return the limits of resources that have one in every flavor."""
-    parts, found = _quotas_by_resource(spec), {}
-    for field in ("borrowingLimit", "lendingLimit"):
-        free = {each["name"] for each in parts if each.get(field) is None}
-        found[field] = _sum({each["name"]: str(each[field])} for each in parts if each["name"] not in free)
-    return found
+def _limits_of(quotas: list[Json]) -> Json:
+    return {limit: {each["name"]: each[limit] for each in quotas if limit in each} for limit in _LIMITS}
 
 
 def _quotas_by_resource(spec: Json) -> list[Json]:
     """Return the quotas of each resource, over all flavors."""
-    return [each for flavor in _flavors_of(spec) for each in flavor.get("resources") or ()]
+    return _quotas_of(_flavors_of(spec))
+
+
+def _quotas_of(flavors: list[Json]) -> list[Json]:
+    return [each for flavor in flavors for each in flavor.get("resources") or ()]
 
 
 def _flavors_of(spec: Json) -> list[Json]:
     return [flavor for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()]
 
 
-def _quota(resource: Json) -> Amounts:
-    return {resource["name"]: str(resource.get("nominalQuota") or 0)}
-
-
-def _nominal(obj: Json, pods: bool = False) -> Amounts:
+def _nominal(spec: Json, pods: bool = False) -> Amounts:
     """Return the nominal quota by resource.
 
     Args:
-        obj: The ClusterQueue or Cohort.
+        spec: That of a ClusterQueue or Cohort.
         pods: Only the number of pods, which is no amount of a queue.
     """
-    parts = [each for each in _quotas_by_resource(obj.get("spec") or {}) if (each["name"] == _PODS) is pods]
-    return _sum(map(_quota, parts))
+    parts = _merged(each for each in _quotas_by_resource(spec) if (each["name"] == _PODS) is pods)
+    return {each["name"]: each[_NOMINAL] for each in parts}
+
+
+def _merged(quotas: Iterable[Json], having: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
+    """Return the sum of the quotas of each resource, with the limits that all of them, or any, have."""
+    lists: defaultdict[str, list[Json]] = defaultdict(list)
+    for quota in quotas:
+        lists[quota["name"]].append(quota)
+    merged = []
+    for name, several in lists.items():
+        limits = [limit for limit in _LIMITS if having(each.get(limit) is not None for each in several)]
+        sums: Json = {}
+        for field in (_NOMINAL, *limits):
+            sums |= {field: _sum({name: str(each.get(field) or 0)} for each in several)[name]}
+        merged.append({"name": name, **sums})
+    return merged
 
 
 def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
@@ -325,3 +378,145 @@ def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
 
 def _without_empty_fields(spec: Json) -> Json:
     return {name: value for name, value in spec.items() if value not in ({}, [])}
+
+
+def _place(obj: Json) -> tuple[str, str]:
+    """Return the namespace and the name."""
+    meta = obj["metadata"]
+    return meta.get("namespace") or "default", str(meta.get("name") or meta.get("generateName"))
+
+
+# ---- workloads
+
+_PRIORITY, _POD_GROUP = f"{GROUP}/priority-class", f"{GROUP}/pod-group-name"
+_POD_COUNT = f"{GROUP}/pod-group-total-count"
+_EFFECTIVE = (keys.KUEUE_MIN_PARALLELISM, _PRIORITY, f"{GROUP}/podset-unconstrained-topology")
+_MUSTER, _SPARK = "muster", "SparkApplication"
+_FIELDS_OF_PODS = {_SPARK: (("spec", "driver"), ("spec", "executor")), "Workflow": (("spec",),)}
+
+
+class _Workloads:
+    """Objects that make pods, and pods."""
+
+    def __init__(self, others: list[Json], tree: _QuotaTree) -> None:
+        self._tree = tree
+        self._all = [(obj, self._queue_of(obj)) for obj in others if kind_of(obj) or _templates(obj)]
+        self.are_queued = any(queue for _, queue in self._all)
+        self._find = among(obj for obj, _ in self._all)
+        self._runtimes = [self._runtime_of(obj) for obj, queue in self._all if queue]
+
+    def _runtime_of(self, obj: Json) -> Json | None:
+        """Return the object with the templates of a TrainJob, if it is there."""
+        row = kind_of(obj)
+        name = runtime_named_by(row, obj) if row else None
+        return self._find(name) if name else None
+
+    def _queue_of(self, obj: Json) -> str:
+        """Return the LocalQueue; as in Kueue `default`, if its namespace has such a one."""
+        default = f"{_place(obj)[0]}/default" if kind_of(obj) else ""
+        return _label(obj, keys.KUEUE_QUEUE) or ("default" if default in self._tree.local_queues else "")
+
+    def converted(self) -> Iterator[Migrated]:
+        yield from self._pod_groups()
+        for obj, queue in self._all:
+            is_wanted = queue or any(obj is runtime for runtime in self._runtimes)
+            yield self._converted(deepcopy(obj), queue) if is_wanted else Migrated([], obj)
+
+    def _pod_groups(self) -> Iterator[Migrated]:
+        groups: dict[tuple[str, str], Json] = {}
+        for obj, queue in self._all:
+            if queue and (name := _pod_group(obj)):
+                namespace, count = _place(obj)[0], value_at(obj, ("metadata", "annotations", _POD_COUNT))
+                meta = {"name": name, "namespace": namespace, "labels": {keys.LOCAL_QUEUE: queue}}
+                head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
+                groups[namespace, name] = {**head, "metadata": meta, "spec": {"minMember": int(count or 1)}}
+        yield from (Migrated([], group) for group in groups.values())
+
+    def _converted(self, obj: Json, queue: str) -> Migrated:
+        """Return a workload that names Muster, its LocalQueue and its priority."""
+        namespace, row, comments = _place(obj)[0], kind_of(obj), list[str]()
+        if queue and not _label(obj, keys.KUEUE_QUEUE):
+            _put(obj, "labels", keys.LOCAL_QUEUE, queue)
+        if group := _pod_group(obj):
+            _put(obj, "annotations", keys.GROUP_ANNOTATION, group)
+        if row is None or row.runtime is None:
+            comments += _for_muster(obj, self._tree.tolerations(f"{namespace}/{queue}"))
+        elif self._runtime_of(obj) is None:
+            where = getattr(runtime_named_by(row, obj), "spoken_name", "its runtime")
+            comments.append(f"it needs schedulerName: {_MUSTER} in {where}, or an adopted namespace")
+        if row is None and queue and obj["kind"] != POD[1]:
+            comments.append("its kind is not known, so its pods name the queue")
+            for template in _templates(obj):
+                _put(template, "labels", keys.LOCAL_QUEUE, queue)
+        for role in _fields_of_pods(obj) if obj["kind"] == _SPARK else ():  # a pod owns the executors
+            role["labels"] = {**(role.get("labels") or {}), keys.LOCAL_QUEUE: queue}
+        comments += _without_kueue(obj)
+        name = f"{obj['kind']} {'/'.join(_place(obj))}"
+        return Migrated([f"{name}: {comment}" for comment in dict.fromkeys(comments)], obj)
+
+
+def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
+    """Write the scheduler, the priority and further tolerations where it has fields of pods."""
+    priority = _label(obj, _PRIORITY)
+    for pods in (*_fields_of_pods(obj), *(template["spec"] for template in _templates(obj))):
+        if (other := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):
+            yield f"schedulerName {other} became {_MUSTER}"
+        pods["schedulerName"] = _MUSTER
+        for part in (items_at(pods, "templates") or [pods]) if priority else ():
+            part.setdefault("priorityClassName", priority)
+        given = pods.get("tolerations") or []
+        if more := [each for each in tolerations if each not in given]:
+            pods["tolerations"] = [*given, *more]
+
+
+def _without_kueue(obj: Json) -> Iterator[str]:
+    """Replace the labels of queues, and yield what is lost of the marks of Kueue."""
+    for labels in _marks(obj, "labels", "matchLabels"):
+        if keys.KUEUE_QUEUE in labels:
+            labels.setdefault(keys.LOCAL_QUEUE, labels.pop(keys.KUEUE_QUEUE))
+    for node in _mappings(obj):
+        if str(node.get("managedBy")).startswith(f"{GROUP}/"):
+            yield f"managedBy: {node.pop('managedBy')} is left out"
+    effective = (*_EFFECTIVE, *((_POD_GROUP, _POD_COUNT) if _pod_group(obj) else ()))
+    marks = (key for part in _marks(obj, "labels", "annotations") for key in part)
+    lost = (key for key in marks if key.startswith(f"{GROUP}/") and key not in effective)
+    yield from (f"{key} has no effect yet" for key in lost)
+
+
+def _mappings(part: Any) -> Iterator[Json]:
+    """Yield an object and all mappings in it, outer ones first."""
+    if isinstance(part, dict):
+        yield part
+    inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    for each in [*inner]:
+        yield from _mappings(each)
+
+
+def _label(obj: Json, key: str) -> str:
+    """Return the first such label of an object and of the templates in it; empty if there is none."""
+    return next((str(labels[key]) for labels in _marks(obj, "labels") if key in labels), "")
+
+
+def _marks(obj: Json, *fields: str) -> Iterator[Json]:
+    found = (node.get(field) for node in _mappings(obj) for field in fields)
+    return (marks for marks in found if isinstance(marks, dict))
+
+
+def _fields_of_pods(obj: Json) -> list[Json]:
+    """Return the parts of an object with fields of pods, of kinds without templates."""
+    return [part for path in _FIELDS_OF_PODS.get(obj["kind"], ()) if (part := value_at(obj, path))]
+
+
+def _templates(obj: Json) -> list[Json]:
+    """Return the pod templates in an object, and itself if it is a pod."""
+    return [node for node in _mappings(obj) if isinstance(value_at(node, ("spec", "containers")), list)]
+
+
+def _put(obj: Json, field: str, key: str, text: str) -> None:
+    meta = obj["metadata"] = obj.get("metadata") or {}
+    meta[field] = {**(meta.get(field) or {}), key: text}
+
+
+def _pod_group(obj: Json) -> str:
+    is_pod = (obj.get("apiVersion"), obj.get("kind")) == POD
+    return str(value_at(obj, ("metadata", "labels", _POD_GROUP)) or "") if is_pod else ""

@@ -151,14 +151,12 @@ def migrate() -> None:
 )  # fmt: skip
 @access_flags
 def kueue(files: tuple[Path, ...], **flags: Any) -> None:
-    """Convert Kueue's queues and priority classes.
+    """Convert Kueue's queues and priority classes, and jobs of files.
 
-    Fields without a counterpart become comments. Nothing is changed: kubectl apply -f - takes the output.
+    Fields without a counterpart become comments. Nothing is changed: kubectl create -f - takes the output.
     """
-    from yaml import safe_dump
-
     from extender.api.workloads.children import MALFORMED
-    from extender.cli.kueue import migrated
+    from extender.cli.kueue import migrated, written
     from extender.files.reading import documents
 
     faults: list[str] = []
@@ -176,7 +174,7 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
         for comment in comments:
             echo(f"# {comment}")
         if obj:
-            echo(safe_dump(obj, sort_keys=False, allow_unicode=True, width=1000).rstrip())
+            echo(written(obj))
 
 
 def _in_cluster(flags: Flags) -> Iterator[Json]:
