@@ -23,7 +23,7 @@ _LOST_OF_FLAVORS = {
     "tolerations": "; pods need the tolerations themselves, and jobs of these files have them",
     "topologyName": "",
 }
-_WITHOUT_COUNTERPART = ("AdmissionCheck", "Topology", "MultiKueueConfig", "MultiKueueCluster")
+_UNSUPPORTED = ("AdmissionCheck", "Configuration", "MultiKueueCluster", "MultiKueueConfig", "Topology")
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
 Amounts = dict[str, str]
 
@@ -44,7 +44,7 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
     others = []
     for obj in objects:
         group, meta = str(obj.get("apiVersion")).partition("/")[0], obj.get("metadata") or {}
-        if group != GROUP:
+        if not group.endswith(GROUP):
             others.append(obj)
             continue
         name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
@@ -57,7 +57,7 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
     jobs = _Workloads(others, tree)
     if not (jobs.are_queued or any(found.values())):
         return
-    yield from (Migrated([], obj) for obj in others if not (kind_of(obj) or _templates(obj)))
+    yield from (Migrated([], obj) for obj in others if not _makes_pods(obj))
     yield from (tree.resource_flavor(name) for name in sorted(found["ResourceFlavor"]))
     yield from queues
     yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
@@ -68,7 +68,7 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
         retained: Json = {field: obj[field] for field in ("value", "description") if field in obj}
         comment = f"WorkloadPriorityClass {name}: pods name it by priorityClassName"
         yield Migrated([comment], None if name in there else {**head, **retained})
-    for kind in _WITHOUT_COUNTERPART:
+    for kind in _UNSUPPORTED:
         for name in found[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
                 yield Migrated([f"{kind} {name}: Muster has nothing like it"])
@@ -400,7 +400,7 @@ class _Workloads:
 
     def __init__(self, others: list[Json], tree: _QuotaTree) -> None:
         self._tree = tree
-        self._all = [(obj, self._queue_of(obj)) for obj in others if kind_of(obj) or _templates(obj)]
+        self._all = [(obj, self._queue_of(obj)) for obj in others if _makes_pods(obj)]
         self.are_queued = any(queue for _, queue in self._all)
         self._find = among(obj for obj, _ in self._all)
         self._runtimes = [self._runtime_of(obj) for obj, queue in self._all if queue]
@@ -445,8 +445,10 @@ class _Workloads:
             where = getattr(runtime_named_by(row, obj), "spoken_name", "its runtime")
             comments.append(f"it needs schedulerName: {_MUSTER} in {where}, or an adopted namespace")
         if row is None and queue and obj["kind"] != POD[1]:
-            comments.append("its kind is not known, so its pods name the queue")
-            for template in _templates(obj):
+            templates = _templates(obj)
+            todo = f"its pods need schedulerName: {_MUSTER}, or an adopted namespace"
+            comments.append(f"its kind is not known; {'its pods name the queue' if templates else todo}")
+            for template in templates:
                 _put(template, "labels", keys.LOCAL_QUEUE, queue)
         for role in _fields_of_pods(obj) if obj["kind"] == _SPARK else ():  # a pod owns the executors
             role["labels"] = {**(role.get("labels") or {}), keys.LOCAL_QUEUE: queue}
@@ -479,7 +481,7 @@ def _without_kueue(obj: Json) -> Iterator[str]:
             yield f"managedBy: {node.pop('managedBy')} is left out"
     effective = (*_EFFECTIVE, *((_POD_GROUP, _POD_COUNT) if _pod_group(obj) else ()))
     marks = (key for part in _marks(obj, "labels", "annotations") for key in part)
-    lost = (key for key in marks if key.startswith(f"{GROUP}/") and key not in effective)
+    lost = (key for key in marks if f"{GROUP}/" in key and key not in effective)
     yield from (f"{key} has no effect yet" for key in lost)
 
 
@@ -509,7 +511,15 @@ def _fields_of_pods(obj: Json) -> list[Json]:
 
 def _templates(obj: Json) -> list[Json]:
     """Return the pod templates in an object, and itself if it is a pod."""
-    return [node for node in _mappings(obj) if isinstance(value_at(node, ("spec", "containers")), list)]
+    inner = (node for node in _mappings(obj) if node is not obj or obj.get("kind") == POD[1])
+    return [node for node in inner if isinstance(value_at(node, ("spec", "containers")), list)]
+
+
+def _makes_pods(obj: Json) -> bool:
+    """Return whether it makes pods, or is one; of unknown kinds, whether it names a queue."""
+    group = str(obj.get("apiVersion")).partition("/")[0]
+    is_unknown = "." in group and not group.endswith(".k8s.io")
+    return bool(kind_of(obj) or _templates(obj) or (is_unknown and _label(obj, keys.KUEUE_QUEUE)))
 
 
 def _put(obj: Json, field: str, key: str, text: str) -> None:
