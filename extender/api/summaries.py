@@ -45,16 +45,16 @@ def share_summaries(
 ) -> Iterator[ShareSummary]:
     """Yield the share in each resource. `given`: what the queue deserves by its spec."""
     for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *given}):
-        held, own, retained = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
+        held, own, guaranteed = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
         yield ShareSummary(
             resource=name,
             flavor=flavor,
             allocated=held,
             deserved=own,
-            guarantee=retained,
+            guarantee=guaranteed,
             ceiling=ceiling.get(name),
             borrowed=max(held - own, 0.0),
-            lent=max(max(given.get(name, 0.0), retained) - max(own, held), 0.0),
+            lent=max(max(given.get(name, 0.0), guaranteed) - max(own, held), 0.0),
         )
 
 

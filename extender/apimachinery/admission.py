@@ -184,13 +184,13 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
         validate(kind, obj, change_errors(kind, before, obj))
     if kind is kinds.PODS:
         old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
-        gates, retained = old.get("schedulingGates") or [], new.get("schedulingGates") or []
-        if any(gate not in gates for gate in retained):
+        old_gates, new_gates = old.get("schedulingGates") or [], new.get("schedulingGates") or []
+        if any(gate not in old_gates for gate in new_gates):
             raise invalid(
                 kinds.PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")]
             )
         times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
-        placing = ("nodeSelector", "affinity") if gates else ()
+        placing = ("nodeSelector", "affinity") if old_gates else ()
         free = ("schedulingGates", "tolerations", *times, *placing)
         if _rest(old, free) != _rest(new, free):
             message = f"pod updates may not change fields other than {', '.join(free)} and images"

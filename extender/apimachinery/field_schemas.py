@@ -151,8 +151,8 @@ class FieldSchema:
         described = self.published.get("properties", {})
         known = name if name in described else ""
         if known not in self._fields:
-            more = self.published.get("additionalProperties")
-            rest = more if isinstance(more, dict) else {}
+            additional = self.published.get("additionalProperties")
+            rest = additional if isinstance(additional, dict) else {}
             self._fields[known] = FieldSchema(described.get(name, rest))
         return self._fields[known]
 

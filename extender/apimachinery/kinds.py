@@ -180,10 +180,10 @@ def _resources(root: str) -> Json | None:
         }
         resources.append(resource)
         for name in subresources_of(kind):
-            made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+            entry = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
             own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
             of_kind = own if name == "scale" else {"kind": kind.name}
-            resources.append({**made, **of_kind, "verbs": ["get", "patch", "update"]})
+            resources.append({**entry, **of_kind, "verbs": ["get", "patch", "update"]})
     if not resources:
         return None
     version = root.removeprefix("/apis/").removeprefix("/api/")

@@ -115,11 +115,11 @@ class MarkTrust(PolledFact):
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
     def on_polled(self, before: bool | None) -> None:
-        retained = bool(self.holds)
-        if retained is not before:
-            write = log.info if retained else log.warning
+        holds = bool(self.holds)
+        if holds is not before:
+            write = log.info if holds else log.warning
             write("protection of the marks on PodGroups", markers=self.text())
-        self._ledger.intake.trust_markers(retained)
+        self._ledger.intake.trust_markers(holds)
 
     def text(self) -> str:
         if self.holds is None:

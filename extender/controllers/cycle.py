@@ -81,9 +81,9 @@ class ChangedGroups:
         """Yield the groups whose decision changed since the last call."""
         before = self._seen.groups
         for key in self.since_last_call(decisions):
-            was, now = before.get(key), decisions.groups.get(key)
-            if was is not now:
-                yield key, was, now
+            old, new = before.get(key), decisions.groups.get(key)
+            if old is not new:
+                yield key, old, new
 
 
 class DecisionLoop:
@@ -157,10 +157,10 @@ class DecisionLoop:
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
         for key in decisions.changed:  # groups whose evaluation raised, which therefore wait; each fault once
-            was, now = before.groups.get(key), decisions.groups.get(key)
-            if now is not None and now.fault and (was is None or was.fault != now.fault):
+            old, new = before.groups.get(key), decisions.groups.get(key)
+            if new is not None and new.fault and (old is None or old.fault != new.fault):
                 metrics.faults.labels("decide").inc()
-                log.error("cannot decide on a group", group=key, fault=now.fault)
+                log.error("cannot decide on a group", group=key, fault=new.fault)
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()

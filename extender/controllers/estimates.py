@@ -100,10 +100,10 @@ class Estimates(Poller):
     def on_decisions(self, decisions: Decisions) -> None:
         """Forget groups that wait no longer, and compare those that start with their estimates."""
         for key in self._changed_groups.since_last_call(decisions):
-            made = decisions.groups.get(key)
-            if made is None or made.verdict is not Verdict.WAITING:
-                self._guard.run(key, partial(self._forget, key, made))
-            self._record_wait(key, made)
+            decision = decisions.groups.get(key)
+            if decision is None or decision.verdict is not Verdict.WAITING:
+                self._guard.run(key, partial(self._forget, key, decision))
+            self._record_wait(key, decision)
 
     def _record_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
         """Record since when a group waits. A group that waits for the window only needs no estimate."""
@@ -173,8 +173,8 @@ class Estimates(Poller):
         decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()
         for key, forecast in found.items():
             with self._lock:  # so that no estimate of a forgotten group is published
-                before, made = self._reported.get(key), decided.get(key)
-                if made is None or made.verdict is not Verdict.WAITING:
+                before, decision = self._reported.get(key), decided.get(key)
+                if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
                 is_set = before is not None and abs(epoch - before.epoch) > _LEAST  # the wall clock

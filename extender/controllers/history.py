@@ -123,9 +123,9 @@ class History:
         now = self._clock()
         if self._recorder is not None and _is_over(_SAMPLES, self._sampled, now):
             self._sampled = now
-            made = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
+            records = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
             with self._lock:
-                self._store(made)
+                self._store(records)
         self.write()
 
     def write(self) -> None:
@@ -250,8 +250,8 @@ class _File:
             self._opened.end_all_but({record.key for record in known()})
             self._lost = 0
         if _is_over(_TIDY, self._tidied, now):
-            more = self._opened.forget(now - self._retention, _LARGEST)
-            self._tidied = -inf if more else now
+            has_more = self._opened.forget(now - self._retention, _LARGEST)
+            self._tidied = -inf if has_more else now
 
     def _open(self) -> HistoryFile:
         opened = HistoryFile(self.path)

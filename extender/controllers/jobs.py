@@ -231,11 +231,11 @@ class JobsController(RecordingController[GroupKey]):
         if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return
         job = managed.job
-        made = job_podgroup(job, managed.queue, managed.members)
-        made["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
-        record_submitter(made, self._ledger.groups.submitter_of(job.group))
+        podgroup = job_podgroup(job, managed.queue, managed.members)
+        podgroup["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
+        record_submitter(podgroup, self._ledger.groups.submitter_of(job.group))
         try:
-            self._cluster.create_group(job.namespace, made)
+            self._cluster.create_group(job.namespace, podgroup)
         except Conflict:  # it exists already: the watch will show it
             pass
         except (Forbidden, Invalid) as fault:

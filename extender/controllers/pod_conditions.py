@@ -73,8 +73,8 @@ class PodConditionsController(PacedController[GroupKey]):
             # Key of a turn: a change begins a new one. While members are still being created, each one does:
             # most groups are complete before it is worth saying that they are not.
             filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
-            asks = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
-            course = reason, asks, filling, self._is_by_request(decision)
+            node_need = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
+            course = reason, node_need, filling, self._is_by_request(decision)
             if not self._is_parked(key, course):
                 self._turns[key] = course, self._clock()
                 self._park(key, course, LASTING)

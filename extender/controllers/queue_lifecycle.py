@@ -163,8 +163,8 @@ class OrphanedPodGroupsController(Controller[str]):
 
     def _confirm(self) -> None:
         orphans = self._orphans
-        there = self._cluster.queue_uids()
-        self._gone |= {orphan.queue_uid for orphan in orphans.values()} - there
+        existing = self._cluster.queue_uids()
+        self._gone |= {orphan.queue_uid for orphan in orphans.values()} - existing
         for uid, orphan in orphans.items():
             if orphan.queue_uid in self._gone:
                 self._queue.add(uid)

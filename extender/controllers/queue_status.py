@@ -299,7 +299,7 @@ def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
     activity = ledger.queues.local_queue_activity(key)
     if activity is None:
         return None
-    counts, reserved = ledger.decisions.local_counts, ledger.queues.local_queue_reserved(key)
+    counts, reserved = ledger.decisions.local_counts, ledger.queues.local_queue_allocation(key)
     return LocalQueueReport(activity, counts.get((key, WAITING), 0), counts.get((key, ADMITTED), 0), reserved)
 
 

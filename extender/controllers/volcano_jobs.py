@@ -67,7 +67,7 @@ class _JobMemory:
         self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
         self.claims: dict[str, bool] = {}  # that there are: whether they are its own
         self.claims_at: float | None = None  # when those that it names are to be looked up again
-        self.retained: VolcanoJobSpec | None = None  # the spec for which objects of plugins were last written
+        self.objects_spec: VolcanoJobSpec | None = None  # the spec of the plugins' objects written last
         self.secret = ""  # the name of the one that was made for it
         self.pause: _Pause | None = None
 
@@ -245,7 +245,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         if found.claims:
             return self._write_first(uid, memory, partial(self._make_claims, job, memory, found.claims))
         needs_objects = job.spec.plugins and (found.creates or found.deletes)
-        if needs_objects and (job.spec != memory.retained or memory.secret not in ("", secret_name(job))):
+        if needs_objects and (job.spec != memory.objects_spec or memory.secret not in ("", secret_name(job))):
             return self._write_first(uid, memory, partial(self._apply_objects, job, memory))
         if found.creates:
             self._create_all(uid, job, memory, found.creates)
@@ -330,7 +330,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             raise
         if memory.secret not in ("", secret_name(job)):
             self._put_status(job, {"controlledResources": {SECRET_RECORD: memory.secret}})
-        memory.retained = job.spec
+        memory.objects_spec = job.spec
 
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:
         for pod in pods:

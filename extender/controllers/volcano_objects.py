@@ -120,11 +120,11 @@ def difference(before: Json, after: Json) -> Json:
     """Return the merge patch from `before` to `after`; empty if they are the same."""
     changes: Json = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
-        was = before.get(name)
-        if isinstance(value, dict) and isinstance(was, dict):
-            if inner := difference(was, value):
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := difference(old, value):
                 changes[name] = inner
-        elif value != was:
+        elif value != old:
             changes[name] = value
     return changes
 

@@ -120,5 +120,5 @@ class Dashboard:
 
 
 def _summary(entry: LoggedDecision) -> DecisionSummary:
-    made = entry.decision
-    return DecisionSummary(entry.time, made.key, made.verdict, made.reason or "", made.detail)
+    decision = entry.decision
+    return DecisionSummary(entry.time, decision.key, decision.verdict, decision.reason or "", decision.detail)

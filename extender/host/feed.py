@@ -249,9 +249,9 @@ class Feed:
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any
     ) -> Reflector[Any]:
-        made = Reflector[Any](self._connection, resource, type_, sink, removable=True, **more)
-        self.optional.add(made, verb)
-        return made
+        reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **more)
+        self.optional.add(reflector, verb)
+        return reflector
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:

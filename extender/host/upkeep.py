@@ -102,9 +102,9 @@ class Gauges:
 
     def _increase(self, kind: str, name: str, count: int) -> int:
         """Return by how much a count has grown since the last call."""
-        more = count - self._counted[kind, name]
+        increase = count - self._counted[kind, name]
         self._counted[kind, name] = count
-        return more
+        return increase
 
     def _warn_without_calls(self) -> None:
         if metrics.first_call.is_set() or not self._ledger.awaits_the_scheduler():

@@ -148,19 +148,19 @@ def is_cut(raw: msgspec.Raw) -> bool:
 
 
 def _without_deep_parts(body: bytes) -> bytes:
-    pieces, retained, depth = [], 0, 0
+    pieces, start, depth = [], 0, 0
     for token in _TOKEN.finditer(body):
         match body[token.start()]:
             case 0x7B | 0x5B:  # { and [
                 depth += 1
                 if depth == _DEEPEST:
-                    pieces.append(body[retained : token.start()])
+                    pieces.append(body[start : token.start()])
             case 0x7D | 0x5D:
                 if depth == _DEEPEST:
                     pieces.append(_CUT)
-                    retained = token.end()
+                    start = token.end()
                 depth -= 1
-    return b"".join((*pieces, body[retained:]))
+    return b"".join((*pieces, body[start:]))
 
 
 class Decoders(Generic[T]):

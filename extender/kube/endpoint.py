@@ -113,11 +113,11 @@ class ApiEndpoint:
         ours = self._configuration
 
         def load() -> Configuration:
-            made = Configuration()
+            configuration = Configuration()
             for setting in _OF_THE_SERVER:
-                setattr(made, setting, getattr(ours, setting))
-            made.api_key = {"BearerToken": f"Bearer {token}"}
-            return made
+                setattr(configuration, setting, getattr(ours, setting))
+            configuration.api_key = {"BearerToken": f"Bearer {token}"}
+            return configuration
 
         return ApiEndpoint(load)
 

@@ -205,8 +205,8 @@ class PodDecoders:
             try:
                 for frame in frames.feed(piece):
                     event = _EVENT.FromString(frame[LENGTH:])
-                    retained = event.object.raw
-                    raw = retained if event.type == "ERROR" else _raw_object(retained, "an object")
+                    content = event.object.raw
+                    raw = content if event.type == "ERROR" else _raw_object(content, "an object")
                     yield WatchEvent(event.type, msgspec.Raw(raw))
             except (DecodeError, LongFrame) as fault:
                 raise Ambiguous(f"not a watch event: {fault}") from fault

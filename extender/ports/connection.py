@@ -276,10 +276,10 @@ class CallerConnection(RequestHandler):
 def refusal(fault: HTTPException, last: bool) -> web.Response:
     """Return a refusal as {"error": …}. `last`: the connection is closed afterwards, its rest unread."""
     body, status, headers = as_json(fault)
-    made = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
+    response = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
     if last:
-        made.force_close()
-    return made
+        response.force_close()
+    return response
 
 
 def _text(fault: BaseException | None) -> str:

@@ -108,29 +108,29 @@ class Newcomer:
 
     def _check(self) -> None:
         try:
-            there = self._sock.recv(_MOST, socket.MSG_PEEK)
+            received = self._sock.recv(_MOST, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
-            there = b""
-        if not there or (len(there) == self._seen and self._caller.has_hung_up()):
+            received = b""
+        if not received or (len(received) == self._seen and self._caller.has_hung_up()):
             return self._connections.drop(self)
         if self.state in ("served", "answer"):  # another request, whose turn comes
-            if len(there) < _MOST:
-                return self._wait_for_more_than(len(there))
+            if len(received) < _MOST:
+                return self._wait_for_more_than(len(received))
             self._connections.count("memory")
             self._connections.drop(self)
-        elif self._find and not self._secure and (asked := _PLAIN.match(there)) and self._serves(asked):
+        elif self._find and not self._secure and (asked := _PLAIN.match(received)) and self._serves(asked):
             return
-        elif len(there) not in (_MOST, self._seen) and (missing := self._missing(there)):
-            self._wait_for_more_than(len(there))
+        elif len(received) not in (_MOST, self._seen) and (missing := self._missing(received)):
+            self._wait_for_more_than(len(received))
             if missing != self.state:
                 self._enter(missing)
         else:
             self._wait_for_more_than(0)
             self._loop.remove_reader(self._sock.fileno())
             self._connections.remove(self)
-            self._begin(self._sock, _whole(there))
+            self._begin(self._sock, _whole(received))
 
     def _wait_for_more_than(self, there: int) -> None:
         if there != self._seen:

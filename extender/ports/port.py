@@ -149,7 +149,7 @@ class ServedPort:
         self, context: ssl.SSLContext | None, origin: str, sock: socket.socket, whole: int
     ) -> None:
         again = partial(self._let_in, None, origin, 1) if self._short and whole and not context else None
-        made = CallerConnection(
+        connection = CallerConnection(
             self._server, self.connections, bool(context), self._refuse, origin, again, whole
         )
         # Of TLS: when we close, the caller has so long to confirm it.
@@ -157,29 +157,29 @@ class ServedPort:
 
         async def open_() -> None:
             await self._loop.connect_accepted_socket(
-                lambda: made, sock, ssl=context, ssl_shutdown_timeout=closing_time
+                lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
             )
 
         def opened(opening: asyncio.Task[None]) -> None:
             """Record an open connection, or one that was closed before its opening began."""
-            made.opening = None
+            connection.opening = None
             fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
             if fault:
                 log.debug("a connection ended", port=self._name, error=str(fault))
-                self.connections.remove(made)
+                self.connections.remove(connection)
                 # A handshake may end just after its opening was cancelled. Then asyncio waits for the
                 # caller's farewell, on a descriptor of another connection.
-                made.end()
+                connection.end()
                 sock.close()
 
-        made.opening = self._loop.create_task(open_())
-        made.opening.add_done_callback(opened)
+        connection.opening = self._loop.create_task(open_())
+        connection.opening.add_done_callback(opened)
 
     def _check(self) -> None:
         self._pulse.record()
-        more = self.connections.drop_late(self._loop.time())
+        has_more = self.connections.drop_late(self._loop.time())
         if not self._stopping:
-            self._loop.call_later(_SOON if more else self._period, self._check)
+            self._loop.call_later(_SOON if has_more else self._period, self._check)
 
     def _begin(
         self,

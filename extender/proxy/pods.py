@@ -100,8 +100,8 @@ class PodLists:
             UpstreamGone: The API server does not answer.
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
-        reserved = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        first = target._replace(query="").with_parameters(**reserved, limit=str(FIRST_PAGE))
+        selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
+        first = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
         met = {}
         try:
             page = await self._page(first, headers, codec)

@@ -103,9 +103,9 @@ class ViewTarget(NamedTuple):
 
     def with_parameters(self, **changed: str | None) -> "ViewTarget":
         """Return the target with other parameters; None removes one."""
-        reserved = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
+        parameters = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
         put = [(name, value) for name, value in changed.items() if value is not None]
-        return self._replace(query=urlencode([*reserved, *put]))
+        return self._replace(query=urlencode([*parameters, *put]))
 
     @property
     def watches(self) -> bool:

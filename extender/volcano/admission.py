@@ -111,12 +111,14 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     """
     if before.spec == job.spec:
         return []
-    was, now = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
-    if (had := _names(was.tasks)) != (names := _names(now.tasks)):
+    old, new = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
+    if (had := _names(old.tasks)) != (names := _names(new.tasks)):
         text = f"invalid value {_shown(', '.join(names))}: must stay {_shown(', '.join(had))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
-    retained, given = msgspec.to_builtins(was), msgspec.to_builtins(now)
-    changed = sorted(name for name in retained.keys() | given.keys() if retained.get(name) != given.get(name))
+    old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    changed = sorted(
+        name for name in old_fields.keys() | new_fields.keys() if old_fields.get(name) != new_fields.get(name)
+    )
     text = "only minAvailable, priorityClassName, and replicas of tasks can change"
     faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
     return [*faults, *review_gang(job.spec)][:_MOST]

@@ -213,10 +213,10 @@ def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
     A job may have any number of retries, and each makes its pods again: those beyond the default number
     come at intervals, each twice as long as the one before.
     """
-    more = status.retry_count - RETRIES
-    if more < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
+    extra_retries = status.retry_count - RETRIES
+    if extra_retries < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
         return request
-    pause = min(2.0 ** min(more, 9), _LONGEST_PAUSE)
+    pause = min(2.0 ** min(extra_retries, 9), _LONGEST_PAUSE)
     return request._replace(at=max(request.at, instant(status.state.last_transition_time) + pause))
 
 
@@ -237,18 +237,18 @@ def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatu
 
 def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
     """Return the pods that must go in this phase, as long as they exist."""
-    there, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
-    unfinished = [pod for pod in there if not pod.is_finished]
+    remaining, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
+    unfinished = [pod for pod in remaining if not pod.is_finished]
     if phase not in ACTIVE:
         return unfinished
     if not view.may_have_pods:
-        return there
+        return remaining
     if phase is JobPhase.RESTARTING:
-        return _pods_to_restart(view.job, status, request, there, unfinished)
+        return _pods_to_restart(view.job, status, request, remaining, unfinished)
     replicas = {task.name: task.replicas for task in view.job.spec.tasks}
     return [
         pod
-        for pod in there
+        for pod in remaining
         if pod.index >= replicas.get(pod.task, pod.index + 1)
         or (pod.version < status.version and not pod.is_finished)
     ]

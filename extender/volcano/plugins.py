@@ -31,14 +31,14 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import build, owned
 
-_MOST_REPORTED = 100_000  # hosts in all containers of a pod: with more the API server does not take it
+_MOST_HOSTS = 100_000  # hosts in all containers of a pod: with more the API server does not take it
 
 
 def _exposed(job: VolcanoJob) -> Iterator[str]:
     """Yield the environment variables that would name too many hosts in each container."""
     most = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
-    if (reported := job.spec.members * most) > _MOST_REPORTED:
-        yield f"left out: {reported} hosts in the containers of a pod: must be at most {_MOST_REPORTED}"
+    if (hosts := job.spec.members * most) > _MOST_HOSTS:
+        yield f"left out: {hosts} hosts in the containers of a pod: must be at most {_MOST_HOSTS}"
 
 
 class Framework(Plugin, frozen=True):

@@ -225,8 +225,8 @@ class AdmissionRules:
             faults = review_queue(queue, before, newest, self._max_depth)
         if faults:
             return ReviewOutcome(faults)
-        there = self._ledger.offered()
-        unmet = [*guaranteed_too_much(queue, before, tree, there), *deserved_too_much(queue, before, there)]
+        total = self._ledger.offered()
+        unmet = [*guaranteed_too_much(queue, before, tree, total), *deserved_too_much(queue, before, total)]
         warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored(request)]
         return ReviewOutcome(warnings=warnings)
 
@@ -277,8 +277,8 @@ class AdmissionRules:
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         elif not faults and not is_update and entry.is_restricted(to):
             # When pods that wait already were created, it was not known that they would use this queue.
-            there = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
-            if early := sum(pod.waiting and not pod.auto for pod in there):
+            members = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
+            if early := sum(pod.waiting and not pod.auto for pod in members):
                 faults = [pods_not_reviewed(to, early)]
         return ReviewOutcome([*faults, *topologies])
 
@@ -380,11 +380,12 @@ class AdmissionRules:
             queue = read(request.object, NewPodGroup).spec.queue
             to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, queue, known))
         else:
-            of, made = JobKind(f"{kind.group}/{kind.version}", kind.kind), job
-            if of == _CRON_JOB:
+            job_kind, queued_job = JobKind(f"{kind.group}/{kind.version}", kind.kind), job
+            if job_kind == _CRON_JOB:
                 template = read(request.object, CronJob).spec.job_template
-                of, made = JobKind(*VOLCANO_JOB.key), AnyJob(template.metadata, template.spec)
-            named, own = queue_named_by(of, made, self._ledger.intake.jobs.table), made.metadata
+                job_kind, queued_job = JobKind(*VOLCANO_JOB.key), AnyJob(template.metadata, template.spec)
+            named = queue_named_by(job_kind, queued_job, self._ledger.intake.jobs.table)
+            own = queued_job.metadata
             to = entry.destination(lambda known: destination_of_group(own, meta.namespace, named, known))
             if kind.group == _BATCH:
                 pod = _with_namespace(read(request.object, Job).pod, request)
@@ -419,10 +420,10 @@ class AdmissionRules:
         if request.sub_resource == RESIZE:
             if not to or not pod.spec.node_name:  # a waiting pod is evaluated when it is to start
                 return ReviewOutcome()
-            more = growth(read(request.old_object, NewPod), pod)
-            if not more:
+            increase = growth(read(request.old_object, NewPod), pod)
+            if not increase:
                 return ReviewOutcome()
-            fits = partial(review_growth, more, ceilings=tuple(self._ledger.ceilings(to.queue)))
+            fits = partial(review_growth, increase, ceilings=tuple(self._ledger.ceilings(to.queue)))
             users = asked_about_template(pod, request.user_info)
             return ReviewOutcome(self._entry().review(to, fits, *users))
         if request.operation == UPDATE:
@@ -461,8 +462,8 @@ class AdmissionRules:
     def _was_there(
         self, before: NewPod, to: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
-        was = self._destination(_with_namespace(before, request), "", job)
-        return was is not None and was.queue == to.queue
+        former = self._destination(_with_namespace(before, request), "", job)
+        return former is not None and former.queue == to.queue
 
 
 def _author(request: ReviewRequest) -> Mapping[str, str]:

@@ -285,8 +285,8 @@ def _ray_cluster(version: str) -> WorkloadRow:
 
 def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
     origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
-    made = (f"ray.io/{version}", "RayCluster")
-    return Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
+    cluster_kind = (f"ray.io/{version}", "RayCluster")
+    return Offspring(made=cluster_kind, name="{owner}-", spec=spec, labels=origin)
 
 
 def _ray_job(version: str) -> WorkloadRow:
@@ -337,14 +337,14 @@ def with_templates(app: Json) -> Json:
     """Return the driver alone: it starts first and asks for the executors."""
     spec = app.get("spec") or {}
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
-    made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
+    templated = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
     if spec.get("batchScheduler") != VOLCANO:
-        return shape.with_spec(app, **made)
+        return shape.with_spec(app, **templated)
     options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{value_at(app, ('metadata', 'name'))}-pg"
     gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
-    for part in made.values():
+    for part in templated.values():
         part["template"] = member_of(part["template"], name, {})
-    return shape.with_spec(app, **made, gangs=[gang])
+    return shape.with_spec(app, **templated, gangs=[gang])
 
 
 def _template(spec: Json, given: Json, role: str) -> Json:

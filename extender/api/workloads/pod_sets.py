@@ -57,8 +57,8 @@ def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
         for part, values in placed_parts(whole, offspring):
             count, role = within.count * values["count"], offspring.role or part.role or within.role
             later = bool(offspring.later) and value_at(part.body, offspring.later) is True
-            made = made_of(whole, offspring, part, values)
-            yield from _sets(made, JobPodSet(role, count, {}, later or within.later), kinds)
+            child = made_of(whole, offspring, part, values)
+            yield from _sets(child, JobPodSet(role, count, {}, later or within.later), kinds)
 
 
 def _template(pod: Json, role: str) -> Json:

@@ -45,12 +45,12 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     for name in _FIXED:
         if old.get(name) != new.get(name):
             yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
-    retained, wanted = old.get("template") or {}, new.get("template") or {}
+    current, wanted = old.get("template") or {}, new.get("template") or {}
     status, reported = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
     at_rest = reported == "True" or "startTime" not in status  # its controller knows, or never started it
     if old.get("suspend") and at_rest and not status.get("active"):
-        retained, wanted = _without_free_parts(retained), _without_free_parts(wanted)
-    if retained != wanted:
+        current, wanted = _without_free_parts(current), _without_free_parts(wanted)
+    if current != wanted:
         yield wrong("spec.template", new.get("template"), _IMMUTABLE)
 
 

@@ -80,11 +80,11 @@ def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) 
 
 
 def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
-    there = [name for name in fields if value.get(name) is not None]
+    present = [name for name in fields if value.get(name) is not None]
     whole = _list_at(at) if type_name in _OF_LIST else at
-    if not there and type_name != "Volume":  # which is an empty folder then
+    if not present and type_name != "Volume":  # which is an empty folder then
         yield errors.required(whole, f"must specify one of: {', '.join(fields)}")
-    for name in there[1:]:
+    for name in present[1:]:
         message = "may not specify more than one of these"
         yield errors.forbidden_field(whole if type_name in _MIXED else f"{at}.{name}", message)
 

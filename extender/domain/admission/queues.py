@@ -283,13 +283,13 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
 
 def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iterator[Fault]:
     capability, deserved, guarantee = lists.values()
-    for name, retained in guarantee.items():
+    for name, amount in guarantee.items():
         at = f"spec.deserved[{name}]"
         if name not in deserved:
-            text = f"absent, but the guarantee is {retained}; set it to {retained} or more, or remove that"
+            text = f"absent, but the guarantee is {amount}; set it to {amount} or more, or remove that"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
-        elif _exact(deserved[name]) < _exact(retained):
-            text = f"invalid value {deserved[name]}: must be the guarantee, {retained}, or more"
+        elif _exact(deserved[name]) < _exact(amount):
+            text = f"invalid value {deserved[name]}: must be the guarantee, {amount}, or more"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
     for name, amount in deserved.items():
         if name in capability and _exact(amount) > _exact(capability[name]):
@@ -345,8 +345,8 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
         return
     then = _amounts_by_field(before)
     for field, amounts in _amounts_by_field(queue).items():
-        was = then[field]
-        if amounts.keys() != was.keys() or any(_exact(amounts[name]) != _exact(was[name]) for name in was):
+        old = then[field]
+        if amounts.keys() != old.keys() or any(_exact(amounts[name]) != _exact(old[name]) for name in old):
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
             yield Fault(Code.ROOT_IMMUTABLE, field, text)
 

@@ -98,20 +98,20 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
 
 
 def members(case: WaitingCase) -> StartChange | None:
-    there = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
-    more = case.group.min_member - len(there)
-    if more <= 0:
+    members = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
+    lacking = case.group.min_member - len(members)
+    if lacking <= 0:
         return None
-    text = f"with {more} more member{'s' * (more > 1)}"
-    if not there:
-        likely = more <= case.snapshot.limits.window
+    text = f"with {lacking} more member{'s' * (lacking > 1)}"
+    if not members:
+        likely = lacking <= case.snapshot.limits.window
         return StartChange(f"{text}, if they find room") if likely else None
-    if more > case.snapshot.limits.window:  # a tenant may write any number: more pods are never simulated
-        fewer = replace(case.group, min_member=len(there))
-        text = f"if it needs no more than the {len(there)} member{'s' * (len(there) > 1)} that it has"
+    if lacking > case.snapshot.limits.window:  # a tenant may write any number: more pods are never simulated
+        fewer = replace(case.group, min_member=len(members))
+        text = f"if it needs no more than the {len(members)} member{'s' * (len(members) > 1)} that it has"
         return case.start_change(text, with_group(case.snapshot, fewer))
-    like = replace(there[0], node="", phase="Pending")
-    numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(more))
+    like = replace(members[0], node="", phase="Pending")
+    numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(lacking))
     copies = (replace(like, uid=Uid(uid), name=name) for uid, name in numbered)
     whole = replace(case.group, waiting=(*case.group.waiting, *copies))
     return case.start_change(text, with_group(case.snapshot, whole))
@@ -144,8 +144,8 @@ def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
     for row in rows.tolist():
-        there = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
-        most = {name: min(amount, there.get(name, 0)) for name, amount in shape.requests.items()}
+        allocatable = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
+        most = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
         part = min((most[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
         if part > 0 and (best is None or part > best[0]):
             best = (part, most)
@@ -328,7 +328,7 @@ def use_allowed(case: WaitingCase) -> StartChange:
 
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
     """Return the ends of holders. Those on the group's reserved nodes come first: its messages then agree."""
-    there = sorted(case.evictable_holders(), key=_smallest_first)
+    holders = sorted(case.evictable_holders(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:
         nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
 
@@ -338,14 +338,14 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
             pod = snapshot.others.get(holder.uid)
             return pod is None or pod.node not in nodes
 
-        there.sort(key=is_elsewhere)
-    return _end_of(case, there, "ends", "end", needs_capacity=True)
+        holders.sort(key=is_elsewhere)
+    return _end_of(case, holders, "ends", "end", needs_capacity=True)
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
-    there = sorted(case.queue_holders(), key=_smallest_first)
-    there.sort(key=lambda holder: holder.queue != case.group.queue)
-    return _end_of(case, there, "ends", "end")
+    holders = sorted(case.queue_holders(), key=_smallest_first)
+    holders.sort(key=lambda holder: holder.queue != case.group.queue)
+    return _end_of(case, holders, "ends", "end")
 
 
 def those_ahead(case: WaitingCase) -> StartChange | None:

@@ -109,8 +109,8 @@ class Forms:
 
     def _form_of(self, kind: Any) -> Form:
         if kind not in self._forms:
-            made = self._make_form(kind)
-            self._forms[kind] = Form(_packed(made.write), made.read) if kind in _MANY else made
+            form = self._make_form(kind)
+            self._forms[kind] = Form(_packed(form.write), form.read) if kind in _MANY else form
         return self._forms[kind]
 
     def _as_other_type(self, other: Any, write: _Act, read: _Act) -> Form:
@@ -143,10 +143,10 @@ class Forms:
                 lambda written: frozenset(map(form.read, _read_exactly(list, written))),
             )
         if of and issubclass(origin, Collection):
-            form, made = self._form_of(of[0]), list if origin is list else tuple
+            form, container = self._form_of(of[0]), list if origin is list else tuple
             return Form(
                 lambda values: [*map(form.write, values)],
-                lambda written: made(map(form.read, _read_exactly(list, written))),
+                lambda written: container(map(form.read, _read_exactly(list, written))),
             )
         return self._record(kind)
 
@@ -199,8 +199,8 @@ def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
         return [(name, types[name], kind._field_defaults.get(name, _NONE)) for name in kind._fields]
     found = []
     for field in fields(kind):
-        made = field.default_factory
-        default = field.default if made is msgspec.NODEFAULT else made()
+        factory = field.default_factory
+        default = field.default if factory is msgspec.NODEFAULT else factory()
         found.append((field.name, types[field.name], _NONE if default is msgspec.NODEFAULT else default))
     return found
 
@@ -397,8 +397,8 @@ class Pseudonyms:
 
     def __init__(self, hashed: Callable[[str], str], resources: Sequence[str]) -> None:
         self._hashed = hashed
-        reserved = _PARTS.finditer(" ".join([_WORDS, *resources]))
-        self._known: dict[str, str] = {found[0]: found[0] for found in reserved}
+        words = _PARTS.finditer(" ".join([_WORDS, *resources]))
+        self._known: dict[str, str] = {found[0]: found[0] for found in words}
 
     def __call__(self, text: str) -> str:
         return _PARTS.sub(self._part, text)

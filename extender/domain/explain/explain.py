@@ -22,7 +22,7 @@ from extender.domain.snapshot.wholeness import ready_since
 
 _MOST_HOLDERS = 20
 _MOST_AHEAD = 5
-_MOST_RESERVED = 3  # names in one sentence
+_MOST_NAMES = 3  # names in one sentence
 _WORK = 40_000  # one to two seconds on the largest clusters
 _LOOKS = 20  # at a node for a term of affinity take about as long as all that is done for one node
 
@@ -91,7 +91,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     holders = case.holders(reason)
     change, reserved = None, ""
     with suppress(Exception):  # any error of a group: it is only left without an explanation
-        reserved = _reserved_from(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
+        reserved = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(
         why,
@@ -103,7 +103,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     )
 
 
-def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
+def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     """Return why a group without capacity gets nothing of what others hold above their shares.
 
     Its queue would be above its own, or disruption budgets protect the victims.
@@ -130,20 +130,20 @@ def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
     if is_beyond:
         return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_TAKEN_BACK}"
     found = case.trial.decision(replace(then, disruption_budgets={}))
-    return _reserved_by_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
+    return _protecting_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
 
 
-def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
+def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
     """Return the budgets that protect the victims."""
     groups = {it.group: snapshot.groups[it.group] for it in victims if it.group}
     others = (snapshot.others.get(it.uid) for it in victims if not it.group)
-    there = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
+    pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
     bound = {
         it.uid
         for it in victims
         if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.honours_budgets
     }
-    going = [pod for pod in there if pod.uid in bound]
+    going = [pod for pod in pods if pod.uid in bound]
     if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):
         return ""
     whose = sorted(
@@ -154,4 +154,4 @@ def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -
         if len(names) == 1
         else f"disruption budgets {listed(names)} keep"
     )
-    return f"{keeps} {listed(whose, _MOST_RESERVED)}, {NOT_TAKEN_BACK}"
+    return f"{keeps} {listed(whose, _MOST_NAMES)}, {NOT_TAKEN_BACK}"

@@ -175,18 +175,18 @@ class _Causes:
         return len(self._known)
 
     def cause_of(self, key: GroupKey, depth: int = 0) -> str:
-        made, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
-        if made is None or group is None or made.reason is None:
+        decision, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
+        if decision is None or group is None or decision.reason is None:
             return "it is not known what becomes of it"
-        if made.reason not in FOR_OTHERS:
-            return f"nothing that is expected to happen starts it: {made.reason.meaning}"
+        if decision.reason not in FOR_OTHERS:
+            return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
         if self._is_cut:
             return _TOO_FAR
-        similar = (group.queue, made.reason, missing(group).signature)
+        similar = (group.queue, decision.reason, missing(group).signature)
         if similar not in self._known:
             if len(self._known) >= _MOST_CAUSES:
                 return "groups without a known end hold what it lacks"
-            self._known[similar] = self._looked_for(group, made.reason, depth)
+            self._known[similar] = self._looked_for(group, decision.reason, depth)
         return self._known[similar]
 
     def _looked_for(self, group: GroupInfo, reason: Reason, depth: int) -> str:

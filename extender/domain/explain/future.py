@@ -172,8 +172,8 @@ class VirtualCluster:
         started, claims = list[PodRecord](), self.ledger.claims
         coming: dict[GroupKey, list[Claim]] = {}
         for claim in [*claims.in_stage(ClaimStage.ANSWERED), *claims.in_stage(ClaimStage.PLANNED)]:
-            made = decisions.groups.get(claim.pod.group)
-            if claim.pinned or (made is not None and claim.pod.uid in made.plan):
+            decision = decisions.groups.get(claim.pod.group)
+            if claim.pinned or (decision is not None and claim.pod.uid in decision.plan):
                 coming.setdefault(claim.pod.group, []).append(claim)
         for key, of_group in coming.items():
             found = [(pod, claim.node) for claim in of_group if (pod := self.pod_of(claim)) is not None]
@@ -189,8 +189,8 @@ class VirtualCluster:
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""
-        since, more = self.timestamp, {"phase": "Running", "started": True, "gated": False}
-        self.ledger.pods.put(replace(pod, node=node, running_since=since, **more))
+        since, changes = self.timestamp, {"phase": "Running", "started": True, "gated": False}
+        self.ledger.pods.put(replace(pod, node=node, running_since=since, **changes))
         return pod
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
@@ -206,12 +206,12 @@ class VirtualCluster:
         return replace(pod, uid=_new_uid(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
-        job, made = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
+        job, decision = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
         if job is None or not job.suspended:
             return
         self._waiting_jobs[key] = job
-        if made.reduced_to is not None:
-            counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in made.plan)
+        if decision.reduced_to is not None:
+            counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in decision.plan)
             parts = tuple(replace(part, count=counts[number]) for number, part in enumerate(job.pods))
             job = replace(job, pods=parts, declared=counts.total())
         self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
@@ -293,8 +293,8 @@ class Future(VirtualCluster):
 
     def _opens_window(self, done: Followed) -> bool:
         """Return whether groups that found the window full may start now."""
-        made = self.decisions.groups.values()
-        return bool(done.started) and any(it.reason is Reason.WINDOW_FULL for it in made)
+        decisions = self.decisions.groups.values()
+        return bool(done.started) and any(it.reason is Reason.WINDOW_FULL for it in decisions)
 
     def _follow_groups(self, done: Followed) -> None:
         gone = [*done.evicted, *done.undone]
@@ -325,14 +325,14 @@ class Future(VirtualCluster):
     def _decide(self) -> None:
         self.snapshot = self.decide()
         for key in self.decisions.changed:
-            made = self.decisions.groups.get(key)
-            if made is None or key in self.starts:
+            decision = self.decisions.groups.get(key)
+            if decision is None or key in self.starts:
                 continue
-            if made.reclaim is not None or made.verdict is Verdict.WAITING:
-                self.victims[key] = made.reclaim.victims if made.reclaim is not None else ()
-            if made.reservation is not None:
+            if decision.reclaim is not None or decision.verdict is Verdict.WAITING:
+                self.victims[key] = decision.reclaim.victims if decision.reclaim is not None else ()
+            if decision.reservation is not None:
                 self._reserved.add(key)
-            elif made.verdict is Verdict.WAITING:
+            elif decision.verdict is Verdict.WAITING:
                 self._reserved.discard(key)
-            if made.plan:
+            if decision.plan:
                 self.starts[key] = self.now

@@ -65,8 +65,8 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         return self.group
 
     def up_to(self, now: float) -> "GroupRun":
-        more = max(now - self.until, 0.0)
-        spent = {name: self.spent.get(name, 0.0) + amount * more for name, amount in self.held.items()}
+        elapsed = max(now - self.until, 0.0)
+        spent = {name: self.spent.get(name, 0.0) + amount * elapsed for name, amount in self.held.items()}
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
     def usage_between(self, since: float, until: float) -> Spent:

@@ -140,8 +140,8 @@ class WaitingCase:
                 yield self._holder(group)
 
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
-        there = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
-        sizes = dict(zip(self.snapshot.dimensions, there.tolist(), strict=True))
+        totals = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
+        sizes = dict(zip(self.snapshot.dimensions, totals.tolist(), strict=True))
 
         def size(holder: Holder) -> tuple[float, str]:
             parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())

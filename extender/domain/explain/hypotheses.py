@@ -60,9 +60,9 @@ def with_infos(
 
 def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
     """Return a queue with a group that it has not counted, or without (-1)."""
-    asks = {} if queue.record.stop_policy else group.missing_request
+    request = {} if queue.record.stop_policy else group.missing_request
     allocated, requested = dict(queue.allocated), dict(queue.requested)
-    for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, asks)):
+    for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, request)):
         add_times(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
     by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
     for pool, amounts in group.by_pool.items():
@@ -102,8 +102,8 @@ def _without_members(
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, and their nodes."""
-    there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
-    return [*there, *((pod, node) for pod, node in group.pinned)]
+    on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
+    return [*on_nodes, *((pod, node) for pod, node in group.pinned)]
 
 
 def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:
@@ -129,8 +129,8 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
     before = snapshot.queues[record.name]
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:
-        asks = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
-        queue = replace(queue, requested=_offered_sum(snapshot, [queue.allocated, *asks]))
+        requests = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
+        queue = replace(queue, requested=_offered_sum(snapshot, [queue.allocated, *requests]))
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
 
@@ -157,13 +157,13 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     """Return the snapshot with `count` more empty nodes like the one in `row`."""
     like = snapshot.nodes.nodes[row]
     assert like is not None
-    there = len(snapshot.nodes.nodes)
+    row_count = len(snapshot.nodes.nodes)
     more: list[NodeRecord] = []
-    for number in range(there, there + count):
+    for number in range(row_count, row_count + count):
         name = f"{like.name}:{number}"
         labels = {**like.labels, _HOSTNAME: name} if _HOSTNAME in like.labels else like.labels
         more.append(replace(like, name=name, labels=labels))
-    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(there, there + count))
+    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(row_count, row_count + count))
     rows = np.repeat(snapshot.allocatable[row : row + 1], count, axis=0)
     return replace(
         snapshot,

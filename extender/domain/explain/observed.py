@@ -198,8 +198,8 @@ class RequestSums:
         return in_units(sums)
 
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
-        there = {pod.metadata.uid for pod in pods}
-        self._known = {uid: known for uid, known in self._known.items() if uid in there}
+        uids = {pod.metadata.uid for pod in pods}
+        self._known = {uid: known for uid, known in self._known.items() if uid in uids}
 
     def _of_pod(self, pod: Pod) -> Mapping[str, int]:
         """Return the requests of a pod; none for invalid amounts."""

@@ -70,13 +70,13 @@ class _Seen(NamedTuple):
 
     def is_like(self, other: "_Seen") -> bool:
         """Return whether nothing is to be recorded: most decisions change numbers only."""
-        was, now = self.decision, other.decision
+        old, new = self.decision, other.decision
         return (
-            was.verdict is now.verdict
-            and was.reason is now.reason
-            and was.queue == now.queue
-            and was.reclaim is now.reclaim
-            and not (was.undo or now.undo)
+            old.verdict is new.verdict
+            and old.reason is new.reason
+            and old.queue == new.queue
+            and old.reclaim is new.reclaim
+            and not (old.undo or new.undo)
             and (self.info is other.info or self.info.created == other.info.created)
             and (self.info is other.info or self.info.allocated == other.info.allocated)
         )
@@ -118,11 +118,11 @@ class Recorder:
         made: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
-            was = _seen_group(before, self._infos, key)
+            former = _seen_group(before, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
-            if group is not None and was is not None and was.is_like(group) and not self._is_first:
+            if group is not None and former is not None and former.is_like(group) and not self._is_first:
                 continue
-            self._guard(key, partial(self._follow, key, group, step, was is not None, made))
+            self._guard(key, partial(self._follow, key, group, step, former is not None, made))
         made += self._evictions.follow(decisions, step)
         self._before, self._infos = decisions, snapshot.groups
         self._seen, self._is_first = now, False

@@ -310,11 +310,11 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
     losing = [Counter(it.victim.group for it in made.evictions.values()) for made in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
-        was, now = (
+        old, new = (
             _outlook(made.groups[key], lost[key]) for made, lost in zip((before, after), losing, strict=True)
         )
         called = snapshot.groups[key].display_name
-        found.append(ChangedGroup(key, after.groups[key].queue, _change(was, now), was, now, called))
+        found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, called))
     order = (*CHANGES, "")
     return sorted(found, key=lambda it: (order.index(it.change), it.after.position, it.group))
 

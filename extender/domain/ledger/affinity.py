@@ -148,8 +148,8 @@ class Terms:
 
         Those of one namespace make events expensive for all.
         """
-        more = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
-        return not more or self._weight[pod.namespace] + more <= MOST_WEIGHT
+        weight = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
+        return not weight or self._weight[pod.namespace] + weight <= MOST_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
         """Follow the terms of a member pod, and no longer its previous ones."""
@@ -253,9 +253,9 @@ class _TermsOfOthers:
             self._our_labels.count(pod, "", 1)
         self._ours[pod.uid] = pod
         selecting = self._index.terms_selecting(pod.namespace, pod.labels)
-        more = [term for term in selecting if term not in self._followed]
-        self._followed.update(more)
-        return more
+        new_terms = [term for term in selecting if term not in self._followed]
+        self._followed.update(new_terms)
+        return new_terms
 
     def add(self, pod: PodRecord) -> list[Term]:
         """Add a pod; return the terms that are followed from now on. The terms of a pod never change."""
@@ -268,9 +268,9 @@ class _TermsOfOthers:
             if self._users[term] == 1:
                 self._index.add(term)
         ours = self._labels_of_ours()
-        more = [term for term in terms if term not in self._followed and ours.selected_by(term)]
-        self._followed.update(more)
-        return more
+        new_terms = [term for term in terms if term not in self._followed and ours.selected_by(term)]
+        self._followed.update(new_terms)
+        return new_terms
 
     def remove(self, uid: Uid) -> list[Term]:
         """Remove any pod; return the terms that are followed no more."""

@@ -152,21 +152,21 @@ class ExpectedMembers:
         group.record_job(self._clock())
 
     def _missing(self, group: Group) -> Missing:
-        job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
+        job, pods = group.job, [pod for pod in group.pods.values() if not pod.to_be]
         if group.coming.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
-            unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
-            return {0: (self.later.pods_to_come(job, there, bool(unclaimed)), unclaimed)}
+            unclaimed = [pod for pod in pods if pod.waiting and self._claims.get(pod.uid) is None]
+            return {0: (self.later.pods_to_come(job, pods, bool(unclaimed)), unclaimed)}
         self.later.forget(group.key)
-        if job is None or not _expects(group, job, there):
+        if job is None or not _expects(group, job, pods):
             return {}
         left = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
         parts, similar = deque(range(len(left))), defaultdict[tuple[str, Shape], deque[int]](deque)
         for number, part in enumerate(job.pods):  # in their order
             similar[part.pod.role, part.pod.shape].append(number)
-        for pod in there:
+        for pod in pods:
             # It is of a part with its role and shape, else, since webhooks may have changed it, of any.
             index = _first_open(left, similar[pod.role, pod.shape], parts)
             if index is not None and not pod.deleting:
@@ -320,20 +320,20 @@ class LostMembers:
 
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         now = self._parts.clock()
-        there = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
+        pods = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []
         if not _has_later_pods(group):  # else its job keeps their places
             vacated, group.vacated = group.vacated, []
         candidates = [group.pods[uid] for uid, until in group.lost.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
-        reserved = set(self._needed(group, there, candidates))
-        newcomers = [pod for pod in there if pod.waiting and self._parts.claims.get(pod.uid) is None]
-        for uid in [uid for uid in group.lost if uid not in reserved]:
+        needed = set(self._needed(group, pods, candidates))
+        newcomers = [pod for pod in pods if pod.waiting and self._parts.claims.get(pod.uid) is None]
+        for uid in [uid for uid in group.lost if uid not in needed]:
             self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
         until = now + min(_FIRST * 2 ** min(max(failures - 1, 0), 10), _MOST)
         for pod in vacated:
-            if pod.uid in reserved:
+            if pod.uid in needed:
                 self._expect(group, pod, until)
 
     def _needed(

@@ -152,16 +152,17 @@ class GroupInfos:
     def _refresh_queues(self) -> None:
         """Refresh the queues whose holdings changed: few of a thousand."""
         changed, self.usage.changed_queues = self.usage.changed_queues, set()
-        there = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
+        existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
         known = self._queues if self._registry.queues.version == self._queues_at else {}
         self._queues_at = self._registry.queues.version
         changes = {
-            name: self.queue_info(name) if any(name in names for names in there) else None for name in changed
+            name: self.queue_info(name) if any(name in names for names in existing) else None
+            for name in changed
         }
         if known and all(name in known for name in changed):
             self._queues = with_changes(known, changes)
         else:  # in the order of names
-            every = sorted(set().union(*there))
+            every = sorted(set().union(*existing))
             self._queues = {
                 name: changes.get(name) or known.get(name) or self.queue_info(name) for name in every
             }
@@ -205,7 +206,7 @@ class GroupInfos:
         queue, needs = named.routes.queue_of(group), group.needs
         on_nodes = Counter([pod.role for pod in members.placed])
         self._record_history(group, queue, needs, members)
-        self._record_reserved_back(group, queue, needs, members)
+        self._record_held_back(group, queue, needs, members)
         ran_with = group.ran_with.at_most(needs) if group.ran_with else None
         return GroupInfo(
             key=group.key,
@@ -368,7 +369,7 @@ class GroupInfos:
         elif group.ran_with is None and not group.waited and recorded is not None:
             group.ran_with = Needs(recorded, {})  # the mark on a PodGroup does not record roles
 
-    def _record_reserved_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
+    def _record_held_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
         """Record since when the group could have started.
 
         Waiting does not count while it, or its queue, was held, its owner suspended, or gates of
@@ -376,16 +377,16 @@ class GroupInfos:
         """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
         waiting = sum(not pod.keeps_capacity for pod in members.waiting)
-        there = len(members.placed) + len(members.pinned) + waiting
-        was_reserved_back = group.is_reserved_back
-        group.is_reserved_back = (
+        existing = len(members.placed) + len(members.pinned) + waiting
+        was_held_back = group.is_held_back
+        group.is_held_back = (
             (group.record is not None and group.record.held)
             or (record is not None and bool(record.stop_policy))
             or (local is not None and (local.is_shut or bool(local.stop_policy)))
             or self._registry.is_suspended(group)
-            or there < needs.min_member
+            or existing < needs.min_member
         )
-        if was_reserved_back and not group.is_reserved_back:  # to the next second: rather too late
+        if was_held_back and not group.is_held_back:  # to the next second: rather too late
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 

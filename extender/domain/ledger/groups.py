@@ -51,7 +51,7 @@ class Group(msgspec.Struct, eq=False):
     waited: bool = False  # this process has let it wait
     took_from: dict[GroupKey, float] = {}  # by group: when capacity was last taken from it for this one
     gave_to: dict[str, float] = {}  # by queue: when it was last evicted for one of its groups
-    is_reserved_back: bool = False  # the group, its queue or members are held: it needs no capacity
+    is_held_back: bool = False  # the group, its queue or members are held: it needs no capacity
     ready_at: str = ""  # a timestamp: since when that is over; empty: it has not been kept back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
@@ -243,11 +243,11 @@ class Group(msgspec.Struct, eq=False):
 
     def record_coming(self, now: float) -> None:
         """Record how many pods of the job exist. Messages about missing pods are kept until one comes."""
-        there = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
+        existing = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
         if self.job is None or self.job.suspended:
             self.coming = ComingPods()
-        elif there != self.coming.there:
-            self.coming = ComingPods(there, now)
+        elif existing != self.coming.there:
+            self.coming = ComingPods(existing, now)
 
     def record_job(self, now: float) -> None:
         """Record since when the job is unsuspended, and whether its pods have become ready."""

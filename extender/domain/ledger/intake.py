@@ -282,9 +282,9 @@ class Intake:
 
     def put_disruption_budget(self, record: DisruptionBudget) -> None:
         with self._lock:
-            there = self._budgets.setdefault(record.namespace, {})
-            if there.get(record.name) != record:
-                there[record.name] = record
+            budgets = self._budgets.setdefault(record.namespace, {})
+            if budgets.get(record.name) != record:
+                budgets[record.name] = record
                 self._stale.add(record.namespace)
                 self._changes.mark()
 

@@ -252,17 +252,17 @@ class Ledger:
             self._record_lost_work(before, decisions)
             self._record_reclaims(before, decisions)
             for key in dict.fromkeys((*decisions.changed_since(before), *moved)):
-                was, decision = before.groups.get(key), decisions.groups.get(key)
+                old, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
                 if decision is None or group is None:
                     continue
-                if was is not decision:
-                    self._record_run(group, was, decision)
+                if old is not decision:
+                    self._record_run(group, old, decision)
                     self._apply(group, decision)
                 # Claims in line with either are in line with the other where neither lets any member start.
-                is_idle = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (was, decision))
-                if key in moved or not (was is decision or is_idle):
+                is_idle = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (old, decision))
+                if key in moved or not (old is decision or is_idle):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
@@ -313,9 +313,9 @@ class Ledger:
             # Groups from which a group reclaimed: each is a victim of the same group once.
             stayed = self._refused_victims(group.start.reclaim)
             known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
-            reserved = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
+            remembered = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
-            group.took_from = reserved | {victim.group: now for victim in victims if victim.group}
+            group.took_from = remembered | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
             self._record_given(group.key, decision.reclaim, stayed)
         # The number of members of a partial start counts until the job waits again, or has so many.
@@ -337,11 +337,11 @@ class Ledger:
         causes = {it.group: it.cause for it in reclaim.victims} if reclaim is not None else {}
         for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
             if (group := self.registry.groups.get(key)) is not None:
-                reserved = {
+                remembered = {
                     it: at for it, at in group.gave_to.items() if at + self.limits.reclaim_memory > now
                 }
-                reserved.pop(queue, None)
-                group.gave_to = reserved | ({queue: now} if key in causes else {})
+                remembered.pop(queue, None)
+                group.gave_to = remembered | ({queue: now} if key in causes else {})
                 self.registry.mark_dirty(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
@@ -543,11 +543,11 @@ class ReclaimedCapacity:
     def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
         group = self._registry.groups.get(moved)
         if group is not None and group.info is not None:
-            there, going = dict(_pods_with_nodes(group.info)), reclaim.homes
+            node_of, going = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple(
-                (group.pods[uid], going[uid]) for uid in there if uid in going and uid in group.pods
+                (group.pods[uid], going[uid]) for uid in node_of if uid in going and uid in group.pods
             )
-            stayed = len(there) - len(homes)
+            stayed = len(node_of) - len(homes)
             self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, homes, stayed)
 
     def moves(self, groups: Mapping[GroupKey, GroupInfo], now: float) -> dict[GroupKey, Move]:
@@ -572,11 +572,11 @@ class ReclaimedCapacity:
         self._moves = dict(moves)
 
     def _left(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
-        reclaim, there = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
+        reclaim, node_of = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
-        back = {uid: node for uid, node in there.items() if uid not in moved}
-        homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in there]
+        back = {uid: node for uid, node in node_of.items() if uid not in moved}
+        homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in node_of]
         homes.sort(key=lambda home: home[1] not in back.values())  # nodes that are used again come first
         return homes[max(len(back) - move.stayed, 0) :]
 

@@ -50,20 +50,20 @@ class MinResources:
         for key in list(self._parts.registry.dirty):
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
-            asks = record is not None and bool(record.min_resources) and not _made_by_muster(record)
-            if group is not None and (asks or key in self._keeping):
-                self._sync_group(group, record.min_resources if record is not None and asks else {})
-            if group is None or not asks:
+            reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)
+            if group is not None and (reserves or key in self._keeping):
+                self._sync_group(group, record.min_resources if record is not None and reserves else {})
+            if group is None or not reserves:
                 self._used.pop(key, None)
 
     def _sync_group(self, group: Group, asked: Resources) -> None:
         self._hand_over(group)
-        there = self._members(group)
-        lives = any(pod.phase != "Succeeded" for pod in there)
-        used = self._used_by(there, group.needs.min_member)
+        members = self._members(group)
+        lives = any(pod.phase != "Succeeded" for pod in members)
+        used = self._used_by(members, group.needs.min_member)
         offered = self._parts.claims.capacity.columns.names  # Volcano writes names of quotas as well
         asked = {name: n for name, n in asked.items() if name in offered and name != PODS} if lives else {}
-        asked = {} if self._is_used(group.key, there, asked) else asked
+        asked = {} if self._is_used(group.key, members, asked) else asked
         left = {name: n - used.get(name, 0) for name, n in asked.items()}
         for pod in list(_reserved(group)):
             requests = pod.shape.requests
@@ -77,7 +77,7 @@ class MinResources:
         if not any(_reserved(group)):
             self._keeping.discard(group.key)
         if lives and any(n > 0 for n in left.values()) and group.job is None:
-            self._expect(group, there[0], {name: n for name, n in left.items() if n > 0})
+            self._expect(group, members[0], {name: n for name, n in left.items() if n > 0})
 
     def _is_used(self, key: GroupKey, there: Iterable[PodRecord], asked: Resources) -> bool:
         """Return whether members on nodes have used all of it since the start.
@@ -174,9 +174,9 @@ class MinResources:
         taken = {pod.uid for pod in _reserved(group)}
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):
-            asks = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
+            requests = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
             shape = self._shapes.with_requests(
-                like.shape, {name: n for name, n in asks.items() if n} | {PODS: 1}
+                like.shape, {name: n for name, n in requests.items() if n} | {PODS: 1}
             )
             member = replace(
                 like,

@@ -78,9 +78,9 @@ class ResourceColumns:
         if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
             return False
         self._offering = +self._offering
-        reserved = [name for name in self.names if name in self._offering]
+        old_names = [name for name in self.names if name in self._offering]
         new = [name for name in self._offering if name not in self._column]
-        self.rebuild(len(self.capacity), (*reserved, *new))
+        self.rebuild(len(self.capacity), (*old_names, *new))
         return True
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
@@ -260,8 +260,8 @@ class NodeCapacity:
         """Return the used part of the scarcest resource on a node with `pod` on it, 0 … 1."""
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1
-        asks = pod.shape.requests.items()
-        parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in asks if offers.get(name))
+        requests = pod.shape.requests.items()
+        parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in requests if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:

@@ -360,5 +360,5 @@ class Pods:
 
 def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
     """Return whether a change allocates or frees capacity."""
-    was = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
-    return was != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or was[1])
+    old = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
+    return old != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or old[1])

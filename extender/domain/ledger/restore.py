@@ -112,14 +112,14 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
 
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     """Yield the pods of a group that exist. Of those that failed or are gated, only the number is known."""
-    there = [*info.placed, *info.departing, *(pod for pod, _ in info.pinned), *info.waiting]
-    like = there[0] if there else _any_pod(ledger, info)
+    pods = [*info.placed, *info.departing, *(pod for pod, _ in info.pinned), *info.waiting]
+    like = pods[0] if pods else _any_pod(ledger, info)
     number: dict[str, Any] = {"node": "", "deleting": False, "to_be": False, "reserved_for": Uid("")}
     for n in range(info.held_back):
         yield replace(like, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
-    for n in range(info.failed - sum(pod.phase == "Failed" for pod in there)):
+    for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
         yield replace(like, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
-    for pod in there:
+    for pod in pods:
         if not pod.to_be:
             yield pod if info.spec.recorded else replace(pod, **_ways_of(info))
 

@@ -125,8 +125,8 @@ def is_shared(key: str) -> bool:
 def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
     """Return the owner for whose pods Muster made the group of this name; None if others made it."""
     names = (group, group.partition(".")[0])
-    made = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
-    return next(made, None)
+    matching = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
+    return next(matching, None)
 
 
 class Ownership(msgspec.Struct, frozen=True):

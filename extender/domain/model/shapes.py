@@ -53,7 +53,7 @@ _MOST_OF_OTHERS = 8  # terms of one pod of another scheduler
 _MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
 # What one pod may demand, far more than any is known to. Beyond it, its group waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
-RESERVED_AS_READ = 4096  # selectors of terms
+CACHED_SELECTORS = 4096  # selectors of terms
 _SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too, and of such selectors
 _NOWHERE = b"[]"  # a node affinity that no node meets
 
@@ -261,7 +261,7 @@ class Shapes:
         Raises:
             BadQuantity: A request cannot be read.
         """
-        apart = _reserved_away(spec, namespace)
+        apart = _foreign_anti_affinity(spec, namespace)
         written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources, apart))
         shape = self._written.get(written)
         if shape is None:
@@ -363,7 +363,7 @@ def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Te
     return tuple(dict.fromkeys(found))
 
 
-def _reserved_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
+def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     """Return the required anti-affinity of a pod of another scheduler.
 
     Left to the scheduler are terms that select namespaces by labels, which are not known here, and terms
@@ -380,7 +380,7 @@ def _selector(encoded: bytes) -> LabelSelector | None:
     return _read(encoded) if len(encoded) <= _SHORT else _read_long(encoded)
 
 
-@lru_cache(maxsize=RESERVED_AS_READ)
+@lru_cache(maxsize=CACHED_SELECTORS)
 def _read(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
 
@@ -426,7 +426,7 @@ Pair = tuple[str, str]
 Labelled = tuple[Pair, ...]
 _Place = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any
 _ANYWHERE = ""
-_MANY, _MOST_RESERVED = 32, 64  # terms that may select a pod, and labels for which those that do are kept
+_MANY, _MOST_CACHED = 32, 64  # terms that may select a pod, and labels for which those that do are kept
 
 
 class TermIndex:
@@ -479,7 +479,7 @@ class TermIndex:
         candidates = self.candidates(namespace, labels)
         found = [term for filed in candidates for term in filed if term.matches(namespace, labels)]
         if sum(map(len, candidates)) > _MANY:
-            if len(self._selecting) >= _MOST_RESERVED:
+            if len(self._selecting) >= _MOST_CACHED:
                 self._selecting.clear()
             self._selecting[key] = found
         return found

@@ -84,7 +84,7 @@ _LABELS = frozenset(
         *ownership.CONTROLLER_LABELS,
     }
 )
-_MOST_RESERVED, _LONGEST = 64, 4096  # templates, and bytes of one
+_MOST_TEMPLATES, _LONGEST = 64, 4096  # templates, and bytes of one
 _encode = msgspec.json.Encoder().encode
 
 
@@ -158,7 +158,7 @@ class PodRecords:
     def _store_template(self, key: bytes, template: _Template) -> None:
         if len(key) > _LONGEST:
             return
-        while len(self._templates) >= _MOST_RESERVED:
+        while len(self._templates) >= _MOST_TEMPLATES:
             del self._templates[next(iter(self._templates))]
         self._templates[key] = template
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import RESERVED_AS_READ, Labelled, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.model.shapes import CACHED_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
@@ -73,7 +73,7 @@ class TermSets:
         self._spend = spend
         self._index = index
         self._had, self._selecting = _Sort(), _Sort()
-        self._reserved_away: dict[Shape, TermSet] = {}
+        self._anti_affinity: dict[Shape, TermSet] = {}
         self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
         self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
@@ -81,15 +81,15 @@ class TermSets:
         """Return the set of terms of a pod. Raises OverBudget."""
         return self._known(self._had, self._selecting, terms)
 
-    def reserved_away(self, shape: Shape) -> TermSet:
+    def anti_affinity_of(self, shape: Shape) -> TermSet:
         """Return the anti-affinity terms of a shape.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        if shape not in self._reserved_away:
-            self._reserved_away[shape] = self.set_of(shape.constraints.anti_affinity)
-        return self._reserved_away[shape]
+        if shape not in self._anti_affinity:
+            self._anti_affinity[shape] = self.set_of(shape.constraints.anti_affinity)
+        return self._anti_affinity[shape]
 
     def selecting(self, pod: PodRecord) -> TermSet:
         """Return the terms in use that select a pod.
@@ -102,7 +102,7 @@ class TermSets:
             similar = pod.namespace, self._index.mentioned(pod.labels)
             if similar not in self._similar:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
-                looks = _MATCHING if len(self._index) <= RESERVED_AS_READ else _READING
+                looks = _MATCHING if len(self._index) <= CACHED_SELECTORS else _READING
                 beyond_few(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
                 self._similar[similar] = self._known(self._selecting, self._had, terms)
@@ -409,7 +409,7 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
-        own = {self.sets.reserved_away(shape) for shape in shapes if shape.constraints.anti_affinity}
+        own = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
         if not (own or self.any_particular(pods, shapes)):
             return found
         for pod in pods:
@@ -450,7 +450,7 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         is_alone = bool(pod.shape.constraints.ports)
-        keys = self.sets.selecting(pod).common.get(self.sets.reserved_away(pod.shape), set())
+        keys = self.sets.selecting(pod).common.get(self.sets.anti_affinity_of(pod.shape), set())
         if not keys and not is_alone:
             return np.repeat(np.arange(len(rows)), counts)
         self.effort.spend(len(rows) * len(keys))
@@ -467,9 +467,9 @@ class AffinityCounts:
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Only an addition raises OverBudget."""
         if self._has_terms:
-            selecting, reserved_away = self.sets.selecting(pod), self.sets.reserved_away(pod.shape)
+            selecting, anti_affinity = self.sets.selecting(pod), self.sets.anti_affinity_of(pod.shape)
             self._selected.count(selecting, node, times)
-            self._carried.count(reserved_away, node, times)
+            self._carried.count(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
 
@@ -483,7 +483,7 @@ class AffinityCounts:
             if row is not None and conflicting_ports(ports, +taken):
                 free[row] = False
         for pods, terms in (
-            (self._selected, self.sets.reserved_away(pod.shape)),
+            (self._selected, self.sets.anti_affinity_of(pod.shape)),
             (self._carried, self.sets.selecting(pod)),
         ):
             if pods.any(terms):

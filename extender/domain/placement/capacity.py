@@ -373,8 +373,8 @@ class Capacity:
         A resource without a node has no column.
         """
         if shape not in self._requests:
-            column, asks = self._columns, shape.requests.items()
-            known = {column[name]: n for name, n in asks if n > 0 and name in column}
+            column, requests = self._columns, shape.requests.items()
+            known = {column[name]: n for name, n in requests if n > 0 and name in column}
             self._requests[shape] = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
         return self._requests[shape]
 

@@ -78,8 +78,8 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return the amounts that a node gets back with `pods`, which are those left of the unit."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
-        there = self.by_node[node]
-        return requests_together(pod for pod in there if len(pods) == len(self.pods) or pod in pods)
+        on_node = self.by_node[node]
+        return requests_together(pod for pod in on_node if len(pods) == len(self.pods) or pod in pods)
 
     def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
         """Yield the given pods as victims. `seconds`: the work that they lose."""

@@ -154,9 +154,9 @@ class Holding:
 
     def without_pods(self, moved: Container[Uid]) -> "Holding":
         """Return the holding without the `moved` pods, whose nodes the scheduler would not use."""
-        reserved = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
+        remaining = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
-        return Holding(reserved, [*lost, *self.unplanned])
+        return Holding(remaining, [*lost, *self.unplanned])
 
 
 def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
@@ -307,8 +307,8 @@ class Planner:
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
         """Allocate nodes for those of some pods of one kind that fit."""
-        there = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
-        rows = [(pod, row) for pod, row in there if row is not None and self.capacity.admits(pod.shape, row)]
+        placed = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
+        rows = [(pod, row) for pod, row in placed if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_particular(pods[0]):
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]

@@ -60,9 +60,10 @@ class Totals:
         later._table, later.is_fresh = table, False
         then, now = self.capacity[rows], capacity[rows]
         later.pods = dict(self.pods)
-        more = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
-        recounted = [shape for n in np.flatnonzero(more).tolist() if (shape := table.shapes[n]) in self.pods]
-        later.pods.update((shape, self.pods[shape] + int(more[table.number[shape]])) for shape in recounted)
+        changes = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
+        indices = np.flatnonzero(changes).tolist()
+        recounted = [shape for n in indices if (shape := table.shapes[n]) in self.pods]
+        later.pods.update((it, self.pods[it] + int(changes[table.number[it]])) for it in recounted)
         later.left = dict(self.left)
         for key, (shapes, amounts) in self.left.items() if len(rows) else ():
             difference = np.maximum(now, 0) - np.maximum(then, 0)
@@ -119,10 +120,10 @@ class _ShapeTable:
 
     def with_all(self, shapes: Mapping[Shape, object]) -> "_ShapeTable":
         """Return a table that has these shapes, too."""
-        more = shapes.keys() - self.number.keys()
-        if not more:
+        new_shapes = shapes.keys() - self.number.keys()
+        if not new_shapes:
             return self
-        added = _ShapeTable(tuple(more), self.dimensions, self.nodes)
+        added = _ShapeTable(tuple(new_shapes), self.dimensions, self.nodes)
         later = _ShapeTable((), self.dimensions, self.nodes)
         later.shapes = self.shapes + added.shapes
         later.number = {shape: number for number, shape in enumerate(later.shapes)}

@@ -146,11 +146,11 @@ class Search:
         """Yield lower bounds of the costs of rows: nothing, or the first unit as if it were the smallest."""
         have_capacity = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
-            there = self._on_row.get(row)
+            units = self._on_row.get(row)
             if have_capacity[row]:
                 yield no_cost(row)
-            elif there is not None:
-                eviction_unit, least = there.first(), there.least_left if self._picks.all else there.least
+            elif units is not None:
+                eviction_unit, least = units.first(), units.least_left if self._picks.all else units.least
                 yield (
                     Cost(eviction_unit.tier, least, eviction_unit.queue, eviction_unit.last_first, row)
                     if eviction_unit
@@ -160,19 +160,19 @@ class Search:
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
         """Return the cost of one more member on a row; None if the row cannot hold it."""
         left = self._planner.capacity.left[row]
-        more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
-        lacking = {name: n for name, n in more if n > 0}
+        short = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
+        lacking = {name: n for name, n in short if n > 0}
         if not lacking:
             return no_cost(row), []
-        there, node = self._on_row.get(row), self._planner.name_of(row)
+        units, node = self._on_row.get(row), self._planner.name_of(row)
         found = (
-            self._units_that_free(there.in_turn(self._shares.share), lacking, row)
-            if there is not None
+            self._units_that_free(units.in_turn(self._shares.share), lacking, row)
+            if units is not None
             else None
         )
-        if there is None or found is None:
+        if units is None or found is None:
             return None
-        for eviction_unit in there.cheaper_than(found[0].loss):  # one alone may do with which less is lost
+        for eviction_unit in units.cheaper_than(found[0].loss):  # one alone may do with which less is lost
             freed = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):
                 alone = self._units_that_free([eviction_unit], lacking, row)

@@ -83,8 +83,8 @@ class Division:
         same = later.takes_part == before.takes_part
         same &= np.all(later.deserved == before.deserved, axis=1)
         same &= np.all(later.ceilings == before.ceilings, axis=1)
-        reserved = zip(before._built, same.tolist(), strict=True)
-        later._built = [share if is_same else None for share, is_same in reserved]
+        cached = zip(before._built, same.tolist(), strict=True)
+        later._built = [share if is_same else None for share, is_same in cached]
         return later
 
     def share(self, node: int) -> Share | None:

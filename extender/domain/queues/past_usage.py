@@ -60,9 +60,9 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
 
     def after(self, now: float, half_life: float, held: Mapping[UsedBy, float]) -> "PastUsage":
         """Return the usage including what was `held` on average since it was last taken."""
-        reserved = 0.5 ** (max(now - self.at, 0.0) / half_life)
-        both = {holder: self.parts.get(holder, 0.0) * reserved for holder in {**self.parts, **held}}
-        parts = {holder: part + held.get(holder, 0.0) * (1.0 - reserved) for holder, part in both.items()}
+        decay = 0.5 ** (max(now - self.at, 0.0) / half_life)
+        both = {holder: self.parts.get(holder, 0.0) * decay for holder in {**self.parts, **held}}
+        parts = {holder: part + held.get(holder, 0.0) * (1.0 - decay) for holder, part in both.items()}
         parts = {holder: part for holder, part in parts.items() if part >= _NOTHING or holder in held}
         later = PastUsage(now, parts, _by_queue(parts))
         if self.shown_at <= now < self.shown_at + half_life / _SHOWN:
@@ -75,12 +75,10 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
             since = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
             return self
-        reserved = 0.5 ** max(since, -1.0)  # negative: written later by another replica, or a wrong clock
-        parts = {UsedBy(queue): written.share * reserved}
-        parts |= {UsedBy(queue, user=each.name): each.share * reserved for each in written.users or ()}
-        parts |= {
-            UsedBy(queue, namespace=each.name): each.share * reserved for each in written.namespaces or ()
-        }
+        decay = 0.5 ** max(since, -1.0)  # negative: written later by another replica, or a wrong clock
+        parts = {UsedBy(queue): written.share * decay}
+        parts |= {UsedBy(queue, user=each.name): each.share * decay for each in written.users or ()}
+        parts |= {UsedBy(queue, namespace=each.name): each.share * decay for each in written.namespaces or ()}
         parts = {**self.parts, **parts}
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 

@@ -70,8 +70,8 @@ class Forecast:
         known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
         below = short_levels(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known)
-        asks = missing(group).requests
-        return Reservation(now, nodes, asks, known, known, now + stay, expected, below)
+        requests = missing(group).requests
+        return Reservation(now, nodes, requests, known, known, now + stay, expected, below)
 
     def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the same nodes with the time at which they, and headroom, are expected now; None: never."""

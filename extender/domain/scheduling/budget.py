@@ -45,11 +45,11 @@ class QueueRules(NamedTuple):
         changed = {name: it for name, it in records.items() if it is not _existing_members(self.queues, name)}
         if not changed:
             return self._replace(queues=queues)
-        there = {name: record for name, record in changed.items() if record is not None}
+        present = {name: record for name, record in changed.items() if record is not None}
         limits: dict[str, RunningLimits | None] = dict.fromkeys(changed)
-        limits |= {name: it.limits for name, it in there.items() if it.limits != _UNLIMITED}
-        spread = {name for name, it in there.items() if it.placement == keys.SPREAD}
-        drained = {name for name, it in there.items() if it.stop_policy == keys.STOP_DRAIN}
+        limits |= {name: it.limits for name, it in present.items() if it.limits != _UNLIMITED}
+        spread = {name for name, it in present.items() if it.placement == keys.SPREAD}
+        drained = {name for name, it in present.items() if it.stop_policy == keys.STOP_DRAIN}
         return QueueRules(
             queues,
             with_changes(self.limits, limits),
@@ -352,25 +352,25 @@ class RunningCounts:
             for kind, more in asked.items():
                 if more > left[kind]:
                     reserved = self._reserved.get(scope, Counter())[kind]
-                    there = self._sums.get(scope, Counter())[kind]
-                    most, retained = (
-                        left[kind] + there + reserved,
+                    running = self._sums.get(scope, Counter())[kind]
+                    most, reserved_text = (
+                        left[kind] + running + reserved,
                         f" + {reserved} reserved" if reserved else "",
                     )
-                    text = f"{scope}: {kind}: {there} run or start{retained} + {more} asked > {most}"
+                    text = f"{scope}: {kind}: {running} run or start{reserved_text} + {more} asked > {most}"
                     return Excess(scope, text, more > most)
         return None
 
     def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
         """Yield for each limit its scope, what `pods` more members would count for, and what is left."""
-        more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
+        added = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
-            there, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
+            used, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
             limits = {"groups": limit.groups, "pods": limit.pods}
             left = {
-                kind: most - there[kind] - reserved[kind] for kind, most in limits.items() if most is not None
+                kind: most - used[kind] - reserved[kind] for kind, most in limits.items() if most is not None
             }
-            yield scope, {kind: more[kind] for kind in left if more[kind]}, left
+            yield scope, {kind: added[kind] for kind in left if added[kind]}, left
 
     @read
     def headroom(self, group: GroupInfo) -> int:

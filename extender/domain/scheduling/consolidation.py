@@ -145,10 +145,10 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
 def _reserve_move(
     cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
 ) -> ReservedCapacity:
-    budget, there = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
+    budget, existing = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
     rows, needs = budget.planner.capacity.asked_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.take_amounts(rows, needs)
-    gone = [home for home in homes if home[0].uid not in there]
+    gone = [home for home in homes if home[0].uid not in existing]
     below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
     limits = budget.running.remaining(group, len(gone)) if gone else ()
     headroom: Amounts = {
@@ -157,6 +157,6 @@ def _reserve_move(
     }
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}
-    asks = total(pod.shape.requests for pod, _ in homes)
-    reservation = Reservation(move.at, nodes, asks, is_promised=True, is_for_moved=True)
+    requests = total(pod.shape.requests for pod, _ in homes)
+    reservation = Reservation(move.at, nodes, requests, is_promised=True, is_for_moved=True)
     return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)

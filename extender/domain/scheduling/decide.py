@@ -62,7 +62,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     replacements = keep_all(cycle, replacing) if replacing else []
     stands = sorted(groups[State.STANDING], key=lambda group: group.order)
     standing = keep_all(cycle, stands) if stands else []
-    one_by_one = (reserved.group for reserved in (*replacements, *standing))
+    one_by_one = (active.group for active in (*replacements, *standing))
     cycle.budget.window.begin(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.keep_for_moved()

@@ -151,8 +151,8 @@ class Flavors:
         """
 
         def steps(flavor: Flavor) -> int:
-            more = total([taken, self.counted_part(flavor, asked)])
-            return self._shares.steps_to_lender(queue, more)
+            after = total([taken, self.counted_part(flavor, asked)])
+            return self._shares.steps_to_lender(queue, after)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
 
@@ -175,12 +175,12 @@ class Flavors:
         """
         admitted: list[PodRecord] = []
         for pod in pods:
-            more = total([asked, self.counted_part(flavor, pod.shape.requests)])
-            if self._shares.above_ceiling(queue, more):
+            after = total([asked, self.counted_part(flavor, pod.shape.requests)])
+            if self._shares.above_ceiling(queue, after):
                 break
-            if not lends and self._shares.is_above_share(queue, more):
+            if not lends and self._shares.is_above_share(queue, after):
                 break
-            asked.update(more)
+            asked.update(after)
             admitted.append(pod)
         return admitted
 
@@ -292,9 +292,9 @@ class Choice(msgspec.Struct, frozen=True):
         """Return the reason for all flavors together, and the obstacle of each."""
         reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
         texts = [f"flavor {it.flavor}: {it.reason} ({it.detail})" for it in self.tried[:_MOST_TEXTS]]
-        more = and_more(len(self.tried) - _MOST_TEXTS)
+        left_out = and_more(len(self.tried) - _MOST_TEXTS)
         role = f"role {self.role}: " if self.role else ""
-        return reason, role + "; ".join(texts + more)
+        return reason, role + "; ".join(texts + left_out)
 
 
 _NOTHING = Choice(Missing(()), {}, {})
@@ -419,14 +419,14 @@ class _Search(msgspec.Struct, eq=False):
         """Return why a flavor does not fit a role, and the choice with it."""
         name, pods, _ = role
         asked = total(pod.shape.requests for pod in pods)
-        more = total([chosen.asked, self.amounts.counted_part(flavor, asked)])
+        after = total([chosen.asked, self.amounts.counted_part(flavor, asked)])
         wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
-        if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
+        if (why := self._refused(flavor, pods) or self._above(flavor, after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
             lacks = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             why = None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)
-        return why, Choice(wanted, chosen.flavors | {name: flavor.name}, more)
+        return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
 
     def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> Tried | None:
         if not (detail := flavor.refuses(pod.shape for pod in pods)):

@@ -189,9 +189,9 @@ class Admission:
             return smaller, decision
 
         def can_start(members: Members) -> bool:
-            _, made = tried(members[""])
-            return made is not None and (
-                made.verdict is Verdict.STARTING or made.reason is Reason.WINDOW_FULL
+            _, decision = tried(members[""])
+            return decision is not None and (
+                decision.verdict is Verdict.STARTING or decision.reason is Reason.WINDOW_FULL
             )
 
         smallest, decision = tried(group.job.least)

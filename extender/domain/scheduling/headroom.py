@@ -103,9 +103,9 @@ class HeadroomForecast:
     def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
         """Reserve what the group will need and others could use before. `start`: its time; None: unknown."""
         budget = self._cycle.budget
-        there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
-        then: Amounts = {level: left for level, (_, left) in there.items()}
-        if there and start is not None and not self._cycle.is_due(start):
+        by_level = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
+        then: Amounts = {level: left for level, (_, left) in by_level.items()}
+        if by_level and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
                 then = left_for(budget, group)
         reserved = {
@@ -113,9 +113,9 @@ class HeadroomForecast:
                 name: max(max(left[name], 0) - max(then[level][name] - amount, 0), 0)
                 for name, amount in needed.items()
             }
-            for level, (needed, left) in there.items()
+            for level, (needed, left) in by_level.items()
         }
-        need = Need({level: needed for level, (needed, _) in there.items()}, reserved)
+        need = Need({level: needed for level, (needed, _) in by_level.items()}, reserved)
         reserve(budget, reserved)
         self._reserved.append(less(need.needed, reserved))
         return need

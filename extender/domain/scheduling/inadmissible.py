@@ -156,11 +156,11 @@ class InadmissibleGroups:
             return False
         before, requeued = self.active.keys(), set(self.active)
         for cause in causes:
-            more = cause(*about)
-            if more is None:  # no other group may be inadmissible
+            affected = cause(*about)
+            if affected is None:  # no other group may be inadmissible
                 self._requeue_all(self.then)
                 break
-            requeued.update(more)
+            requeued.update(affected)
         else:
             self.active = self._existing(requeued)
         return self.active.keys() != before

@@ -74,7 +74,7 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
     if excess := _excess_constraints(group):
         return waiting_decision(group, Reason.TOO_COMPLEX, excess)
-    return _reserved_out(cycle, group, queue) or _held_decision(group, queue.record)
+    return _refused_entry(cycle, group, queue) or _held_decision(group, queue.record)
 
 
 @computed_once
@@ -84,7 +84,7 @@ def _excess_constraints(group: GroupInfo) -> str:
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
-def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
+def _refused_entry(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
     """Return the decision on a group that came too late, from elsewhere or too often."""
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
@@ -148,8 +148,8 @@ def above_capability(cycle: Cycle, group: GroupInfo) -> str:
         field = f"spec.defaultRequest for {group.min_member} members"
         asked = {name: amount * group.min_member for name, amount in queue.default_request.items()}
     above = {name: amount for name, amount in asked.items() if amount > most.get(name, amount)}
-    more = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
-    return f"{field} is above the capability of queue {group.queue}: {', '.join(more)}" if more else ""
+    over = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
+    return f"{field} is above the capability of queue {group.queue}: {', '.join(over)}" if over else ""
 
 
 def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
@@ -207,8 +207,8 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        there = ((name, n, capacity.left_for(part, name)) for name, n in sorted(requests_of(part).items()))
-        short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in there if left < n)
+        amounts = ((name, n, capacity.left_for(part, name)) for name, n in sorted(requests_of(part).items()))
+        short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in amounts if left < n)
         if numbers := " and ".join(islice(short, _MOST_SHORT)):
             return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_for(capacity, shapes)}"
     return Reason.FRAGMENTED, at_once

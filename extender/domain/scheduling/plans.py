@@ -73,7 +73,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
             if not is_taken:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
-            if places := group.computed(_capacity_reserved):
+            if places := group.computed(_placeholders):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
             if group.spec.min_resources and group.stands:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
@@ -103,7 +103,7 @@ def _wanted_plan(cycle: Cycle, group: GroupInfo) -> Wish:
     return group, holding.without_pods(moved), moved
 
 
-def _capacity_reserved(group: GroupInfo) -> frozenset[Uid]:
+def _placeholders(group: GroupInfo) -> frozenset[Uid]:
     """Return the expected members that only reserve capacity: no pod is in flight to their nodes."""
     return frozenset(pod.uid for pod in group.waiting if pod.reserved_for)
 

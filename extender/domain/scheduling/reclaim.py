@@ -398,8 +398,8 @@ class _Searches:
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.reserved_for(group))
             self._reservations.give_back_own(group, planner)
-            there = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
-            scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
+            available = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
+            scarce = [name for name, n in way.requests.items() if n > available.get(name, 0)]
             if moves and scarce:
                 continue
             about = (self._cycle, group, flavored, scarce, from_others, self._price)
@@ -513,8 +513,8 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
     above, only what counts for it helps. Where free capacity only lies in pieces, movable groups move
     first.
     """
-    shares, asks = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
-    if all(shares.is_above_share(group.queue, asked) for asked in asks):
+    shares, requests = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
+    if all(shares.is_above_share(group.queue, asked) for asked in requests):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:

@@ -62,7 +62,7 @@ class Reservations:
     def __init__(self, cycle: Cycle, strategies: Strategies) -> None:
         self._cycle, self._rank = cycle, strategies.rank
         self._reserved: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
-        self._retained: dict[GroupKey, ReservedCapacity] = {}
+        self._withheld: dict[GroupKey, ReservedCapacity] = {}
         self.lends = False  # whether only groups above their share are evaluated by now
         self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # capacity
         self.first_due: Mapping[Kind, GroupInfo] = {}  # by kind the one that is asked for all of it
@@ -71,16 +71,16 @@ class Reservations:
 
     @cached_property
     def _backfill(self) -> Backfill:
-        return Backfill(self._cycle, self._rank, self._retained)
+        return Backfill(self._cycle, self._rank, self._withheld)
 
     def keep_for_moved(self) -> None:
         """Reserve the capacity for replacements of moved members until they run there."""
-        self._retained.update(reserved_homes(self._cycle))
+        self._withheld.update(reserved_homes(self._cycle))
 
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
         """Reserve the capacity for those of `waiting` that have a reservation."""
         cycle = self._cycle
-        those = (group for group in waiting if group.key not in self._retained)  # else it has moved
+        those = (group for group in waiting if group.key not in self._withheld)  # else it has moved
         holders = [(it, _with_reserved_plan(group)) for group in those if (it := group.start.reservation)]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
@@ -107,8 +107,8 @@ class Reservations:
             return limit > 0.0
         for _, reservation in self._reserved.values():
             add(together, reservation.asks)
-        there = total_of(self._cycle.snapshot).items()
-        fits = all(together.get(name, 0) <= limit * amount for name, amount in there)
+        totals = total_of(self._cycle.snapshot).items()
+        fits = all(together.get(name, 0) <= limit * amount for name, amount in totals)
         return fits and len(self._reserved) < _MOST
 
     def _promised(self, group: GroupInfo, reservation: Reservation) -> Reservation:
@@ -129,8 +129,8 @@ class Reservations:
         """Return whether the queue would exceed its share without its allocation on the reserved nodes."""
         shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.add(group.queue, gone, -1)
-        asks = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
-        is_above = shares.is_above_share(group.queue, asks)
+        requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
+        is_above = shares.is_above_share(group.queue, requests)
         shares.add(group.queue, gone)
         return is_above
 
@@ -167,7 +167,7 @@ class Reservations:
         The capacity that other groups with a guaranteed start need is not available.
         """
         planner = self._cycle.budget.planner.clone()
-        for reserved in self._retained.values():
+        for reserved in self._withheld.values():
             if reserved.reservation.is_promised or not only_promised:
                 planner.take_amounts(reserved.rows, reserved.needs - reserved.reserved)
         return planner
@@ -180,7 +180,7 @@ class Reservations:
 
     def reserve_promised_headroom(self) -> None:
         """Reserve the headroom of those with a promise, also what others hold as yet."""
-        for reserved in self._retained.values():
+        for reserved in self._withheld.values():
             if reserved.reservation.is_promised:
                 reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
 
@@ -203,16 +203,16 @@ class Reservations:
 
     def give_headroom_back(self) -> None:
         """Free all reserved headroom; the journal undoes it."""
-        for reserved in self._retained.values():
+        for reserved in self._withheld.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
 
     @property
     def in_force(self) -> InForce:
         reserved = {}
-        for key, capacity in self._retained.items():
+        for key, capacity in self._withheld.items():
             place = None if capacity.reservation.is_promised else self._rank(capacity.group)
             reserved[key] = capacity.reserved.tobytes(), capacity.headroom.reserved, capacity.binds, place
-        moved = {key: (capacity.reservation, reserved[key]) for key, capacity in self._retained.items()}
+        moved = {key: (capacity.reservation, reserved[key]) for key, capacity in self._withheld.items()}
         return moved | {
             key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
         }
@@ -224,7 +224,7 @@ class Reservations:
 
     def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
-        return [self._retained[group.key]] if group.key in self._retained else []
+        return [self._withheld[group.key]] if group.key in self._withheld else []
 
     def is_promised(self, group: GroupInfo) -> bool:
         """Return whether a time is promised to it: in any order, no group goes first."""
@@ -233,12 +233,12 @@ class Reservations:
     def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass."""
         self._cycle.reads.record(RESERVED)
-        return self._backfill.may_pass(group, self.lends) if self._retained else []
+        return self._backfill.may_pass(group, self.lends) if self._withheld else []
 
     def holding_up(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text; empty where none do."""
         self._cycle.reads.record(RESERVED)
-        return self._backfill.holding_up(group, wanted, reason) if self._retained else ""
+        return self._backfill.holding_up(group, wanted, reason) if self._withheld else ""
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group available to it during the block."""
@@ -250,7 +250,7 @@ class Reservations:
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a group that starts use capacity first that is reserved for groups starting after its end."""
-        if self._retained:
+        if self._withheld:
             self._backfill.use_reserved(group, plan)
 
     def end(self, group: GroupInfo) -> None:
@@ -334,15 +334,16 @@ class Reservations:
                 if not self._has_place_for(missing(group).requests):
                     break
                 stay = max(self._patience(group), _SHORTEST_STAY)
-                if (made := self._backfill.forecast.find(group, self.capacity_besides(), stay)) is not None:
-                    made = self._promised(group, made)
-                    self._cycle.settle(replace(self._cycle.decided[group.key], reservation=made))
+                found = self._backfill.forecast.find(group, self.capacity_besides(), stay)
+                if found is not None:
+                    reservation = self._promised(group, found)
+                    self._cycle.settle(replace(self._cycle.decided[group.key], reservation=reservation))
                     made_for[group.queue] = group.key
-                    self._reserved[group.key] = group, made
-                    self._backfill.reserve(group, made)
+                    self._reserved[group.key] = group, reservation
+                    self._backfill.reserve(group, reservation)
         self._cycle.journal.roll_back(mark)
         for key in made_for.values():
-            self._retained.pop(key, None)
+            self._withheld.pop(key, None)
             self._reserved.pop(key, None)
 
 

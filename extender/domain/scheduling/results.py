@@ -57,12 +57,12 @@ def place_changes(
 
     A group whose `place_of` is None is not counted. `before` and `now` differ in `changed_groups`.
     """
-    more = Counter[Place]()
+    difference = Counter[Place]()
     for key in changed_groups:
         for groups, sign in ((before, -1), (now, 1)):
             if (decision := groups.get(key)) is not None and (place := place_of(decision)) is not None:
-                more[place] += sign
-    return {place: number for place, number in more.items() if number}
+                difference[place] += sign
+    return {place: number for place, number in difference.items() if number}
 
 
 def recount(counts: Mapping[Place, int], more: Mapping[Place, int]) -> Mapping[Place, int]:

@@ -169,8 +169,8 @@ class QueueShares:
     def borrowed(self, node: int) -> Resources:
         """Return what a queue held above what it deserves when the cycle began."""
         held, deserved = self.at_first.holdings.held(node), self.standing.deserved_at(node)
-        more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
-        return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
+        excess = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
+        return {name: int(over) for name, over in excess.items() if over >= 1 and name not in _NOT_SHARED}
 
     @read
     def is_above_share(self, queue: str, asked: Resources) -> bool:

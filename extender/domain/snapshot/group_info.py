@@ -195,7 +195,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Needs(self.min_member, self.min_task_member)
 
     @property
-    def is_reserved_out(self) -> bool:
+    def is_refused_entry(self) -> bool:
         """Return whether LocalQueue, namespace or the rights of the author prevent a start."""
         shut = self.local_queue is not None and self.local_queue.is_shut
         return shut or not (self.namespace_allowed and self.use_allowed)
@@ -208,7 +208,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """
         waits = self.exists and self.history.entitled
         return (
-            self.pending if waits and not (self.spec.fault or self.spec.held or self.is_reserved_out) else {}
+            self.pending if waits and not (self.spec.fault or self.spec.held or self.is_refused_entry) else {}
         )
 
     @property
@@ -286,8 +286,8 @@ def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
 def kind_of(group: GroupInfo) -> RunKind:
     """Return the kind of a group. Groups of one kind are expected to run equally long."""
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
-    asks = asked_by(pod.shape for pod in pods)
-    return RunKind(group.queue, group.spec.series, frozenset(asks.items()))
+    requests = asked_by(pod.shape for pod in pods)
+    return RunKind(group.queue, group.spec.series, frozenset(requests.items()))
 
 
 def holding_of(group: GroupInfo | None) -> HeldAmounts | None:

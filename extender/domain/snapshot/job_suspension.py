@@ -172,8 +172,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
             return self.decision.detail
         if self.job.suspended:
             return f"it could not be unsuspended within {_ADMIT_WITHIN:g} s"
-        late, there = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
-        return f"{late}; {created(there, self.members)}" if there < self.members else late
+        late, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
+        return f"{late}; {created(existing, self.members)}" if existing < self.members else late
 
     @property
     def over_at(self) -> float | None:
@@ -258,11 +258,11 @@ def differences(managed: ManagedJob) -> dict[str, object]:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
     wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
-    there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    current = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
-        there["queue"] = queue
+        current["queue"] = queue
     followed = wanted if job.suspended else ("minMember",)
-    found: dict[str, object] = {name: wanted[name] for name in followed if there[name] != wanted[name]}
+    found: dict[str, object] = {name: wanted[name] for name in followed if current[name] != wanted[name]}
     if job.commanded and job.suspended and job.by_role != group.min_task_member:
         found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
     asked = min_resources(job) if managed.members == job.needed else None

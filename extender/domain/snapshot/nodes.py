@@ -75,10 +75,10 @@ class NodeIndex:
         later._by_label, later._by_taints = dict(self._by_label), dict(self._by_taints)
         changed: set[str] = set()
         for row in rows:
-            was, is_now = before[row], now[row]
-            taints = was.taints if was else None
-            _move(later._by_taints, row, taints, is_now.taints if is_now else None)
-            old, new = _labels_of(was), _labels_of(is_now)
+            former, current = before[row], now[row]
+            taints = former.taints if former else None
+            _move(later._by_taints, row, taints, current.taints if current else None)
+            old, new = _labels_of(former), _labels_of(current)
             for key in {key for key, _ in old.items() ^ new.items()}:
                 if key not in changed:
                     later._by_label[key] = dict(self._by_label.get(key, {}))
@@ -200,8 +200,8 @@ class NodeTable:
         table = NodeTable(nodes)
         if len(table.nodes) != len(self.nodes):
             return table
-        was, now = self.nodes, table.nodes
-        changed = [row for row in rows if not _suit_similar(was[row], now[row])]
+        old, new = self.nodes, table.nodes
+        changed = [row for row in rows if not _suit_similar(old[row], new[row])]
         table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
         table._index, table._pooled = self._index, None if changed else self._pooled
         if changed:
@@ -209,7 +209,7 @@ class NodeTable:
             table._changed = self._changed.copy()
             table._changed[changed] = table._age
             is_patched = self._index is not None and len(changed) <= _FEW
-            table._index = self._index.with_changes(was, now, changed) if self._index and is_patched else None
+            table._index = self._index.with_changes(old, new, changed) if self._index and is_patched else None
         return table
 
     def suitable(self, shape: Shape) -> Mask:

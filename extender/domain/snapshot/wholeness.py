@@ -99,13 +99,13 @@ def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""
-    there = len(group.placed) + len(group.pinned) + sum(not pod.keeps_capacity for pod in group.waiting)
+    existing = len(group.placed) + len(group.pinned) + sum(not pod.keeps_capacity for pod in group.waiting)
     held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
-    more = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
-    missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + more)}" if roles else ""
-    exist = f"{there} of {group.min_member} members exist"
+    rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
+    missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + rest)}" if roles else ""
+    exist = f"{existing} of {group.min_member} members exist"
     if group.job.let_go:
-        exist = created(there, group.min_member)
+        exist = created(existing, group.min_member)
     return f"{exist}{missing_roles}{held_back}"
 
 
