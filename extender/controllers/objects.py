@@ -66,7 +66,7 @@ class ObjectStore(Generic[K, T]):
 
 class QueueCopy(NamedTuple):
     queue: Queue
-    known_at: int  # the version from which on the ledger has this copy or a newer one
+    known_at: int  # the ledger's version since which it has this copy or a newer one
 
 
 class Objects:

@@ -199,7 +199,7 @@ class PodDecoders:
         return _list_meta(raw_page), [self.object(msgspec.Raw(item)) for item in raw_page.items]
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
-        """Yield the events of a watch. Raises Ambiguous where they cannot be reported apart."""
+        """Yield the events of a watch. Raises Ambiguous where one event cannot be separated from the next."""
         frames = Frames()
         for piece in stream.pieces():
             try:

@@ -44,10 +44,10 @@ class Backoff:
 
 
 class TokenBucket:
-    """Token equivalence class: a burst at once, then a fixed rate.
+    """Token bucket: a burst at once, then a fixed rate.
 
     It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Callers pass the time,
-    in seconds, and lock the equivalence class.
+    in seconds, and lock the bucket.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -88,9 +88,9 @@ class _Write:
 class Writers:
     """Pool of writers: `submit(key, job, ended)`.
 
-    A job makes one request and lets its ApiError pass. `ended` is called once for each write after its
-    last attempt, before another of its key begins; not for a write that a newer one has replaced, and not
-    once the pool is stopped.
+    A job makes one request and lets its ApiError pass. `ended` is called once for each write after its last
+    attempt, before another of its key begins; but not for a write that a newer one has replaced, nor once the
+    pool is stopped.
     """
 
     def __init__(

@@ -161,8 +161,8 @@ def _written(writer: PodListWriter, item: ListedPod, appearance: Appearance | No
 
 log = logger(__name__)
 
-_MUCH = 256  # queued: no more is read from the API server until the client has read some
-_MOST = 200_000  # queued: the client is cut off, and comes back with the version that it has
+_MUCH = 256  # queued bytes: no more is read from the API server until the client has read some
+_MOST = 200_000  # queued bytes: the client is cut off, and continues from its version
 _PIECE = 256 * 1024  # bytes, about: encoded at a time
 _MOST_CLIENTS = 16  # the pods of a forgotten client are read again when it returns
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
@@ -170,13 +170,13 @@ _OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for users and for oth
 
 
 class PodReader(NamedTuple):
-    name: str  # of the program, as it names itself: kube-scheduler/v1.36.3 (linux/amd64) ...
+    name: str  # name of the program (User-Agent): kube-scheduler/v1.36.3 (linux/amd64) ...
     seconds: float  # since it was opened
     silent: float  # seconds since the last event came from the API server; bookmarks come each minute
 
 
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
-    """Return a line about clients: names, begin and age of their watches, and direct readers."""
+    """Return a status line on clients: names, begin and age of their watches, and direct readers."""
     texts = [
         f"{reader.name.partition(' ')[0] or 'somebody'} reads pods here for {rounded(int(reader.seconds))},"
         f" and got the last event {rounded(int(reader.silent))} ago"

@@ -31,12 +31,12 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SWEEP_PERIOD = 0.5  # seconds
-_FAILURES_AT_ONCE = 50  # each failed call costs the scheduler a patch, and a retry of the pods it refused
+_FAILURES_AT_ONCE = 50  # calls: each failed one costs the scheduler a patch, and retries of refused pods
 _FAILURES_PER_SECOND = 100
 LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 _TOKENS = count(1)
 
-# What refused calls are reported. All are constant: a message that changes makes the scheduler try again.
+# Messages of refused calls. All are constant: a changed message makes the scheduler try again.
 # Of filter:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
 LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
@@ -71,7 +71,7 @@ class Signal:
 
     def set(self) -> None:
         """Set the signal once, from any thread; never blocks."""
-        with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
+        with suppress(RuntimeError):  # the loop has ended, and its waiting coroutines with it
             self._loop.call_soon_threadsafe(self._end)
 
     async def wait(self, seconds: float) -> None:
@@ -116,7 +116,7 @@ class Hold:
         self.node = node
         self.caller = caller
         self.deadline = deadline  # monotonic, in seconds
-        self.token = next(_TOKENS)  # marks the claim that this call made firm: it releases no other
+        self.token = next(_TOKENS)  # identifies the claim that this call holds: it releases no other
         self.may_be_bound = False  # a binding was sent, and its outcome is unknown
         self.barred = ""  # why the API server refuses the binding for good, for users
         self.result: str | None = None  # an error, empty for success; None while there is none
@@ -136,7 +136,7 @@ class Hold:
             return begins
 
     def give_up(self, error: str) -> bool:
-        """End a hold that waits; false if it is posted, or ended before."""
+        """End a waiting hold; return False if it is posted, or has ended."""
         with self._guard:
             if not self.waiting:
                 return False
@@ -248,7 +248,7 @@ class Barrier:
                     self._failing.add(group)
                     metrics.barrier_aborts.labels(reason).inc()
                     log.warning("a start was given up", group=group, reason=reason, held=len(held))
-                # Only as many calls at a time as the scheduler can process next to others.
+                # A limited number of calls at a time, so that the scheduler can process other pods meanwhile.
                 for hold in held[: self._failure_budget.take_up_to(self._clock(), len(held))]:
                     self._give_up(hold, START_ENDED)
         if self._clock() >= self._sweep_at:

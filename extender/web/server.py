@@ -180,7 +180,7 @@ class LoopWorker(Worker):
         super().init_process()
 
     def run(self) -> None:
-        """Serve until reported to stop, and then until the last answers are sent or the grace is over."""
+        """Serve until a signal to stop, then until the last answers are sent or the grace is over."""
         self._loop.run_until_complete(self._serve())
 
     def end(self) -> None:

@@ -93,7 +93,7 @@ def volcano_tasks(job: Json) -> Json:
         given = task.get("template") or {}
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    # By task, where any says a number; those that come once others run are not there at the start.
+    # Minimum by task, if any task has one, without tasks that start later.
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
     all_say = any(map(_MIN_PARTITIONS.read_from, in_parts))
     said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
@@ -123,7 +123,7 @@ def _sub_group(task: Json) -> Json:
 
 
 def _first_pods(job: Json, _: Counts) -> int:
-    """Return the number of pods of tasks without dependencies."""
+    """Return the number of pods that are created first: of tasks without dependencies."""
     tasks = shape.items_at(job, "spec", "tasks")
     return sum(_REPLICAS.read_from(task) for task in tasks if not task.get("dependsOn"))
 

@@ -65,7 +65,7 @@ def _recorded_amounts(queue: QueueRecord) -> _Amounts:
 
 
 def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
-    """Yield the first amount that does not fit with the queues around it, if amounts or parent are new."""
+    """Yield the fault of the first amount that contradicts other queues, if amounts or parent are new."""
     if queue.metadata.name == ROOT_QUEUE:
         return
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
@@ -116,10 +116,9 @@ def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, s
 def guaranteed_too_much(
     queue: Queue, before: Queue | None, tree: QueueTree, there: Resources
 ) -> Iterator[str]:
-    """Yield warnings where new guarantees directly below root add up to more than nodes offer.
+    """Yield warnings where new guarantees directly below root add up to more than nodes offer (`there`).
 
-    `there` is what nodes offer. The guarantees include those below the queues. This is no fault, since
-    nodes come and go.
+    The guarantees include those below the queues. This is no fault, since nodes come and go.
     """
     own, name = _amounts(queue).guarantee, queue.metadata.name
     if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
@@ -202,9 +201,10 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
-    """Return the faults of a queue, those of its own values first.
+    """Return the faults of a queue.
 
-    They hide those by other queues, and a fault of the parent hides those of the amounts.
+    Faults of its own values hide those with other queues, and a fault of the parent hides those of the
+    amounts.
     """
     faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
     faults = faults or list(_review_root(queue, before))
@@ -352,7 +352,7 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
 
 
 def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
-    """Return the first reason why a queue may not be deleted: removing it may remove others."""
+    """Return the first reason why a queue may not be deleted, since other objects depend on it."""
     info = tree.info(name)
     if name in PROTECTED:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "

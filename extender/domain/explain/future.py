@@ -4,8 +4,9 @@
                              ▲                                  │
                              └── the next moment: what is due, or when time alone changes a decision
 
-`VirtualCluster` is that for all who look ahead. `Future`, for estimates and plans, goes on from a snapshot:
-nothing new comes, and groups end when they are expected to. Traces and files: extender.sim.virtual.
+`VirtualCluster` is the common part of all simulations. `Future`, for estimates and plans, continues from a
+snapshot: no new objects come, and groups end when they are expected to. Traces and files:
+extender.sim.virtual.
 """
 
 import heapq
@@ -43,7 +44,7 @@ EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its
 
 
 class Method(StrEnum):
-    """Event that an expected start depends on."""
+    """Kind of event that an expected start depends on."""
 
     DECLARED = "Declared"  # run times before it are declared, or limited by Kubernetes
     LEARNT = "Learnt"  # some run times before it are learned from groups of the same kind
@@ -81,8 +82,8 @@ class Followed(NamedTuple):
     """Pods that decisions started or removed."""
 
     started: list[PodRecord]
-    evicted: list[PodRecord]  # for others
-    undone: list[PodRecord]  # of starts that failed finally
+    evicted: list[PodRecord]  # pods that were evicted for other groups
+    undone: list[PodRecord]  # pods of starts that failed finally
 
 
 class VirtualCluster:
@@ -96,13 +97,13 @@ class VirtualCluster:
     def __init__(
         self, ownership: Ownership, limits: Limits, begun: float, epoch: float, step: TimeStep
     ) -> None:
-        self.now = self.begun = self.last = begun  # the last one: when anything was due
+        self.now = self.begun = self.last = begun  # `last`: the time of the last due action
         self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
         self.cycles = 0
         self._epoch, self._step = epoch, step
         self._due: list[_Due] = []
         self._order = count()
-        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs admitted here, as they were before
+        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs admitted here, as they were
 
     @property
     def timestamp(self) -> str:
@@ -120,7 +121,7 @@ class VirtualCluster:
         heapq.heappush(self._due, _Due(at, next(self._order), act))
 
     def advance(self) -> bool:
-        """Go to the next instant with due actions, and run them. Return False if there is none."""
+        """Advance to the next instant with due actions, and run them. Return False if there is none."""
         if (found := self._next(self.requeue_at())) is None:
             return False
         self.now, until = found
@@ -148,14 +149,14 @@ class VirtualCluster:
         return fmean(due.at for due in self._due if due.at <= until), until
 
     def decide(self) -> Snapshot:
-        """Decide, and return what that is based on."""
+        """Decide, and return the snapshot of the decisions."""
         snapshot = self.ledger.snapshot()
         self.ledger.publish(decide(snapshot, self.ledger.decisions))
         self.cycles += 1
         return snapshot
 
     def follow(self) -> Followed:
-        """Carry out the last decisions."""
+        """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
         undone = [uid for made in decisions.groups.values() for uid in made.undo]
         gone = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
@@ -182,7 +183,7 @@ class VirtualCluster:
         return started
 
     def _is_quorate(self, key: GroupKey, coming: Sequence[PodRecord]) -> bool:
-        """Return whether a group of which some expected pods do not come is whole with those that do."""
+        """Return whether a group is whole although some of its expected pods do not come."""
         group = self.ledger.registry.group(key)
         roles = Counter([*group.standing.values(), *(pod.role for pod in coming)])
         return group.stood_whole or whole(*group.needs, roles, roles.total())
@@ -252,8 +253,8 @@ class Future(VirtualCluster):
         super().__init__(none, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace))
         self.restore(snapshot)
         self.starts: dict[GroupKey, float] = {}  # first start of each group
-        self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # evicted for the start of a group
-        self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
+        self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # pods evicted for the start of a group
+        self.ends: dict[GroupKey, RunEnd] = {}  # ends of running groups
         self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
         self._end_of = end_of
         self.snapshot = snapshot

@@ -161,7 +161,7 @@ class GroupInfos:
         }
         if known and all(name in known for name in changed):
             self._queues = with_changes(known, changes)
-        else:  # in the order of names
+        else:  # infos stay ordered by name
             every = sorted(set().union(*existing))
             self._queues = {
                 name: changes.get(name) or known.get(name) or self.queue_info(name) for name in every
@@ -291,7 +291,7 @@ class GroupInfos:
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
         record, is_sized = group.record, group.job is not None or group.is_implied
-        is_sized &= group.job is not None or not group.stood_whole  # how many started together is past
+        is_sized &= group.job is not None or not group.stood_whole  # past starts do not matter
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
         submitter = self._registry.submitter_of(group)
@@ -317,7 +317,7 @@ class GroupInfos:
         )
 
     def _controller(self, group: Group) -> str:
-        """Return what the PodGroup that Muster is about to make stands for: `job/train`; empty: not known."""
+        """Return the owner for which Muster is to make the PodGroup, such as `job/train`; empty: unknown."""
         if (job := self._registry.jobs.get(group.key)) is not None:
             return name_of(OwnerReference(*job.kind, job.name).spoken_name)
         return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
@@ -338,7 +338,7 @@ class GroupInfos:
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
 
     def _run_time(self, group: Group) -> float | None:
-        """Return the run time of the PodGroup, else of the owner of the pods, else of all pods."""
+        """Return the declared run time of the PodGroup, else of the pods' owner, else of all pods."""
         said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
         said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
         return said[0] if said else _longest_names(pod.run_time for pod in group.pods.values())
@@ -349,7 +349,7 @@ class GroupInfos:
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Update the facts that stay true: its queue was open at its creation; it has fully run.
+        """Record the lasting facts: its queue was open at its creation; it has fully run.
 
         Only a group with no member left on a node counts as never having run: it must start whole
         again. After the first time, further needed members count as soon as they are on nodes.
@@ -367,10 +367,10 @@ class GroupInfos:
         if whole(*needs, roles, roles.total()):
             group.ran_with = needs
         elif group.ran_with is None and not group.waited and recorded is not None:
-            group.ran_with = Needs(recorded, {})  # the mark on a PodGroup does not record roles
+            group.ran_with = Needs(recorded, {})  # the record on a PodGroup does not have roles
 
     def _record_held_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Record since when the group could have started.
+        """Record since when the group could have started: waiting counts from then.
 
         Waiting does not count while it, or its queue, was held, its owner suspended, or gates of
         others kept members back.
@@ -386,11 +386,11 @@ class GroupInfos:
             or self._registry.is_suspended(group)
             or existing < needs.min_member
         )
-        if was_held_back and not group.is_held_back:  # to the next second: rather too late
+        if was_held_back and not group.is_held_back:  # rounded up to the next second
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
 def _longest_names(times: Iterable[float | None]) -> float | None:
-    """Return the longest time; None: one is not known, or there is none."""
+    """Return the longest of these times; None: one of them is unknown, or there is none."""
     known = list(times)
     return max((float(it) for it in known if it is not None), default=None) if None not in known else None

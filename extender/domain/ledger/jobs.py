@@ -173,7 +173,7 @@ class Ancestor(NamedTuple):
     author: str = ""  # the user whom admission recorded on it; empty: none
     queue: str = ""  # the queue that it names; empty: none
     local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     controller: Owner | None = None
 
 

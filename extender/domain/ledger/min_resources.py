@@ -1,4 +1,4 @@
-"""Capacity for a PodGroup's minResources beyond its members: reserved until members use it, or it ends.
+"""Capacity for a PodGroup's minResources beyond its members, reserved until members use it or the group ends.
 
 Operators like Spark's write minMember 1, for the driver, and minResources for the executors too, which the
 driver creates once it runs. Volcano reserves as much in its enqueue action: otherwise drivers would use all
@@ -80,7 +80,7 @@ class MinResources:
             self._expect(group, members[0], {name: n for name, n in left.items() if n > 0})
 
     def _is_used(self, key: GroupKey, there: Iterable[PodRecord], asked: Resources) -> bool:
-        """Return whether members on nodes have used all of it since the start.
+        """Return whether members on nodes have used all of the minResources since the start.
 
         Lost members have their places for a while only.
         """
@@ -92,7 +92,7 @@ class MinResources:
         return self._used.get(key) == asked
 
     def _members(self, group: Group) -> list[PodRecord]:
-        """Return the members with capacity or, before any is on its way to a node, all that wait.
+        """Return the members with capacity or, before any has a node, all waiting members.
 
         Once one is on its way, these are the members that the start needs.
         """
@@ -102,9 +102,9 @@ class MinResources:
         return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _used_by(self, there: Sequence[PodRecord], needed: int) -> Resources:
-        """Return what members use; before any is on its way, the least that `needed` ones ask for.
+        """Return what members use; before any has a node, the least that `needed` members ask for.
 
-        The plan depends on the reservation next to it, so the reverse must not be true.
+        The plan depends on the reservation, so the reservation must not depend on the plan.
         """
         if self._is_under_way(there):
             return asked_by([pod.shape for pod in there])
@@ -117,7 +117,10 @@ class MinResources:
         return any(pod.placed or (claim and claim.pinned) for pod, claim in zip(members, claims, strict=True))
 
     def _hand_over(self, group: Group) -> None:
-        """Let new pods take over claims of the same amounts, each once in a while: decisions may differ."""
+        """Let new pods take over claims of the same amounts.
+
+        A pod does so again only after a pause, since decisions may move it.
+        """
         reserved = [
             claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
         ]
@@ -150,7 +153,7 @@ class MinResources:
         return None
 
     def _take_over(self, pod: PodRecord, node: str, reserved: Sequence[Claim]) -> list[Claim]:
-        """Put a pod in the place of equal claims, those on its node first; return the others.
+        """Replace claims of equal amounts by a pod, those on its node first; return the other claims.
 
         Decisions check the ceilings of further requests.
         """

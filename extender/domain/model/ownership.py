@@ -31,7 +31,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     idle: bool = False  # it wants no pods: spec.replicas is 0
     suspended: bool = False  # spec.suspend
     run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that its group will run, by its annotation
 

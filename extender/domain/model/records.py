@@ -65,7 +65,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     controller: str = ""  # the kind of what makes such a pod; empty: nothing is known to
     min_member: str = ""  # how many of its group start together, by its annotation
     queue: str = ""  # the queue that its own annotation or label names
-    queue_uid: str = ""  # of the queue in which it was put on its node, by its note
+    queue_uid: str = ""  # of the queue in which it was put on its node, by its annotation
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     role: str = ""  # role for minTaskMember
     priority: int = 0  # spec.priority, as the API server admitted it
@@ -86,7 +86,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     gone_by: str = ""  # metadata.deletionTimestamp: when its grace is over
     never_preempts: bool = False  # its preemptionPolicy is Never
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     author: str = ""  # the user who made it; empty if that is not recorded
     to_be: bool = False  # there is no such pod yet: a job will make it
     reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
@@ -166,13 +166,13 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     priority_class: str = ""  # the name of its PriorityClass
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    ran_with: int | None = None  # how many members it needed when it had fully run, by its mark
-    admitted: bool = False  # its mark says that Muster admitted its start
+    ran_with: int | None = None  # how many members it needed when it had fully run, by its annotation
+    admitted: bool = False  # its annotation says that Muster admitted its start
     last_reason: str = ""  # the reason that its status gives
     fault: str = ""  # fault of its spec, for users; empty if valid
     min_resources: Resources = {}  # requests of its minMember members together, by its spec
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
-    queue_uid: str = ""  # of the queue that took it in, by its note
+    queue_uid: str = ""  # of the queue that took it in, by its annotation
     owner: str = ""  # the UID of its controller
     held: bool = False  # its owner keeps it back, by an annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
@@ -183,8 +183,8 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     preemptable: bool = True  # its members may be evicted for others
     goes_whole: bool = False  # they are evicted all together, even those that it could spare
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    lost_work: int = 0  # seconds of its work that evictions have cost it, by its mark
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    lost_work: int = 0  # seconds of its work that evictions have cost it, by its annotation
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO
 
 

@@ -118,7 +118,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
     """State of the job that makes a group's pods."""
 
     managed: bool  # a managed job makes its pods: they go by suspending it, all together
-    let_go: bool  # that job is not suspended any more: Muster has let it go
+    let_go: bool  # that job is not suspended any more: Muster has unsuspended it
     outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
     least: int  # with how few members its job may start, where not all find capacity; 0: only with all
     crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one

@@ -70,7 +70,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     priority_class: str = ""
     suspended: bool = False  # its controller makes nothing
     stopped: bool = False  # and that until a user resumes it: it waits in no queue
-    started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
+    started_at: str = ""  # when Muster unsuspended it, by its annotation; empty: it has not
     outcome: Outcome | None = None  # how it ended; None: it has not
     pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended ones
     gang: MadePods = MadePods()  # how many of these start together
@@ -86,7 +86,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     is_part: bool = False  # another job has made it, and is managed in its stead
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
 
     @property
     def needed(self) -> int:
