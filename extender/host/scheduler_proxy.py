@@ -47,7 +47,7 @@ def write_kubeconfig(folder: str, address: Address) -> str:
         "current-context": "view",
     }
     new = path.with_name(f".{path.name}.new")
-    try:  # whoever reads the file sees the old text or the new one
+    try:  # readers of the file see the old text or the new one
         new.unlink(missing_ok=True)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -62,7 +62,7 @@ def write_kubeconfig(folder: str, address: Address) -> str:
 
 
 def _reserved(path: Path) -> str | None:
-    """Return the secret of a file that Muster wrote and that only its user could read."""
+    """Return the secret in a kubeconfig that Muster wrote and that only its user could read."""
     try:
         state = path.stat()
         if state.st_uid != os.geteuid() or state.st_mode & 0o077:

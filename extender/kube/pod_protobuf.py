@@ -180,7 +180,7 @@ _UNREADABLE = (DecodeError, ValueError, OverflowError)
 
 
 class PodDecoders:
-    """Decoders of pods in protobuf: as `Decoders`, for another encoding."""
+    """Decoders of pods in protobuf, the counterpart of `Decoders`."""
 
     accept = "application/vnd.kubernetes.protobuf, application/json"
 
@@ -212,7 +212,7 @@ class PodDecoders:
                 raise Ambiguous(f"not a watch event: {fault}") from fault
 
     def object(self, raw: msgspec.Raw) -> Pod | Bad:
-        """Return a pod, or what is wrong with it."""
+        """Return a pod; Bad if it cannot be read."""
         try:
             return pod_of(_POD.FromString(bytes(raw)))
         except _UNREADABLE as fault:

@@ -78,8 +78,8 @@ class TokenBucket:
 @dataclass(eq=False)
 class _Write:
     key: Hashable  # target of the write
-    job: WriteJob  # of the newest submission
-    ended: Ended  # likewise
+    job: WriteJob  # job of the newest submission
+    ended: Ended  # callback of the newest submission
     backoff: Backoff  # the pauses between attempts
     attempts: int  # how often it is tried at most
     failures: int = 0  # how often it has failed
@@ -243,7 +243,7 @@ class Poller:
         self._looked.wait(patience)
 
     def stop(self) -> None:
-        """Stop, without waiting for a look that is under way."""
+        """Stop, without waiting for a running call of `look`."""
         self._stopping.set()
 
     @property

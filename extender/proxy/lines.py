@@ -32,8 +32,8 @@ OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
 _WAIT_FOR_ONE = 8  # waiting requests for each connection that is dialled
 _PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
 _LONGEST = 1024 * 1024  # bytes of an answer
-# In the head of an answer, in small letters.
-_STATUS = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # these have no body, whatever they say
+# Patterns for the head of an answer, in lower case.
+_STATUS = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # 204 and 304 never have a body
 _LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,6})\r\n")
 _SPECIAL = re.compile(rb"\r\n(?:connection|keep-alive|proxy-|te:|trailer|transfer-encoding|upgrade|[ \t])")
 
@@ -245,7 +245,7 @@ class LinePool:
         metrics.view_dials.inc()
         try:
             line = Line(await asyncio.to_thread(self._endpoint.dial, DIAL))
-        except Exception as fault:  # of the network, TLS, a proxy, files of certificates
+        except Exception as fault:  # errors of the network, TLS, a proxy, or certificate files
             while self._waiting:
                 turn = self._waiting.popleft()
                 if not turn.done():

@@ -117,7 +117,7 @@ class Hold:
         self.caller = caller
         self.deadline = deadline  # monotonic, in seconds
         self.token = next(_TOKENS)  # identifies the claim that this call holds: it releases no other
-        self.may_be_bound = False  # a binding was sent, and its outcome is unknown
+        self.may_be_bound = False  # whether a binding was sent whose outcome is unknown
         self.barred = ""  # why the API server refuses the binding for good, for users
         self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
@@ -173,7 +173,7 @@ class Barrier:
         self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # held calls by group
         self._stopping = False
         self._sweep_at = 0.0
-        self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
+        self._failing: set[GroupKey] = set()  # groups with a failed start and waiting calls
         self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
         metrics.held_binds.set_function(lambda: len(self._holds))
 
@@ -202,7 +202,7 @@ class Barrier:
             if hold.result is None:
                 await ended.wait(LAST_ANSWER)
             return TOO_LATE if hold.result is None else hold.result
-        finally:  # a posting that is under way goes on, and frees its claim if it fails
+        finally:  # a running posting continues, and frees its claim if it fails
             self._give_up(hold, TOO_LATE)
             with self._lock:
                 self._forget(hold)
@@ -224,7 +224,7 @@ class Barrier:
                 found = self._holds.get(claim.pod.uid)
                 if found and found.token == claim.token and found.begin_posting():
                     posting.append(found)
-                else:  # its call has ended: nothing would post it
+                else:  # its call has ended, so nothing would post it
                     self._ledger.assumed.release(claim.pod.uid, claim.token)
         if posting and not self._ledger.groups.needs_no_barrier(group):
             metrics.barrier_releases.inc()

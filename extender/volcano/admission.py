@@ -26,8 +26,8 @@ from extender.volcano.states import Action
 
 T = TypeVar("T", bound=Hashable)
 
-RETRIES = 3  # of a job or a task that says nothing
-_MOST = 20  # faults that are reported of one job: an answer that is too long would let it pass
+RETRIES = 3  # default of a job or a task
+_MOST = 20  # reported faults of one job: the API server would ignore an answer that is too long
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
@@ -291,7 +291,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
 
 
 def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
-    """Return the immutable part. The names of claims that are made are written when they are."""
+    """Return the immutable part of a spec, without the names of created claims, which Muster writes."""
     tasks = [replace(task, replicas=0, min_available=None) for task in spec.tasks]
     volumes = [
         replace(volume, volume_claim_name="") if volume.volume_claim is not None else volume

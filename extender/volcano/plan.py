@@ -49,13 +49,13 @@ class PodToCreate(NamedTuple):
 class Creations(NamedTuple):
     claims: tuple[Json, ...] = ()
     pods: tuple[PodToCreate, ...] = ()
-    faults: tuple[tuple[EventReason, str], ...] = ()  # of what it lacks all the same
+    faults: tuple[tuple[EventReason, str], ...] = ()  # what the pod lacks nevertheless
 
 
 def missing_creations(
     job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
 ) -> Creations:
-    """Return at `most` so many missing pods; none before all `claims` exist.
+    """Return at most `most` missing pods; none before all `claims` exist.
 
     Names of `foreign` pods stay free.
     """
@@ -118,24 +118,24 @@ def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
     return (any if needs.iteration == "any" else all)(name in ready for name in needs.name)
 
 
-_MOST = 100  # pods that one look creates, and as many that it deletes
+_MOST = 100  # pods created in one step, and pods deleted
 _MOST_SAID = 3  # faults of a job
 _LONGEST_PAUSE = 60.0  # seconds from one retry to the next
-_WAITS = "Waiting"  # the reason of a job that was made to wait again
+_WAITS = "Waiting"  # reason of a job that waits again
 _SYNC = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
     """Input of a plan. `pods`: those that the job owns, by the UID of their owner."""
 
-    job: VolcanoJob  # as it is now
+    job: VolcanoJob  # current job
     pods: Sequence[JobPod]
-    may_have_pods: bool  # it may have pods: keys.STARTED, or one that Volcano had started
+    may_have_pods: bool  # whether it may have pods: by keys.STARTED, or started by Volcano
     now: float  # seconds since 1970
     request: JobRequest | None = None
-    foreign: Collection[str] = ()  # names of pods that are not its own, among those it wants
-    claims: Mapping[str, bool] = {}  # claims that there are of those it names or makes: whether it owns them
-    group_phase: str = ""  # of its PodGroup
+    foreign: Collection[str] = ()  # wanted names that other owners' pods have
+    claims: Mapping[str, bool] = {}  # existing claims of the job, and whether it owns them
+    group_phase: str = ""  # phase of its PodGroup
 
 
 class Remark(NamedTuple):
@@ -164,7 +164,7 @@ class Plan(NamedTuple):
 
 def plan(view: JobView) -> Plan:
     given = view.job
-    if given.metadata.deletion_timestamp is not None:  # its pods go with it
+    if given.metadata.deletion_timestamp is not None:  # its pods are deleted with it
         return Plan(given.status)
     job = with_defaults(given)
     view, start = view._replace(job=job), initial_status(job, view.pods, view.now)
@@ -277,7 +277,7 @@ def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
     to, state = led_to(phase, status, view.job.spec), status.state
     stays = to is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
     if stays or (phase is JobPhase.RESTARTING and to is JobPhase.PENDING and kills):
-        return status  # also until each pod that is to be restarted is seen to go
+        return status  # also until the watch shows the end of each pod to be restarted
     if to is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         text = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
         return in_phase(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))

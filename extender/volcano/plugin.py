@@ -19,7 +19,7 @@ _HOSTNAME = ("spec", "hostname")
 
 class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
     name: ClassVar[str]
-    implies: ClassVar[tuple[str, ...]] = ()  # the plugins that it does not work without
+    implies: ClassVar[tuple[str, ...]] = ()  # plugins that it needs
 
     def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
         """Return the objects that are kept for the job."""
@@ -80,7 +80,7 @@ def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
 def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
     if value_at(task.template, _HOSTNAME):
         return [host(job, task, 0)] if task.replicas else []
-    name, domain = job.metadata.name, _domain(job, task)  # once: there may be thousands
+    name, domain = job.metadata.name, _domain(job, task)  # computed once for thousands of pods
     return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
 
 

@@ -66,7 +66,7 @@ class Verb(NamedTuple):
     name: str
     reads: type[Args]
     answer: Callable[[Any, Caller], Awaitable[object]]
-    failed: object  # the answer if `answer` raises
+    failed: object  # the answer if `answer` raises an unforeseen error
 
 
 class App:

@@ -62,7 +62,7 @@ class StoredCertificate(msgspec.Struct, frozen=True):
 
     served: Validity
     names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
-    prepared: Validity | None = None  # of a second certificate that is stored
+    prepared: Validity | None = None  # validity of the second stored certificate
     extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
 
 
@@ -97,7 +97,7 @@ class Stored(Wire, frozen=True):
     """
 
     serving: Pair
-    prepared: Pair | None  # to be served next
+    prepared: Pair | None  # the pair to be served next
     trusted: tuple[bytes, ...]  # the CAs of both pairs, and of pairs that a replica may still serve
 
     @property
@@ -224,7 +224,7 @@ class CertificateRotation(Poller):
             else:
                 self._api.replace_secret(secret, due.data)
         except Conflict:
-            return True  # the other replica was faster
+            return True  # another replica has taken the step
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 

@@ -131,8 +131,8 @@ def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
 def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     """Return the snapshot without groups, but with their requests.
 
-    In each queue one incomplete group asks for as much as all removed groups, so that the shares stay the
-    same.
+    In each queue one incomplete group asks for as much as all removed groups, so that the queue's request and
+    share stay the same.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     left = defaultdict[str, list[GroupInfo]](list)
@@ -210,7 +210,7 @@ _BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # waits f
 # The fewer runs are known, the wider is the distribution: it also counts virtual runs with the usual
 # deviation.
 
-FUTURES = 5  # in which what one run decides ends at 10, 30, 50, 70 and 90 % of its law
+FUTURES = 5  # futures: a start that depends on one run comes at 10, 30, 50, 70 and 90 % of its distribution
 _STEPS = (1, 2, 3, 4)  # no divisor in common with FUTURES
 _SHORTEST = 1.0  # seconds
 _USUAL, _COUNTS = 0.3, 2  # usual deviation of logarithms, and its weight in runs

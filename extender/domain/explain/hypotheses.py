@@ -23,8 +23,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
-_MOST = 48  # cycles for one explanation
-_ALONE = 12  # how many are tried one by one before several together
+_MOST = 48  # limit of cycles for one explanation
+_ALONE = 12  # number of single trials before joint ones
 
 T = TypeVar("T")
 
@@ -135,9 +135,9 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
 
 
 def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
-    """Return the row of the suitable node that holds most of its members when empty.
+    """Return the row of the suitable node that, when empty, holds the most members of the group.
 
-    Of these, the smallest. The members are those that it lacks or, if it lacks none, those on nodes.
+    The smallest such node counts. The members are the missing ones or, if none is missing, those on nodes.
     """
     fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
@@ -208,7 +208,7 @@ class Trial:
         self._left = min(_MOST, cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
-        """Return whether the group would start at once; False as well without a cycle left to find out."""
+        """Return whether the group would start at once; also False once all cycles are spent."""
         return self.outcome(snapshot) == (Verdict.STARTING, None)
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
@@ -224,10 +224,7 @@ class Trial:
         return decide(snapshot).groups.get(self._key)
 
     def smallest_number(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
-        """Return the smallest number from 1 to `most` with which it starts.
-
-        None where `most` does not suffice.
-        """
+        """Return the smallest number from 1 to `most` with which the group starts; None: no such number."""
         if most < 1 or not self.starts(after(most)):
             return None
         return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
@@ -235,11 +232,10 @@ class Trial:
     def fewest(
         self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
-        """Return the first of `things` that suffices alone, or else an irreducible set.
+        """Return one of `things` that is enough alone, or else a set of which all are needed.
 
-        Empty if all do not.
-
-        `needs_capacity`: without capacity for its members, no cycle is spent.
+        Empty if all together are not enough. `needs_capacity`: without capacity for its members, no cycle is
+        spent.
         """
 
         def does(some: Sequence[T]) -> bool:
@@ -258,13 +254,13 @@ class Trial:
                 return [thing]
         fewer = bisect_left(range(1, len(things)), True, key=lambda n: does(things[:n]))
         chosen = list(things[: 1 + fewer])
-        tried = chosen[:-1]  # without the last one, those before it do not suffice
+        tried = chosen[:-1]  # the change needs the last one
         while tried:
             before = len(chosen)
             for thing in reversed(tried):
                 rest = [other for other in chosen if other is not thing]
                 if rest and does(rest):
                     chosen = rest
-            # Without the spared groups, the order of queues may differ.
+            # The order of queues may differ once the spared groups remain.
             tried = chosen if len(chosen) < before else []
         return chosen

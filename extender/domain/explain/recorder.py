@@ -21,7 +21,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
 _FINEST = 60.0  # seconds: changes of what a group holds within this time are reported as one run
-_LONGEST_NAME = 253  # characters of a user: the API allows any number
+_LONGEST_NAME = 253  # characters of a user name, which the API does not limit
 _SLACK = 1.0  # seconds: timestamps of the API are whole ones
 _HOUR = 3600.0
 Guard = Callable[[GroupKey, Callable[[], None]], object]
@@ -29,15 +29,15 @@ _WAITS = (Verdict.WAITING, Verdict.STARTING)
 
 
 class _Step(NamedTuple):
-    """Step from one decision to the next."""
+    """Step from one decision on a group to the next."""
 
     snapshot: Snapshot
     now: float
     since: float  # earliest time of the changes; equals `now` except at the first step after a restart
-    is_first: bool  # whether nothing was seen before
+    is_first: bool  # whether this is the first observation
 
     def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
-        """Return when a member on a node began to run: by its object, else by the watch."""
+        """Return when the first member on a node began to run: by its object, else by the watch."""
         seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
         return min(instant(pod.running_since) or seen, self.now)
 
@@ -69,7 +69,7 @@ class _Seen(NamedTuple):
         }
 
     def is_like(self, other: "_Seen") -> bool:
-        """Return whether nothing is to be recorded: most decisions change numbers only."""
+        """Return whether both are equal for records: most decisions change only numbers."""
         old, new = self.decision, other.decision
         return (
             old.verdict is new.verdict
@@ -82,7 +82,7 @@ class _Seen(NamedTuple):
         )
 
     def is_that_of(self, record: GroupRun | Wait) -> bool:
-        """Return whether a record belongs to this group, not to another of its name, and to its queue."""
+        """Return whether a record belongs to this very group (not to an earlier one) in its present queue."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
 
 
@@ -101,7 +101,7 @@ class Recorder:
         self._guard = guard
         self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
         self._before, self._seen, self._is_first = Decisions(), seen, True
-        self._infos: Mapping[GroupKey, GroupInfo] = {}  # of groups, as they were seen last
+        self._infos: Mapping[GroupKey, GroupInfo] = {}  # last seen info of each group
         for record in sorted(known, key=lambda it: it.start):
             match record:
                 case GroupRun():
@@ -173,7 +173,7 @@ class _Runs:
         spent, starts = dict[str, float](), [step.now]
         if is_same:
             starts = [step.since]
-        elif step.is_first:  # from the objects
+        elif step.is_first:  # run times from the objects
             for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), floor))
@@ -292,7 +292,7 @@ class QueueHours:
     def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
         """Yield new or changed records.
 
-        A decision counts from the last sample on, for `longest` seconds at most.
+        A decision counts from the last sample on, up to `longest` seconds.
         """
         hour = now // _HOUR * _HOUR
         seconds = max(min(now - (self._sampled or now), longest), 0.0)

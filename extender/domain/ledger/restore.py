@@ -45,7 +45,7 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
         ledger.pods.put(pod)
     for group in snapshot.groups.values():
         _restore_group(ledger, group, snapshot)
-    ledger.snapshot()  # expected members are there now
+    ledger.snapshot()  # creates the expected members
     ledger.restore_state(snapshot)
 
 
@@ -101,7 +101,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     if info.job.managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
     for pod in (*info.waiting, *(pod for pod, _ in info.pinned)):
-        if pod.reserved_for and not pod.keeps_capacity:  # of a member that was lost
+        if pod.reserved_for and not pod.keeps_capacity:  # replacement of a lost member
             group.pods[pod.uid] = pod
             group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
     if info.job.made is not None:
@@ -218,7 +218,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 
 
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
-    """Return the UID of its job, and the parts of that: expected pods by their UIDs, then real ones alike."""
+    """Return the UID of a group's job, and its parts: expected pods, then real pods like them."""
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.pinned)]
     expected = [pod for pod in members if pod.to_be and not pod.reserved_for]
     real = Counter((pod.role, pod.shape) for pod in members if not pod.to_be)

@@ -123,7 +123,7 @@ class Routes:
         return {name for name in changed if not self._named_queues.get(name)}
 
     def follow(self, group: Group) -> None:
-        """Record the queue and the LocalQueue that a group names, to find it when these change."""
+        """Record the queue and LocalQueue that a group names, so that their changes find the group."""
         self._groups_in[group.namespace].add(group.key)
         self.local_queues.follow(group.key, group.namespace, self._named_by(group).local_queue)
 
@@ -153,7 +153,7 @@ class Routes:
         return self._groups_in.get(namespace, ())
 
     def label_of(self, group: Group) -> LocalQueueLabel | None:
-        """Return the label by which a group comes into its queue; None if no LocalQueue leads it there."""
+        """Return the LocalQueue label by which a group enters its queue; None if it enters in another way."""
         return self._named_by(group).local_queue if self.local_queue_of(group) is not None else None
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:

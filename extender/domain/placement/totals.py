@@ -13,9 +13,9 @@ from extender.domain.model.resources import three_digits
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
-FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
+FEW = 64  # most rows that are corrected one by one; beyond, all are counted again
 _UNBOUNDED = np.iinfo(np.int64).max
-PLACES = "places"  # the topic of what is read of single nodes
+PLACES = "places"  # topic of reads of single nodes
 Similar = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
 
@@ -35,13 +35,13 @@ class Totals:
 
     def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.capacity = capacity
-        self.pods: dict[Shape, int] = {}  # how many pods of a shape there is capacity for
+        self.pods: dict[Shape, int] = {}  # pods of each shape that fit
         self.left: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """What is left on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
         """What is read otherwise than by the totals of which these are the next ones; None where they were
         counted anew."""
-        self.is_fresh = True  # nothing is known from earlier cycles
+        self.is_fresh = True  # whether it was counted without those of an earlier cycle
         self._table = _ShapeTable((), dimensions, nodes)
 
     def belongs_to(self, dimensions: Sequence[str], nodes: NodeTable) -> bool:
@@ -52,7 +52,7 @@ class Totals:
 
         The result is None where they have to be counted again.
         """
-        # Looking for the few cells that differ is several times as fast as asking each row.
+        # Searching the few different cells is several times as fast as comparing row by row.
         rows = np.unique(np.flatnonzero(self.capacity != capacity) // max(capacity.shape[1], 1))
         if len(rows) > min(FEW, len(capacity)):
             return None
@@ -88,8 +88,7 @@ class Totals:
     def cover(self, topics: Iterable[Hashable]) -> bool:
         """Return whether a change of any sum that was read would be noticed.
 
-        A sum that was read of a copy, before all members on their way were counted, was not counted
-        here.
+        A sum that was read from a copy, before all assumed members were counted, is not among these.
         """
         shapes = (topic for topic in topics if isinstance(topic, Shape))
         return _suited_by(topics) <= self.left.keys() and all(shape in self.pods for shape in shapes)

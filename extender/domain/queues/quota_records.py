@@ -56,7 +56,7 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     source: QuotaSource
     parent: str
     capability: Written = {}
-    guarantee: Written = {}  # also what it deserves by name: a queue deserves what it is guaranteed
+    guarantee: Written = {}  # also its specified deserved amounts
     most_groups: int | None = None  # how many groups may run at the same time; None: no limit
     namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter it, sorted
     unreadable: bool = False  # its quota cannot be read: the queue is neither created nor changed
@@ -74,9 +74,9 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     unsure: frozenset[str] = frozenset()
 
 
-MOST_JOBS = "kube-queue/max-jobs"  # in the amounts of a tree: how many jobs may run at the same time
+MOST_JOBS = "kube-queue/max-jobs"  # key in the amounts of a tree: the limit of running jobs
 _MOST_GROUPS = 2**31 - 1
-_ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # a capability of 0 of these means no limit to a Queue
+_ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # for a Queue, a capability of 0 of these means no limit
 
 
 class QuotaAmounts(NamedTuple):
@@ -123,7 +123,7 @@ def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple
         if not is_counted(name):
             continue
         try:
-            # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes takes.
+            # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes accepts.
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
             text: Quantity = repr(value) if isinstance(value, float) else value
@@ -136,7 +136,7 @@ def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple
     return found
 
 
-_LONGEST = 63  # as long as a label's value, because pods may name their queue in a label
+_LONGEST = 63  # the length of a label's value, since pods may name their queue in a label
 _VALID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = "-quota"
 
@@ -162,7 +162,7 @@ class QuotaStep(StrEnum):
     CHANGE = "change"
     CLOSE = "close"
     DELETE = "delete"
-    LEAVE = "leave"  # made by others
+    LEAVE = "leave"  # not made from a quota
 
 
 def quota_source(queue: Queue) -> str:

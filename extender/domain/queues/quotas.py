@@ -55,7 +55,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
         if quota.spec.scopes or quota.spec.scope_selector:
             continue
         source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
-        # Nothing else in a quota than what is limited of requests is the scheduler's.
+        # Only limits on requests concern the scheduler.
         hard = quota.spec.hard or {}
         plain = {name: hard[name] for name in _PLAIN if name in hard}
         named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
@@ -95,11 +95,10 @@ def _queue(
     )
 
 
-# An ElasticQuotaTree, node by node: parents before their children.
-#
-# Its root becomes a queue directly below Muster's own, so that its max holds for all of the tree. What its
-# min declares beyond the guarantees of its nodes belongs to no queue: it is the size of the tree, often that
-# of the cluster, and is not kept from other queues. A node that cannot be read costs all below it, too.
+# An ElasticQuotaTree, node by node: parents before their children. The root of the tree becomes a queue
+# directly below Muster's root, so that its max limits the whole tree. Its min beyond the guarantees of its
+# nodes is the size of the tree, often that of the cluster, and is reserved for no queue. If a node cannot be
+# read, its descendants have no queues either.
 
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
@@ -155,7 +154,7 @@ class TreeReader:
         self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, unreadable))
         limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
         promised: dict[str, int] | None = amounts.promised
-        if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
+        if place.queue == ROOT_QUEUE and not node.min:  # the size of the tree is then its max, if it has one
             promised = amounts.largest or None
         below = _Place(queue, place.depth + 1, limits, promised, unreadable)
         for number, child in enumerate(node.children or ()):
@@ -203,10 +202,9 @@ def _excess_amounts(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str,
     add(place.left, amounts.promised, times=-1)
 
 
-# All quotas together: of two that claim the same name or namespace, the first counts.
-#
-# Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. That a namespace which a
-# tree covers has ResourceQuotas as well is no fault: they make no queue there.
+# All quotas together: of two that claim the same name or namespace, the first counts. Trees come first, then
+# ElasticQuotas, then ResourceQuotas; of one kind, the oldest. ResourceQuotas of a namespace that a tree
+# covers are no fault, and make no queue.
 
 Review = Callable[[str, Callable[[], object]], bool]
 _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
@@ -263,7 +261,7 @@ class _Plan:
         self._namespaces: dict[str, str] = {}
         self._faults: list[QuotaFault] = []
         self._unsure: set[str] = set()
-        self._left_out: set[tuple[QuotaSource, str]] = set()  # names that another source has
+        self._left_out: set[tuple[QuotaSource, str]] = set()  # sources whose name is taken by another one
 
     def result(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))

@@ -112,7 +112,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
 
 def _keeps_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
-    """Return whether capacity or headroom is kept for claimants, also where a reservation has it."""
+    """Return whether capacity or headroom is reserved for claimants, also by a reservation."""
     capacity = cycle.budget.planner.capacity
     is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))
     return bool(lending.keeps_any or is_claimed)
@@ -150,7 +150,7 @@ def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None
     if not goes_on and (fault := blocking_decision(cycle, group)) is not None:
         return undo_decision(cycle, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
-        # Members on nodes whose PodGroup is gone keep running, and no others join them.
+        # Without a PodGroup, members on nodes keep running, and no others join them.
         return GroupDecision(
             group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, missing_group_message(group)
         )

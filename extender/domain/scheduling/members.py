@@ -77,7 +77,7 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)
         if cycle.is_due(begun + deadline):
             return fail(cycle, group, TOO_LATE)
-    if not group.exists:  # no member joins, and at the deadline the start is undone
+    if not group.exists:  # no member joins, and the start is undone at its deadline
         reason = Reason.GROUP_NOT_FOUND
         return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, missing_group_message(group))
     return None
@@ -119,7 +119,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
         pods = None if above else all_that_join(budget, group, active.unplanned, active.plan)
         added = None if pods is None else budget.place(group, pods)
     if (added is None or absent) and not group.placed:
-        if not group.pinned:  # nothing is held yet: it simply waits again
+        if not group.pinned:  # no member has an answer yet: the group just waits again
             budget.release(group, {**active.plan, **(added or {})})
             if active.moved or refusal:
                 return fail(cycle, group, why_no_plan(active), active.moved)
@@ -155,7 +155,7 @@ def _above_ceiling(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) ->
 
 
 def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
-    """Allocate capacity for replacements without any; they start after the gangs."""
+    """Allocate capacity for replacements that have none; they start after the gangs."""
     replacements: list[tuple[ActivePlan, dict[Uid, str]]] = []
     budget = cycle.budget
     for active in replacing:
@@ -181,7 +181,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
 
 
 def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
-    """Start as many as there are places in the window."""
+    """Start replacements, as many as the window has places for."""
     window = cycle.budget.window
     for active, plan in replacements:
         group = active.group
@@ -192,7 +192,7 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
             active.add(started)
             reason: Reason | None = None
             detail = members_to_replace(group).absent
-            if active.unplanned_members():  # why they have no node yet
+            if active.unplanned_members():  # unplanned members: report why
                 reason = Reason.NO_ROOM
                 if (blocked := not_replaced(cycle, group)) is not None:
                     reason, detail = blocked.reason, blocked.detail
@@ -223,7 +223,7 @@ class _Batch(msgspec.Struct):
     active: ActivePlan
     shape: Shape
     pods: list[PodRecord]
-    in_use: dict[str, Flavor]  # by role, what members of the group use; its batches share it, and add to it
+    in_use: dict[str, Flavor]  # flavors of the group's members by role; shared by its batches
 
 
 def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reservations: Reservations) -> None:
@@ -276,10 +276,10 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
 
 
 def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
-    """Start at `most` this number of members of a batch; return whether it may have another turn."""
+    """Start at most `most` members of a batch; return whether it may have another turn."""
     active, pods, budget = batch.active, batch.pods, cycle.budget
     group, shares, requests = active.group, budget.shares, batch.shape.requests
-    allowances = [  # how many more of them may start, and what stops the next one
+    allowances = [  # number of members that may start, and the obstacle of the next
         (shares.headroom_below_ceiling(group.queue, requests), Reason.QUEUE_CEILING),
         (budget.running.headroom(group), Reason.QUEUE_CEILING),
         (budget.window.places(group), Reason.WINDOW_FULL),
@@ -312,7 +312,7 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
             if any(map(lending.keeps_capacity_from, joining)):
                 active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
     verdict = Verdict.RUNNING
-    if not group.placed:  # a group that needs no members starts with the first one
+    if not group.placed:  # a group with minMember 0 starts with its first member
         verdict = Verdict.STARTING if active.plan or group.pinned else Verdict.WAITING
     instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(

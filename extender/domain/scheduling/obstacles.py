@@ -85,7 +85,7 @@ def _excess_constraints(group: GroupInfo) -> str:
 
 
 def _refused_entry(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
-    """Return the decision on a group that came too late, from elsewhere or too often."""
+    """Return the decision on a group that its queue does not take, or whose job may not start any more."""
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
         above = (
@@ -182,12 +182,12 @@ def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupD
         return None if is_in_line else back_off(cycle, group)
     if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
-    if absent and group.start.failure and group.job.made is None:  # that may be why they are absent
+    if absent and group.start.failure and group.job.made is None:  # the failure may be why they are absent
         absent = f"{absent}; its last start failed: {group.start.failure}"
     return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 
 
-_MOST_SHORT = 4  # resources that are looked up for one sentence
+_MOST_SHORT = 4  # resources in one sentence
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
 
 
@@ -233,7 +233,7 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
     """
     nodes, asked, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
-    if offers and lacking:  # without nodes, more than that is lacking
+    if offers and lacking:  # without nodes, everything is lacking
         return f"no node has {listed(lacking, _MOST_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:

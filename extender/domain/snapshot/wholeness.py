@@ -14,7 +14,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 
-if TYPE_CHECKING:  # `muster why` knows who is whole, and starts in less time without the nodes and numpy
+if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
     from extender.domain.snapshot.snapshot import Snapshot
 
 # A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
@@ -27,7 +27,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
     """The members that must still start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""  # for users: what does not exist yet; empty if all needed members do
+    absent: str = ""  # members that do not exist yet, for users; empty: all needed ones exist
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
@@ -92,7 +92,7 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
     return Missing(members, _absent_message(group, needed, still - len(spare)))
 
 
-_MOST_NAMES, _LONGEST_NAME = 8, 63  # of roles: a group may need thousands, and a status should stay small
+_MOST_NAMES, _LONGEST_NAME = 8, 63  # roles in a status, and characters of each
 
 
 def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
