@@ -42,7 +42,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SHOWN = 5.0  # seconds within which the watch shows a write
-_MOST_CONTROLLERS = 1000  # controllers of one job whose Events are read
+_MOST_CONTROLLERS = 1000  # controllers of one job whose Events are read: a tenant may ask for billions
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
 _ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes whose Events have one reason only
@@ -96,7 +96,7 @@ def may_change_templates(obj: Json) -> bool:
     """Return whether the templates may change.
 
     Before 1.36 a Job that has run keeps its startTime while it is suspended, and its template may not be
-    changed any more. Its pods have the group of their controller without that.
+    changed any more. Its pods get the group of their controller even without an annotation.
     """
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and value_at(obj, ("status", "startTime")))
@@ -275,9 +275,7 @@ class JobsController(RecordingController[GroupKey]):
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.made != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                first = islice(
-                    controllers(whole), _MOST_CONTROLLERS
-                )  # limited, since a tenant may ask for billions of pods
+                first = islice(controllers(whole), _MOST_CONTROLLERS)
                 makes = {(made["kind"], _known_name(made["metadata"])) for made in first}
                 for kind in sorted({kind for kind, _ in makes}):
                     only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # a narrower selector

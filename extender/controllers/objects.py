@@ -53,7 +53,7 @@ class ObjectStore(Generic[K, T]):
             self._objects.pop(key, None)
         self._notify(key)
 
-    def follow(self, key: K, written_on: T, answer: T) -> None:
+    def record_write(self, key: K, written_on: T, answer: T) -> None:
         """Store the `answer` to a write on `written_on`, unless the watch has shown a newer copy."""
         with self._lock:
             if self._objects.get(key) is written_on:

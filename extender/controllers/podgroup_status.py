@@ -474,5 +474,5 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if wanted != written:
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
-            self._copies.follow(key, group, answer)
+            self._copies.record_write(key, group, answer)
             self._drops_waiting |= wanted.waiting is not None and answer.status.waiting is None

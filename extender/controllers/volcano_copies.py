@@ -79,7 +79,7 @@ class VolcanoCopies:
         with self._lock:
             self._jobs[Uid(job.metadata.uid)] = job
 
-    def follow(self, before: VolcanoJob, answer: VolcanoJob) -> None:
+    def record_write(self, before: VolcanoJob, answer: VolcanoJob) -> None:
         """Record the `answer` to a write on `before`, unless the watch has shown a newer copy."""
         uid = Uid(answer.metadata.uid)
         with self._lock:
@@ -153,7 +153,7 @@ class VolcanoCopies:
             if self._is_of(uid, pod)
         ]
 
-    def begin(self, uid: Uid, name: str) -> bool:
+    def begin_creation(self, uid: Uid, name: str) -> bool:
         """Record that a pod of this name is about to be created; return False if that is already recorded."""
         with self._lock:
             mine = self._pods[uid]

@@ -295,7 +295,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": guard, "status": changes}
         answer = self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch)
-        self.copies.follow(job, answer)
+        self.copies.record_write(job, answer)
         return answer
 
     def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
@@ -348,7 +348,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         if memory.pause is not None and (rest := memory.pause.until - self._clock()) > 0.0:
             return self._queue.add(uid, rest)
         for pod in pods:
-            if self.copies.begin(uid, pod.name):
+            if self.copies.begin_creation(uid, pod.name):
                 undone = partial(self.copies.end, uid, pod.name, None)
                 self.write(uid, partial(self._create, job, memory, pod), of=(uid, pod.name), undone=undone)
 

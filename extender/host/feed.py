@@ -35,12 +35,12 @@ from extender.volcano.pods import JOB_NAME
 
 log = logger(__name__)
 
-_AGAIN = 30.0  # seconds between two looks for missing kinds
+_AGAIN = 30.0  # seconds between two checks for missing kinds
 _AT_FIRST = 10.0  # seconds for which the start waits for the watches of served kinds
 _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
-_REFUSED = 60.0  # seconds without accepted credentials; open watches go on for up to ten minutes
+_REFUSED = 60.0  # seconds without accepted credentials; open watches last up to ten minutes
 
 
 def owner_kinds() -> dict[resources.Resource, str]:
@@ -72,9 +72,8 @@ class OptionalWatches:
     def add(self, watch: Reflector[Any], verb: str = "") -> None:
         """Add a watch before the start.
 
-        `verb`: the right that a component of the manifests grants; empty: none.
-
-        Without the right its kind is not tried.
+        `verb`: the needed right, which a component of the manifests grants; empty: none. Without the right,
+        the watch is not started.
         """
         self._verbs[watch] = verb
         self.missing.append(watch)
@@ -135,7 +134,7 @@ class Feed:
     Args:
         auto_groups: Whether the owners of pods are read.
         job_kinds: Kinds that may be changed where the rights are granted.
-        maker_kinds: Kinds that say how many of their pods start together.
+        controller_kinds: Kinds that are only read: they declare how many of their pods start together.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class Host:
             Path(configuration.history) if configuration.history else None,
             configuration.history_retention,
         )
-        followers = (self._barrier.follow, self._unconfirmed.read_due)
+        followers = (self._barrier.on_decisions, self._unconfirmed.read_due)
         last = (self._gauges.on_decisions, self._history.on_decisions)
         listeners = (*followers, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)

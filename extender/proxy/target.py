@@ -207,7 +207,7 @@ def unreachable_response(why: str) -> web.Response:
 def too_many_response(again: bool) -> web.Response:
     """Return the refusal of an Event for which there is no connection.
 
-    client-go repeats only requests with a time to come again, and drops the rest (`recordEvent` in its
+    client-go repeats only requests with a Retry-After, and drops the others (`recordEvent` in its
     event_broadcaster.go).
     """
     answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "more Events than the API server takes at once")

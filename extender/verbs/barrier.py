@@ -231,7 +231,7 @@ class Barrier:
         for hold in posting:
             self._post(hold)
 
-    def follow(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Update held calls after new decisions and, at intervals, from their callers and pods."""
         waiting = {hold.pod.group for hold in self._waiting_calls()}
         self._failing &= waiting

@@ -82,9 +82,9 @@ def missing_creations(
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
-    """Yield the missing pods, first those that the job needs, so that it starts with them.
+    """Yield the missing pods: those that the job needs to start, or the others once these exist.
 
-    These are whole parts of its tasks, where these are in parts. The others come once these exist.
+    If a task is partitioned, the needed pods are whole partitions.
     """
     not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins

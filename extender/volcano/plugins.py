@@ -1,9 +1,9 @@
-"""Plugins of a Volcano Job: objects that are kept for it next to its pods, and additions to its pods.
+"""Plugins of a Volcano Job: objects next to its pods, and additions to its pods.
 
     env   the number of each pod in its task
-    svc   names of pods in DNS, lists of all of them, and a network of the job alone
-    ssh   a key of the job alone, with which its pods trust each other
-    pytorch, tensorflow, mpi, ray   for frameworks whose processes have to find each other
+    svc   names of pods in DNS, lists of all pods, and a network policy
+    ssh   a key of the job, with which its pods reach each other
+    pytorch, tensorflow, mpi, ray   settings by which the processes of these frameworks find each other
 
 Names, paths, flags and defaults are Volcano's (its guides how_to_use_*_plugin). The order is that of the
 table.

@@ -1,8 +1,8 @@
-"""A cluster in virtual time: a ledger, what is due in it, and decisions that are carried out at once.
+"""A cluster in virtual time: a ledger, due actions, and decisions that are carried out at once.
 
-    snapshot, arrivals ──► ledger ──► decide() ──► pods start, leave and are made again
+    snapshot, arrivals ──► ledger ──► decide() ──► pods start, leave and are recreated
                              ▲                                  │
-                             └── the next moment: what is due, or when time alone changes a decision
+                             └── the next instant: a due action, or time alone changes a decision
 
 `VirtualCluster` is the common part of all simulations. `Future`, for estimates and plans, continues from a
 snapshot: no new objects come, and groups end when they are expected to. Traces and files:
@@ -90,8 +90,8 @@ class VirtualCluster:
     """Ledger whose decisions an ideal scheduler and ideal controllers carry out at once.
 
     Args:
-        begun: What the ledger's clock shows at the beginning.
-        epoch: What is to be added to that clock for the seconds since 1970.
+        begun: Time of the ledger's clock at the beginning.
+        epoch: Seconds since 1970 minus that clock.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class VirtualCluster:
         self.cycles += 1
         return snapshot
 
-    def follow(self) -> Followed:
+    def carry_out(self) -> Followed:
         """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
         undone = [uid for made in decisions.groups.values() for uid in made.undo]
@@ -283,7 +283,7 @@ class Future(VirtualCluster):
         if not self.cycles:
             self._decide()
             return True
-        done = self.follow()
+        done = self.carry_out()
         self._follow_groups(done)
         is_event, frees = any(done), bool(done.evicted or done.undone or self._opens_window(done))
         self.last = self.now if is_event else self.last

@@ -123,7 +123,7 @@ class Recorder:
             if group is not None and former is not None and former.is_like(group) and not self._is_first:
                 continue
             self._guard(key, partial(self._follow, key, group, step, former is not None, made))
-        made += self._evictions.follow(decisions, step)
+        made += self._evictions.observe(decisions, step)
         self._before, self._infos = decisions, snapshot.groups
         self._seen, self._is_first = now, False
         return made
@@ -132,8 +132,8 @@ class Recorder:
         self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool, made: list[AnyRecord]
     ) -> None:
         self._evictions.record(key, group)
-        made += self._runs.follow(key, group, step)
-        made += self._waits.follow(key, group, step, was_there)
+        made += self._runs.observe(key, group, step)
+        made += self._waits.observe(key, group, step, was_there)
 
     @property
     def open(self) -> list[AnyRecord]:
@@ -150,7 +150,7 @@ class _Runs:
     def __init__(self) -> None:
         self.open: dict[str, GroupRun] = {}
 
-    def follow(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
+    def observe(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
         held = group.info.allocated if group is not None else {}
         if (run := self.open.get(key)) is None:
             if group is not None and held:
@@ -190,7 +190,7 @@ class _Waits:
     def __init__(self) -> None:
         self.open: dict[str, Wait] = {}
 
-    def follow(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
+    def observe(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
             yield from self._waits_from_objects(group, step)
@@ -250,7 +250,7 @@ class _Evictions:
             members = (pod for pod in group.info.placed if pod.uid in group.decision.undo)
             self._undone[key] = [ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in members]
 
-    def follow(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
+    def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
         """Yield the evicted pods that are gone by now, or terminating."""
         wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
         wanted |= {uid: it.victim for uid, it in decisions.evictions.items() if not it.is_slow}

@@ -60,7 +60,7 @@ class Usage:
         for info in infos.values():
             self.count(info, 1)
 
-    def follow(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
+    def update(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
         """Update the sums after a change of a group; None: it is absent.
 
         Most changes do not affect them.
@@ -144,7 +144,7 @@ class GroupInfos:
                     after = self._moved_info(group, before)
                 group.info = changes[key] = after or self._info(group)
                 self._registry.record_info(key, was_in, group.info.queue)
-            self.usage.follow(before, group.info if group is not None else None)
+            self.usage.update(before, group.info if group is not None else None)
         self._infos = with_changes(self._infos, changes)
         self._refresh_queues()
         return dirty, self._infos, self._queues
@@ -200,7 +200,7 @@ class GroupInfos:
 
     def _info(self, group: Group) -> GroupInfo:
         named, members = self._registry, Members(group, self._claims, self._stuck)
-        named.follow(group)
+        named.record_dependencies(group)
         named.settle_defaults(group)
         named.record_start(group, members.are_under_way)
         queue, needs = named.routes.queue_of(group), group.needs

@@ -207,7 +207,7 @@ class Ancestors:
     def drop(self, namespace: str, uid: str) -> None:
         self._known.pop(group_of_owner(namespace, uid), None)
 
-    def follow(self, group: GroupKey, owners: Iterable[Owner]) -> None:
+    def record_owners(self, group: GroupKey, owners: Iterable[Owner]) -> None:
         """Record the owners of a group. The group depends on them, and on the owners above them."""
         above = [owner.key for owner, _ in self._chain(owners)]
         if above == self._above.get(group, []):

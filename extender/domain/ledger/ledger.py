@@ -185,7 +185,7 @@ class Ledger:
         if self._meter.is_due(now):
             self._meter.sample(now, self.offered())
             self._changes.mark()
-        self._meter.follow({key: holding_of(groups.get(key)) for key in dirty}, now)
+        self._meter.record_holdings({key: holding_of(groups.get(key)) for key in dirty}, now)
 
     def _end_answers(self) -> None:
         """End answers of filter that no bind call has followed within the start deadline.

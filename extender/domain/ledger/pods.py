@@ -62,7 +62,7 @@ class StuckPods:
         """Return when the next terminating pod counts as stuck."""
         return self._due[0][0] if self._due else None
 
-    def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
+    def record_change(self, before: PodRecord | None, now: PodRecord | None) -> None:
         """Process a change of a member pod; `now`: None if it is gone."""
         if now is not None and now.deleting and now.holds_capacity:
             before_that = self._leaving[now.node].get(now.uid)
@@ -224,7 +224,7 @@ class Pods:
             self._count_among_others(record, is_other=False)
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
-                self._stuck.follow(record, None)
+                self._stuck.record_change(record, None)
                 self._registry.group(record.group).record_vacated(record)
                 self.leave_group(record)
             if record.group or record.node:
@@ -296,7 +296,7 @@ class Pods:
         self._claims.capacity.watch_terms(record, before)
         self._moves.show(record)
         if record.group:
-            self._stuck.follow(before, record)
+            self._stuck.record_change(before, record)
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
             group.asked_by_pods = record.min_member or group.asked_by_pods

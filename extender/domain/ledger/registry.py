@@ -182,7 +182,7 @@ class Registry:
             group.restart()
         self.taken_in.record(before, now)
         group.put_record(now, version)
-        self.follow(group)
+        self.record_dependencies(group)
         self.record_arrival(group)
         self.mark_dirty(group.key)
         return True
@@ -228,10 +228,10 @@ class Registry:
         now_there = (group.key for group in changed if self.routes.queue_of(group) in queues)
         return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
-    def follow(self, group: Group) -> None:
+    def record_dependencies(self, group: Group) -> None:
         """Record the objects that a group depends on, to mark it dirty when they change."""
-        self.ancestors.follow(group.key, self._owners_of(group))
-        self.routes.follow(group)
+        self.ancestors.record_owners(group.key, self._owners_of(group))
+        self.routes.record_group(group)
 
     def record_arrival(self, group: Group) -> None:
         """Record the arrival of a group: if its queue is open at that time, the group stays entitled."""
@@ -266,7 +266,7 @@ class Registry:
         """Forget a group of which nothing is left."""
         del self.groups[group.key]
         self.routes.forget(group)
-        self.ancestors.follow(group.key, ())
+        self.ancestors.record_owners(group.key, ())
 
     def take_dirty(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
         """Return the groups that changed since the last call, in that order, and which of them only moved."""

@@ -106,7 +106,7 @@ class Releases:
         elif was_called and uid in self._leaving:
             self._leaving[uid] = self._clock() + _CALLED
 
-    def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
+    def record_claim(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
         """Process a change of the claim of a member pod, from `before` to `claim`."""
         if not self.is_on:
             return

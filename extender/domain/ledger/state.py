@@ -209,7 +209,7 @@ class ClaimMoves:
         claim = self._claims.get(pod.uid)
         if claim is not None and claim.stage is ClaimStage.ANSWERED:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
-            self._releases.follow(pod, claim, self._claims.get(pod.uid))
+            self._releases.record_claim(pod, claim, self._claims.get(pod.uid))
 
     def show(self, pod: PodRecord) -> None:
         """Record a pod of the watch.
@@ -229,7 +229,7 @@ class ClaimMoves:
         if before is not None and (now is None or now.stage is not before.stage):  # capacity or place changed
             self._changes.record_freed(pod.group)
         if pod.group:
-            self._releases.follow(pod, before, now)
+            self._releases.record_claim(pod, before, now)
 
     def drop(self, pod: PodRecord) -> None:
         if self._claims.drop(pod.uid) is not None:
@@ -259,7 +259,7 @@ class ClaimMoves:
         if not (before and now and before.pinned and now.pinned and before.node == now.node):
             self._registry.mark_moved(pod.group)  # other changes do not affect decisions
         if not pod.to_be:
-            self._releases.follow(pod, before, now)
+            self._releases.record_claim(pod, before, now)
 
 
 class Parts(NamedTuple):

@@ -57,7 +57,7 @@ class Reads:
         self.kind_of: dict[GroupKey, Kind] = {}  # a unique group has a kind of its own
         self.now: dict[Topic, list[Question]] | None = None  # reads for the evaluated group; None: none
 
-    def begin(self, group: GroupKey) -> None:
+    def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
         self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
 

@@ -150,7 +150,7 @@ class UsageMeter:
         # By holder: amounts that changed since the last sample, times the seconds without them.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
 
-    def follow(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
+    def record_holdings(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
         """Record the amounts that groups hold from now on; None: nothing."""
         for key, holding in holdings.items():
             if holding != (before := self._holdings.get(key)):

@@ -168,7 +168,7 @@ class Window:
         self.held_up: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
 
-    def begin(
+    def reserve_places(
         self, gangs: Iterable[GroupInfo], others: Iterable[GroupInfo], is_due: Callable[[float], bool]
     ) -> None:
         """Choose the groups that reserve places.

@@ -267,7 +267,7 @@ class Guard:
         cycle, key = self._cycle, self._group.key
         self._mark, self._outer = cycle.journal.mark(), cycle.evaluated
         cycle.evaluated, self._read = key, cycle.reads.now
-        cycle.reads.begin(key)
+        cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # any error of the group
         self._allowed = cycle.efforts.remaining(key, is_over_budget)
         self._left = cycle.effort.allow(self._allowed)

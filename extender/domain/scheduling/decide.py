@@ -63,7 +63,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     stands = sorted(groups[State.STANDING], key=lambda group: group.order)
     standing = keep_all(cycle, stands) if stands else []
     one_by_one = (active.group for active in (*replacements, *standing))
-    cycle.budget.window.begin(in_line, one_by_one, cycle.is_due)
+    cycle.budget.window.reserve_places(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.keep_for_moved()
     waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
@@ -100,7 +100,9 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     reservations.make()
     does_any_wait = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
     may_any_starve = does_any_wait or inadmissible.then is not None
-    starving = reclaim.begin(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
+    starving = (
+        reclaim.begin_reclaims(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
+    )
     if cycle.draining:
         victims.drain_queues(cycle)
 

@@ -200,7 +200,7 @@ class Starving(NamedTuple):
 NONE_STARVES = Starving({}, {}, lambda *_: False)
 
 
-def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
+def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
     """Find victims for groups that are starved; a bounded number of searches.
 
     The order is by priority of their queue, its share, and their order inside it.
@@ -224,7 +224,7 @@ def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starvin
     if seeking and places > 0:
         seeking.sort(key=lambda group: (ranks[group.queue], group.order))
         mark = cycle.budget.journal.mark()
-        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).begin(seeking, places)
+        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(seeking, places)
         cycle.budget.journal.roll_back(mark)
     return found
 
@@ -323,7 +323,7 @@ class _Searches:
         self._base.free(leaving)
         self._count_off(leaving)
 
-    def begin(self, seeking: Iterable[GroupInfo], places: int) -> None:
+    def search(self, seeking: Iterable[GroupInfo], places: int) -> None:
         starving: list[GroupInfo] = []
         for group in seeking:
             with Guard(self._cycle, group):
