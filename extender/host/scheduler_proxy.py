@@ -30,13 +30,13 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 def write_kubeconfig(folder: str, address: Address) -> str:
     """Write the kubeconfig for a proxy that listens on `address`; return the secret of its path.
 
-    The secret of an existing file stays, so that a running scheduler goes on.
+    The secret of an existing file is kept, so that a running scheduler can continue.
 
     Raises:
         InvalidConfiguration: The file cannot be written.
     """
     path = Path(folder) / VIEW_KUBECONFIG
-    secret = _reserved(path) or secrets.token_urlsafe(32)
+    secret = _existing_secret(path) or secrets.token_urlsafe(32)
     cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
     document = {
         "apiVersion": "v1",
@@ -61,7 +61,7 @@ def write_kubeconfig(folder: str, address: Address) -> str:
     return secret
 
 
-def _reserved(path: Path) -> str | None:
+def _existing_secret(path: Path) -> str | None:
     """Return the secret in a kubeconfig that Muster wrote and that only its user could read."""
     try:
         state = path.stat()

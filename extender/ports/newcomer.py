@@ -30,7 +30,7 @@ from extender.ports.connections import NEVER, Connections
 
 _MOST = 4096  # bytes of an incomplete request from which on aiohttp reads it
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
-_RECORD, _HANDSHAKE = 5, 0x16  # of TLS: the length of a record's head, and its first byte
+_RECORD, _HANDSHAKE = 5, 0x16  # TLS: length of a record's header, and its first byte
 # Head of a request with a body, as Go's net/http writes it: required and optional headers in this order.
 # Other heads are left to aiohttp.
 _PLAIN = re.compile(
@@ -82,9 +82,9 @@ class Newcomer:
         self._secure = secure
         self._begin, self._find = begin, find
         self._caller = Caller(sock.fileno())
-        self._seen = 0  # how many bytes were there at the last look
-        self._task: asyncio.Task[None] | None = None  # while it is served
-        self._unsent = b""  # of the answer
+        self._seen = 0  # received bytes at the last check
+        self._task: asyncio.Task[None] | None = None  # the task that serves a request
+        self._unsent = b""  # unsent rest of the answer
         self._was_last = False
         self._loop = asyncio.get_running_loop()
         self.answered = self.size = 0
@@ -132,20 +132,20 @@ class Newcomer:
             self._connections.remove(self)
             self._begin(self._sock, _whole(received))
 
-    def _wait_for_more_than(self, there: int) -> None:
-        if there != self._seen:
-            self._seen = there
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, there + 1)
+    def _wait_for_more_than(self, length: int) -> None:
+        if length != self._seen:
+            self._seen = length
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length + 1)
 
-    def _missing(self, there: bytes) -> str:
+    def _missing(self, received: bytes) -> str:
         """Return the state in which the connection waits for more bytes; empty if they are worth reading."""
         if self._secure:
-            has_length = len(there) >= _RECORD
-            has_all = has_length and len(there) >= _RECORD + int.from_bytes(there[3:_RECORD], "big")
-            return "" if has_all or there[0] != _HANDSHAKE else "handshake"
-        head, end, body = there.partition(b"\r\n\r\n")
+            has_length = len(received) >= _RECORD
+            has_all = has_length and len(received) >= _RECORD + int.from_bytes(received[3:_RECORD], "big")
+            return "" if has_all or received[0] != _HANDSHAKE else "handshake"
+        head, end, body = received.partition(b"\r\n\r\n")
         if not end:
-            return "head" if there[:1].isalpha() else ""
+            return "head" if received[:1].isalpha() else ""
         length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
         is_short = length is not None and len(body) < int(length[1]) <= limits.body
         return "body" if is_short and not limits.patience.streams else ""
@@ -203,7 +203,7 @@ class Newcomer:
             self._check()
 
 
-def _whole(there: bytes) -> int:
-    head, end, body = there.partition(b"\r\n\r\n")
+def _whole(received: bytes) -> int:
+    head, end, body = received.partition(b"\r\n\r\n")
     length = _LENGTH.search(head + b"\r\n")
-    return len(there) if end and len(body) == int(length[1] if length else 0) else 0
+    return len(received) if end and len(body) == int(length[1] if length else 0) else 0

@@ -152,7 +152,7 @@ class Terms:
         return not weight or self._weight[pod.namespace] + weight <= MOST_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
-        """Follow the terms of a member pod, and no longer its previous ones."""
+        """Follow the terms of a member pod, in place of its previous ones."""
         for term in self._others.record_member(pod):
             self._add_user(term)
         written, before = pod.shape.terms, self._of.get(pod.uid, ())

@@ -135,7 +135,7 @@ class NodeCapacity:
         self.epochs: dict[str, int] = {}  # counter by node of its changes and of bound pods that left
         self._epochs = itertools.count(1)
         self._sums: dict[str, NodeSums] = {}  # by node
-        self._nodes: list[NodeRecord | None] = []  # by row; None if the row is vacant
+        self._nodes: list[NodeRecord | None] = []  # nodes by row; None: vacant
         self._row: dict[str, int] = {}  # by node
         self._vacant: list[int] = []  # rows
         self._changed_rows: set[int] = set()  # rows that changed since the last table

@@ -143,7 +143,7 @@ class _ListWriter:
 
 
 def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
-    """Return the pod with these changes. Empty version, empty kind: as they are."""
+    """Return the pod with these changes. An empty version or kind stays unchanged."""
     try:
         parts = {**kind, **_parts(pod)}
         if version:
