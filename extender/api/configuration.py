@@ -209,7 +209,7 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
         listening["--dashboard-listen"] = dashboard
         if not dashboard.on_loopback and not configuration.dashboard_tls_folder:
             needed = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
-            yield f"--dashboard-tls-folder: required value: {needed}: whoever listens in would read tokens"
+            yield f"--dashboard-tls-folder: required value: {needed}: eavesdroppers could read tokens"
     ports = [address.port for address in listening.values() if address.port]
     if len(set(ports)) < len(ports):
         given = ", ".join(map(str, listening.values()))

@@ -43,7 +43,7 @@ _PURPOSES: Mapping[EvictionCause, str] = {
     EvictionCause.UNDO: "because the start of its group failed",
     EvictionCause.DRAIN: "to drain its queue",
 }
-_FOR_OTHERS = "to make room for others"
+_FOR_OTHERS = "to free capacity for others"
 
 
 class EvictionsController(RecordingController[Uid]):

@@ -194,7 +194,7 @@ class JobsController(RecordingController[GroupKey]):
             if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.suspended:
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
-                text = f"{managed.job.spoken_name} goes back to queue {managed.queue}: {why}"
+                text = f"{managed.job.spoken_name} returns to queue {managed.queue}: {why}"
                 self._record_event(managed, EventReason.START_GIVEN_UP, text)
             raise
 
@@ -294,7 +294,7 @@ class JobsController(RecordingController[GroupKey]):
         """Give up a start. It counts once, when the job is suspended: a repeated write changes nothing."""
         why = managed.failure
         self._ledger.give_up_start(managed.job.group, why)
-        text = f"goes back to queue {managed.queue}: {why}"
+        text = f"returns to queue {managed.queue}: {why}"
         is_suspended = self._suspend(managed, text, EventReason.START_GIVEN_UP)
         if is_suspended and managed.group is not None and not managed.coming.refusal:
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))

@@ -182,7 +182,7 @@ def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
         f" and got the last event {rounded(int(reader.silent))} ago"
         for reader in readers
     ]
-    reading = "; ".join(texts) or "nobody reads pods here"
+    reading = "; ".join(texts) or "no client reads pods here"
     if bypasses.age is None:
         return reading
     calls = f"{bypasses.calls} call{'s' if bypasses.calls > 1 else ''}"

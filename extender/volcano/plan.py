@@ -231,7 +231,7 @@ def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatu
         return in_phase(status, to or phase, view.now, request.action, message)
     if phase in ACTIVE and phase is not JobPhase.PENDING and not view.may_have_pods:
         status = replace(status, version=status.version + 1)
-        return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
+        return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has reclaimed its capacity")
     return status
 
 

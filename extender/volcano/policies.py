@@ -123,7 +123,7 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
     # The phase may still reflect deleted pods while their replacements are being bound.
     if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
         at = max(without_node) + _ON_ITS_WAY
-        yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")
+        yield _Happening(UNKNOWN, at, "some of its pods run while others lack capacity")
 
 
 def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:

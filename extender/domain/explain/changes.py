@@ -323,7 +323,7 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
 
 def use_allowed(case: WaitingCase) -> StartChange:
     allowed = with_group(case.snapshot, replace(case.group, use_allowed=True))
-    return case.start_change(f"once it is noted that its author may use queue {case.group.queue}", allowed)
+    return case.start_change(f"once a record says that its author may use queue {case.group.queue}", allowed)
 
 
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:

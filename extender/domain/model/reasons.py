@@ -203,7 +203,7 @@ REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.it
 TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
 
 # The end of a sentence that says why a group gets nothing of what others hold above their shares.
-NOT_TAKEN_BACK = "so nothing is taken back for it"
+NOT_TAKEN_BACK = "so nothing is reclaimed for it"
 
 # Holders that block a group: all that hold capacity, or those of its own queue.
 FOR_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)

@@ -93,9 +93,7 @@ def why_no_plan(active: ActivePlan) -> str:
     unused = "the scheduler did not use the planned nodes in time"
     if any(pod.to_be and not pod.reserved_for for pod in active.group.waiting):
         unused = "its controller has not created all its pods in time"
-    return refusal_of(active) or (
-        unused if active.moved else "no room for the members that are still missing"
-    )
+    return refusal_of(active) or (unused if active.moved else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:

@@ -132,7 +132,7 @@ class Lending:
     def text(self) -> str:
         """Return the queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
-        return f"groups in {queues} have a claim on the room"
+        return f"groups in {queues} have a claim on the capacity"
 
     def keeps_headroom_from(self, group: GroupInfo, wanted: Missing) -> str:
         """Return the claimants of the headroom that members lack; empty if they would lack it anyway."""

@@ -126,7 +126,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             if absent:
                 return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent)
             return waiting_decision(
-                group, Reason.NO_ROOM, "the room planned for the group was taken by others"
+                group, Reason.NO_ROOM, "other pods use the capacity planned for the group"
             )
         begun = start_begun(group, cycle.snapshot)
         if begun is not None and cycle.is_due(begun + cycle.limits.stall_grace):

@@ -97,7 +97,7 @@ def _refused_entry(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDec
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waiting_decision(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
     if not group.use_allowed:
-        text = f"queue {group.queue} is restricted, and it is not noted that the group's author may use it"
+        text = f"queue {group.queue} is restricted, and no record says that the group's author may use it"
         return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.crowded_out:
         most = cycle.limits.expected_pods

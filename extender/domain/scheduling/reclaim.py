@@ -55,15 +55,15 @@ _MOST_UNUSED = 64  # recorded groups of one namespace whose use of capacity is n
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _BEYOND_A_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
 _WHY = {
-    EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
+    EvictionCause.RECLAIM: "queue {queue} reclaims its deserved share, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
     EvictionCause.BORROW: "group {group} of queue {queue} has a higher priority, and borrows",
-    EvictionCause.CONSOLIDATE: "it moves so that group {group} of queue {queue} fits, for which free room "
-    "only lies in pieces; room for what replaces it is kept on {home}",
+    EvictionCause.CONSOLIDATE: "it moves so that group {group} of queue {queue} fits, because free "
+    "capacity is fragmented; capacity for its replacement is reserved on {home}",
     EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
 
-_LINGERS = "it is being deleted, and others wait for its room"
+_LINGERS = "it is being deleted, and others wait for its capacity"
 
 
 def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
@@ -146,10 +146,10 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
         if may_start and (plan := _place(cycle, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         if cycle.is_due(reclaim.until):
-            return fail(cycle, group, f"the room did not become free in time: {reclaim.detail}")
+            return fail(cycle, group, f"the capacity did not become free in time: {reclaim.detail}")
         victims = (victim for other in cycle.reclaims.values() for victim in other.victims)
         if not (any(live_pod(cycle, victim) for victim in victims) or any(departing_pods(cycle))):
-            why = "whoever was to leave has gone, and it does not fit"
+            why = "the victims are gone, and the group does not fit"
             return fail(cycle, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(cycle, reclaim):
         reason = Reason.WINDOW_FULL
@@ -442,7 +442,7 @@ class _Searches:
         cycle.budget.shares.add(group.queue, asked)
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         deadline = cycle.snapshot.timestamp(until)
-        detail = f"the room of pods that are being deleted is kept for it until {deadline}"
+        detail = f"the capacity of terminating pods is reserved for it until {deadline}"
         if victims:
             groups = cycle.snapshot.groups
             owners = Counter(

@@ -379,7 +379,7 @@ class QueueShares:
 
     def _excess(self, node: int, name: str, more: int, retained: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
-        reserved_text = f" + {show(name, retained)} kept for other queues" if retained > 0 else ""
+        reserved_text = f" + {show(name, retained)} reserved for other queues" if retained > 0 else ""
         if reserved := self._reserved.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved)} reserved"
         asked = f"{show(name, more)} asked > {show(name, most)}"

@@ -51,7 +51,7 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         claimants = {cycle.promised.get(pod.uid) for pod in pods}
         if not claimants or None in claimants:
             return None
-        why = f"all its members are being evicted: their room is for {', '.join(sorted(map(str, claimants)))}"
+        why = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         blocking = Reason.BEHIND_OTHERS
     reason = blocking if group.waiting else None
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
@@ -340,7 +340,7 @@ class Candidates:
         if last is None or cycle.is_due(until := rests_until(cycle, group, last)):
             return True
         whose = f"groups of namespace {namespace} in queue {group.queue}"
-        self.spared = f"queue {queue} gave room to {whose} in vain, and gives none until "
+        self.spared = f"queue {queue} lost capacity to {whose} without use, and gives none until "
         self.spared += cycle.snapshot.timestamp(until)
         return False
 
@@ -357,9 +357,7 @@ class Candidates:
             return False
         given = group.history.took_from.get(victim.key)
         if given is not None and not self._cycle.is_due(given + self._cycle.limits.reclaim_memory):
-            self.spared = (
-                f"{victim.display_name} gave its room to this group already, and is not evicted for it again"
-            )
+            self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
         gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
         if gave is None:
@@ -367,10 +365,8 @@ class Candidates:
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
         until = min(gave + self._cycle.limits.reclaim_memory, max(self.latest(group), gave + at_most))
         if not self._cycle.is_due(until):
-            self.spared = (
-                f"{victim.display_name} gave its room to queue {group.queue} already, and is not evicted "
-            )
-            self.spared += f"for it again until {self._cycle.snapshot.timestamp(until)}"
+            self.spared = f"{victim.display_name} lost its capacity to queue {group.queue} already, and does "
+            self.spared += f"not again until {self._cycle.snapshot.timestamp(until)}"
             return False
         return True
 

@@ -251,7 +251,7 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
         message = _message(decision.reason, message_of(decision, change))
         return Transition(decision.reason, message, warning, for_members=True)
     if decision.verdict is Verdict.STARTING:
-        planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
+        planned = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
         known = [planned] if decision.plan or not decision.detail else []
         return Transition(Verdict.STARTING, "; ".join([*known, *filter(None, [decision.detail])]))
     return None
