@@ -94,7 +94,7 @@ class Identity:
     def __init__(self, port: str, clock: Callable[[], float] = time.time) -> None:
         self._port = port
         self._clock = clock
-        self._begins, self._ends = 0.0, 0.0  # when the certificate is valid
+        self._begins, self._ends = 0.0, 0.0  # validity of the certificate
         self._used: tuple[bytes | None, ...] = ()  # files of the current context
         self.context: ssl.SSLContext | None = None
 

@@ -133,7 +133,7 @@ def guaranteed_too_much(
 
 
 def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> Iterator[str]:
-    """Yield a warning for each resource of which a new spec.deserved is more than nodes offer: `there`."""
+    """Yield a warning for each resource of which a new spec.deserved exceeds what nodes offer (`there`)."""
     own = _amounts(queue).deserved
     if before is not None and own == _amounts(before).deserved:
         return
@@ -147,7 +147,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
     """Yield warnings about new flavors.
 
     The warnings concern flavors that name no existing ResourceFlavor, that have only labels matched by an
-    earlier one, or that have a name by which another queue means other nodes.
+    earlier one, or whose name another queue uses for other nodes.
     """
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return

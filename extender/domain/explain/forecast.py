@@ -151,7 +151,7 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
 
 
 def _run_until_started(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Run cycles until all groups have started; return whether the limit of cycles was reached."""
+    """Run cycles until all groups `left` have started; return whether the limit of cycles was reached."""
     for _ in range(cycles):
         if not left or not future.step():
             return False

@@ -387,7 +387,7 @@ class Registry:
     def was_taken_in(self, group: Group, name: str) -> bool:
         """Return whether an annotation proves that a group came while the named queue was open.
 
-        Phase and reason prove nothing.
+        Phase and reason do not count, since users may write them.
         """
         queue, record = self.queues.get(name), group.record
         if queue is None or record is None or not self.markers_count:

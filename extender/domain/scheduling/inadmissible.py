@@ -232,10 +232,7 @@ def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> 
 
 
 def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Return groups with changes in themselves or in what belongs to them.
-
-    These are members, their queue or one above it, and records.
-    """
+    """Return the groups whose own objects have changed: members, records, and their queue or one above it."""
     return inadmissible.snapshot.dirty
 
 
