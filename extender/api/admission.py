@@ -1,7 +1,7 @@
 """AdmissionReview v1: the API server's request to a webhook, its answer, and the objects under review.
 
 The objects have fields that matter only when they are written and that watches need not keep. They stay
-undecoded until the rules for their kind have been looked up.
+undecoded until the rules for their kind are known.
 """
 
 import msgspec
@@ -151,7 +151,7 @@ class Job(Wire, frozen=True):
 
     @property
     def pod(self) -> NewPod:
-        """Return a pod as the object will create it, as far as queues are concerned."""
+        """Return a pod of the job, with the fields that decide its queue."""
         namespace, template = self.metadata.namespace, self.spec.template
         labels, annotations = template.metadata.labels, template.metadata.annotations
         return NewPod(Meta(namespace=namespace, labels=labels, annotations=annotations), template.spec)

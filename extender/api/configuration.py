@@ -140,12 +140,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     history_retention: Annotated[float, allowed.duration("1h", "87600h")] = 30 * 24 * 3600.0
     log_format: Annotated[str, allowed.one_of("text", "json")] = ""
     log_level: Annotated[str, allowed.one_of("debug", "info", "warning", "error")] = "info"
-    # Of no row in the table: only the file has room for it.
+    # A key of the file alone, without a row in the table.
     job_kinds: tuple[FurtherKind, ...] = ()
 
 
 class Setting(NamedTuple):
-    """Row of the table, with the names of the setting in the three places where it can be set."""
+    """Row of the table: a setting, with its names as a flag, a variable and a key of the file."""
 
     field: str
     default: Any
@@ -209,7 +209,7 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
         listening["--dashboard-listen"] = dashboard
         if not dashboard.on_loopback and not configuration.dashboard_tls_folder:
             needed = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
-            yield f"--dashboard-tls-folder: required value: {needed}: whoever listens in would read tokens"
+            yield f"--dashboard-tls-folder: required value: {needed}: eavesdroppers could read tokens"
     ports = [address.port for address in listening.values() if address.port]
     if len(set(ports)) < len(ports):
         given = ", ".join(map(str, listening.values()))

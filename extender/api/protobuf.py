@@ -36,10 +36,10 @@ def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
         name="kubernetes", package="kubernetes", syntax="editions", edition=EDITION_2023
     )
     for message, fields in tables.items():
-        made = file.message_type.add(name=message)
+        descriptor = file.message_type.add(name=message)
         for name, (number, form) in fields.items():
             type_ = form.removeprefix(LIST)
-            field = made.field.add(name=name, number=number)
+            field = descriptor.field.add(name=name, number=number)
             field.label = field.LABEL_OPTIONAL if type_ == form else field.LABEL_REPEATED
             field.type = _SCALARS.get(type_, field.TYPE_MESSAGE)
             if type_ not in _SCALARS:

@@ -86,9 +86,8 @@ def _address_or_off(text: str) -> Address | None:
 
 def _loopback_or_off(text: str) -> Address | None:
     address = _address_or_off(text)
-    if (
-        address and not ipaddress.ip_address(address.host).is_loopback
-    ):  # ValueError for a name or an empty host, too
+    # A name or an empty host raises ValueError, too.
+    if address and not ipaddress.ip_address(address.host).is_loopback:
         raise ValueError(text)
     return address
 

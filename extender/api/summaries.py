@@ -12,7 +12,7 @@ from extender.api.objects.base import Wire
 from extender.api.objects.queues import Estimate, WaitingStatus
 from extender.api.workloads.shape import spoken_kind
 
-VERSION = "muster.summary/v1"  # of the JSON; a field that goes or changes its meaning is a new one
+VERSION = "muster.summary/v1"  # changes if a field is removed or changes its meaning
 
 Amounts = Mapping[str, float]
 _NONE: Amounts = MappingProxyType({})
@@ -45,16 +45,16 @@ def share_summaries(
 ) -> Iterator[ShareSummary]:
     """Yield the share in each resource. `given`: what the queue deserves by its spec."""
     for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *given}):
-        held, own, retained = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
+        held, own, guaranteed = allocated.get(name, 0.0), deserved.get(name, 0.0), guarantee.get(name, 0.0)
         yield ShareSummary(
             resource=name,
             flavor=flavor,
             allocated=held,
             deserved=own,
-            guarantee=retained,
+            guarantee=guaranteed,
             ceiling=ceiling.get(name),
             borrowed=max(held - own, 0.0),
-            lent=max(max(given.get(name, 0.0), retained) - max(own, held), 0.0),
+            lent=max(max(given.get(name, 0.0), guaranteed) - max(own, held), 0.0),
         )
 
 
@@ -98,7 +98,7 @@ class HolderSummary(Summary, frozen=True):
     queue: str = ""
     pods: int = 0
     holds: Mapping[str, str | int] = {}  # quantities of what the group lacks
-    overdue: str = ""  # since when its pods should have gone; empty: none is late
+    overdue: str = ""  # since when its pods should be gone; empty: none is late
     does: str = ""  # how it blocks the group, if known: `runs, 2 pods on nodes`
     api_version: str = ""  # of a workload, as kinds of several projects have one name
 
@@ -116,7 +116,7 @@ class WaitSummary(Summary, frozen=True):
     detail: str = ""  # the numbers
     since: str = ""
     position: int = 0  # from 1; 0: not in line
-    line: int = 0  # how many wait in its queue
+    line: int = 0  # pending groups of its queue
     ahead: Sequence[str] = ()  # the first groups ahead of it, by `namespace/name`
     holders: Sequence[HolderSummary] = ()  # the largest first
     more_holders: int = 0
@@ -162,8 +162,8 @@ class GroupSummary(Summary, frozen=True):
     holds: Amounts = {}
     created: str = ""
     started: str = ""  # when it had fully run, or its first member began to run
-    wait: WaitSummary | None = None  # None: nothing of it waits
-    held: bool = False  # its owner keeps it back
+    wait: WaitSummary | None = None  # None: no member waits
+    held: bool = False  # its owner holds it
     is_job: bool = False  # it stands for a job, whose pods it is
 
     @property
@@ -199,8 +199,6 @@ class CommandSummary(Summary, frozen=True):
     """Command on an object.
 
     `purpose`: an infinitive; `right`: the needed right; `allowed`: the user has it.
-
-    `purpose`: an infinitive; `right`: the needed right; `allowed`: the user has it.
     """
 
     purpose: str
@@ -230,7 +228,7 @@ class NodeSummary(Summary, frozen=True):
     reserved_for: str = ""  # a group, by `namespace/name`
     groups: Sequence[str] = ()  # groups with members or assumed members, by `namespace/name`; bounded
     flavors: Sequence[str] = ()
-    taken: bool = True  # new pods may come
+    taken: bool = True  # whether it accepts new pods
 
 
 class ReservationSummary(Summary, frozen=True):
@@ -251,11 +249,11 @@ class DecisionSummary(Summary, frozen=True):
 
 
 class Overview(Summary, frozen=True):
-    """All that a user may see at one time. Never changed; another `version` is another overview."""
+    """All data that a user may see at one time. Immutable: another `version` is another overview."""
 
-    version: str  # equal for equal views, from one maker
+    version: str  # equal versions of one source mean equal contents
     at: str
-    by: str = "objects"  # of the API; or `muster`, which knows more
+    by: str = "objects"  # source: `objects` of the API, or `muster`
     silent_since: str = ""  # since when Muster has not decided anything; empty: it is at work
     queues: Sequence[QueueSummary] = ()  # each below its parent, in the order of a tree
     groups: Sequence[GroupSummary] = ()  # by namespace and name

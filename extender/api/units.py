@@ -61,7 +61,7 @@ def _parse(quantity: Quantity) -> Fraction:
 
 
 def _intended_quantity(text: str) -> str:
-    """Return the quantity that was meant by a unit as disks and shops have them."""
+    """Return the intended quantity for a colloquial unit, such as 8GB."""
     match = re.fullmatch(r"([0-9.]{1,20}) ?([kmgtp])(i?)b?", text, re.IGNORECASE)
     if match is None:
         return ""
@@ -78,7 +78,7 @@ _RESOURCES = {
 
 
 def intended_name(resource: str) -> str:
-    """Return the name that was meant by a wrong resource name, as a sentence; empty for other names."""
+    """Return a sentence with the intended name for a known wrong resource name; empty for other names."""
     meant = _RESOURCES.get(resource.lower())
     return f"no node has a resource {resource}; did you mean {meant}?" if meant else ""
 

@@ -27,7 +27,7 @@ from extender.domain.model.resources import asked, offered, pod_requests
 from extender.volcano.admission import job_defaults
 
 HARD = "DoNotSchedule"
-MOST_PODS = 10_000  # that are made of one workload, or of all workloads of a user's files
+MOST_PODS = 10_000  # pods of one workload, or of all workloads of a user's files
 
 
 def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
@@ -79,11 +79,11 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
 def _prepare_job(kind: ResourceKind, obj: Json) -> None:
     """Set the defaults of a job. A Volcano Job gets those of Muster's webhook."""
     if kind is kinds.VOLCANO_JOBS:
-        with suppress(*UNREADABLE):  # which is refused later
+        with suppress(*UNREADABLE):  # unreadable objects are refused later
             job = typed(obj, VolcanoJob)
             obj |= json_patched(obj, job_defaults(job, "volcano")) if job.spec.tasks else {}
         return
-    spec = obj.get("spec") or {}  # one pod, unless it says how many, in either of the two numbers
+    spec = obj.get("spec") or {}  # one pod by default; either of the two numbers may differ
     once = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
     obj["spec"] = {**once, "parallelism": 1, "backoffLimit": 6, **spec}
     labels = value_at(obj, ("spec", "template", "metadata", "labels"))
@@ -125,7 +125,7 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
 
 
 def _prioritize(pod: Json, store: Store) -> None:
-    """Set the priority that the pod's class stands for, or the default class. Raises StatusError."""
+    """Set the priority of the pod's class, or of the default class. Raises StatusError."""
     spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
     classes = {found["metadata"]["name"]: found for found in store.all(kinds.PRIORITY_CLASSES)}
     default = next((name for name, found in classes.items() if found.get("globalDefault")), "")
@@ -156,12 +156,12 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
         for field, what in unsupported(obj.get("spec") or {}):
             message = f"the embedded cluster does not play {field} with {what}"
             raise invalid(kind, name, [forbidden_field(f"spec.{field}", message)])
-    with suppress(*MALFORMED):  # of which the pods cannot be counted
+    with suppress(*MALFORMED):  # objects whose pods cannot be counted
         if kind in kinds.WORKLOAD_KINDS and (pods := count_pods(obj)) > MOST_PODS:
             message = f"the embedded cluster makes at most {MOST_PODS} pods, not {pods}"
             raise invalid(kind, name, [forbidden_field("spec", message)])
     try:
-        match kind.name:  # read as the scheduler will
+        match kind.name:  # as the scheduler will read it
             case "Pod":
                 pod_requests(typed(obj, Pod).spec)
             case "Node":
@@ -184,13 +184,13 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
         validate(kind, obj, change_errors(kind, before, obj))
     if kind is kinds.PODS:
         old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
-        gates, retained = old.get("schedulingGates") or [], new.get("schedulingGates") or []
-        if any(gate not in gates for gate in retained):
+        old_gates, new_gates = old.get("schedulingGates") or [], new.get("schedulingGates") or []
+        if any(gate not in old_gates for gate in new_gates):
             raise invalid(
                 kinds.PODS, name, [forbidden_field("spec.schedulingGates", "only deletion is allowed")]
             )
         times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
-        placing = ("nodeSelector", "affinity") if gates else ()
+        placing = ("nodeSelector", "affinity") if old_gates else ()
         free = ("schedulingGates", "tolerations", *times, *placing)
         if _rest(old, free) != _rest(new, free):
             message = f"pod updates may not change fields other than {', '.join(free)} and images"
@@ -199,7 +199,7 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, checked: boo
 
 
 def _rest(spec: Json, free: Iterable[str]) -> Json:
-    """Return the immutable part of a pod's spec. Images may change, so they are left out."""
+    """Return the immutable part of a pod's spec, which excludes images."""
     rest = {name: value for name, value in spec.items() if name not in free and value}
     for name in ("containers", "initContainers"):
         rest[name] = [{**container, "image": ""} for container in spec.get(name) or []]

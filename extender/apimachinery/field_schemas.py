@@ -29,7 +29,7 @@ def definitions() -> dict[str, Json]:
     known: dict[str, Json] = msgspec.json.decode(KUBERNETES.read_bytes())
     for crd in _crds():
         known |= _crd_schemas(crd)
-    for kind in UNSHIPPED_KINDS:  # a CRD that takes everything
+    for kind in UNSHIPPED_KINDS:  # a CRD whose schema allows all fields
         text = {"type": "string"}
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
@@ -94,7 +94,7 @@ def openapi_document(path: str) -> Json | None:
     served = [kind for kind in SERVED if path == f"{OPENAPI}{kind.root}"]
     if not served:
         return None
-    paths: Json = {}  # a client looks there for the kind, and whether the server judges fields itself
+    paths: Json = {}  # clients look here for the kind, and whether the server validates fields
     for kind in served:
         scope = "/namespaces/{namespace}" if kind.namespaced else ""
         named = {"group": kind.group, "version": kind.version, "kind": kind.name}
@@ -138,7 +138,7 @@ class FieldSchema:
         name = next((part["$ref"].removeprefix(REFERENCE) for part in references if "$ref" in part), "")
         own = {key: value for key, value in published.items() if key != "allOf"}
         self.published = {**definitions()[name], **own} if name else own
-        self.type_name = name.rpartition(".")[2]  # empty for what has no name of its own
+        self.type_name = name.rpartition(".")[2]  # empty for an unnamed schema
         self.keeps_unknown = bool(self.published.get("x-kubernetes-preserve-unknown-fields"))
         kind_of_list = self.published.get("x-kubernetes-list-type")
         keys = self.published.get("x-kubernetes-list-map-keys") if kind_of_list == "map" else ()
@@ -151,8 +151,8 @@ class FieldSchema:
         described = self.published.get("properties", {})
         known = name if name in described else ""
         if known not in self._fields:
-            more = self.published.get("additionalProperties")
-            rest = more if isinstance(more, dict) else {}
+            additional = self.published.get("additionalProperties")
+            rest = additional if isinstance(additional, dict) else {}
             self._fields[known] = FieldSchema(described.get(name, rest))
         return self._fields[known]
 

@@ -20,7 +20,7 @@ class ResourceKind:
     plural: str
     namespaced: bool = True
     short: tuple[str, ...] = ()
-    status: bool = False  # whether it is a subresource, apart from the rest of the object
+    status: bool = False  # whether its status is a subresource
     custom: bool = False
     scale: bool = False  # whether its number of pods is a subresource
 
@@ -78,7 +78,7 @@ DEPLOYMENTS = _scaled("Deployment", "deploy")
 REPLICA_SETS = _scaled("ReplicaSet", "rs")
 STATEFUL_SETS = _scaled("StatefulSet", "sts")
 
-SCALE = ResourceKind("autoscaling/v1", "Scale", "scales")  # what the subresource is, of any kind
+SCALE = ResourceKind("autoscaling/v1", "Scale", "scales")  # kind of the subresource `scale` of all kinds
 
 KUBERNETES_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 
@@ -180,10 +180,10 @@ def _resources(root: str) -> Json | None:
         }
         resources.append(resource)
         for name in subresources_of(kind):
-            made = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+            entry = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
             own = {"group": SCALE.group, "version": SCALE.version, "kind": SCALE.name}
             of_kind = own if name == "scale" else {"kind": kind.name}
-            resources.append({**made, **of_kind, "verbs": ["get", "patch", "update"]})
+            resources.append({**entry, **of_kind, "verbs": ["get", "patch", "update"]})
     if not resources:
         return None
     version = root.removeprefix("/apis/").removeprefix("/api/")

@@ -33,7 +33,7 @@ def written(paths: Iterable[Path]) -> Json:
     for path in sorted(known):
         below = fields
         for end, step in enumerate(path):
-            if path[:end] in known:  # it has further ones below it
+            if path[:end] in known:  # this step has further steps below it
                 below.setdefault(_ITSELF, {})
             below = below.setdefault(step, {})
     return fields
@@ -147,7 +147,7 @@ APPLY, UPDATE = "Apply", "Update"
 class Manager(NamedTuple):
     """Manager of fields: the writer, and its operation."""
 
-    name: str  # what `fieldManager` says, or the client's own
+    name: str  # the `fieldManager`, or the client's name
     operation: str  # APPLY or UPDATE
     api_version: str
     subresource: str = ""

@@ -19,8 +19,8 @@ def now(later: float = 0) -> str:
 
 
 def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
-    made = {"type": type_, "status": status, "reason": reason, "lastTransitionTime": now()}
-    return {**made, "message": message} if message else made
+    condition = {"type": type_, "status": status, "reason": reason, "lastTransitionTime": now()}
+    return {**condition, "message": message} if message else condition
 
 
 def set_condition(status: Json, new: Json) -> bool:

@@ -1,9 +1,9 @@
 """The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
 
-Each makes a new object and leaves the one given as it is. The strategic patch, which no library has, merges
-lists whose elements have a key; known are those that Muster, kubelets, schedulers and kubectl patch. Apply
-says what a writer wants of an object, whole; what it no longer wants goes, by the rules of
-sigs.k8s.io/structured-merge-diff.
+Each returns a new object, and does not change the given one. The strategic patch, which no library has,
+merges lists whose elements have a key; the keys of the lists that Muster, kubelets, schedulers and kubectl
+patch are known. An apply has all fields that a writer wants; fields that it no longer has are removed, by the
+rules of sigs.k8s.io/structured-merge-diff.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -171,7 +171,7 @@ def applied(kind: ResourceKind, live: Json, wanted: Json, manager: Manager, forc
     before = entries.pop(manager, None)
     others = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned = merged
-    if before is not None:  # what it claimed and no longer does goes, unless others own it or a part of it
+    if before is not None:  # remove fields without a claim, unless others own a part of them
         owned = _with_fields_above(others)
         for path in sorted(_with_fields_above(before.paths) - _with_fields_above(claims) - NOBODYS - owned):
             pruned = fields.removed(pruned, path, schema)
@@ -191,7 +191,7 @@ def _merged(live: Any, wanted: Any, schema: FieldSchema) -> Any:
 
 
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
-    """Return the paths, and the fields that they go through."""
+    """Return the paths, and the paths of all fields above them."""
     return {path[:end] for path in paths for end in range(1, len(path) + 1)}
 
 

@@ -1,8 +1,8 @@
 """ResourceQuotas: what the pods of a namespace use of them, and the refusal of a pod that would use more.
 
-A new pod is counted in the status of each quota when it is created. What ends or goes is counted again by a
-controller. Only pods are counted, and the scope CrossNamespacePodAffinity takes none. Rules: the evaluator of
-pods in kubernetes/pkg/quota/v1/evaluator/core, and the admission plugin ResourceQuota.
+A new pod is counted in the status of each quota when it is created. When pods end or are deleted, a
+controller counts again. Only pods are counted, and the scope CrossNamespacePodAffinity matches none. Rules:
+the evaluator of pods in kubernetes/pkg/quota/v1/evaluator/core, and the admission plugin ResourceQuota.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from extender.apimachinery.store import Store
 from extender.domain.model.resources import CPU, MEMORY, pod_requests
 
 _REQUESTS, _LIMITS, _HUGE_PAGES = "requests.", "limits.", "hugepages-"
-_PLAIN = (CPU, MEMORY, "ephemeral-storage")  # which count without a prefix, too, as requests
+_PLAIN = (CPU, MEMORY, "ephemeral-storage")  # these names count as requests without a prefix
 _REQUIRED = frozenset(f"{side}{name}" for side in ("", _REQUESTS, _LIMITS) for name in (CPU, MEMORY))
 _MILLI = 1000
 
@@ -148,7 +148,7 @@ def _lacking(used: Iterable[str], spec: PodSpec) -> Iterator[str]:
 
 
 def charged(quota: Json, pod: Pod, times: int = 1) -> Json:
-    """Return the quota with so many more of a pod in its usage."""
+    """Return the quota with the pod's amounts added to its usage."""
     if not _applies(quota, pod):
         return quota
     used = {**quota["status"]["used"]}

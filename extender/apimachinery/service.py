@@ -48,7 +48,7 @@ class WriteOptions(NamedTuple):
 
     manager: Manager | None = None
     dry: bool = False
-    strict: bool = False  # fields that the kind does not have are refused, not dropped
+    strict: bool = False  # unknown fields are refused, not dropped
 
 
 _PLAYED = WriteOptions()
@@ -124,7 +124,7 @@ class Service:
             return self.store.put(kind, after)
 
     def set_status(self, kind: ResourceKind, meta: Json, made: Patch) -> None:
-        """Write the status that `made` makes of an object, if it is still this one."""
+        """Write the status that `made` returns for an object, if the object still exists."""
 
         def change(found: Json) -> Json:
             return {**found, "metadata": {"uid": meta["uid"]}, "status": made(found)}
@@ -140,7 +140,7 @@ class Service:
         options: WriteOptions,
         force: bool = False,
     ) -> tuple[Json, bool]:
-        """Make an object what its manager wants of it: the object, and whether it is new."""
+        """Apply a manager's configuration; return the object, and whether it is new."""
         manager = options.manager
         assert manager is not None, "nobody else applies"
         refuse_untyped(kind, wanted)
@@ -176,13 +176,14 @@ class Service:
                 return obj
             if options.get("propagationPolicy") == "Orphan":
                 _release(store, meta)
-            if kind is NAMESPACES:  # it ends with all that is in it; no kubelet is asked
+            if kind is NAMESPACES:  # a namespace ends with all of its objects; no kubelet takes part
                 for of_kind in KINDS:
                     for inside in store.all(of_kind, meta["name"]) if of_kind.namespaced else ():
                         store.remove(of_kind, key_of(inside))
             seconds = grace(kind, obj, options.get("gracePeriodSeconds"))
             at_once = seconds == 0 and not meta.get("finalizers")
-            # The grace never becomes longer; and a pod is marked even if it goes the next moment.
+            # The grace period never becomes longer. A pod gets its deletion timestamp even if it ends at
+            # once.
             shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds
             if shortens and (not at_once or kind is PODS):
                 markers = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}

@@ -60,7 +60,7 @@ class Store:
         """Return the objects as of `version`, 0 for now, and that version."""
         with self:
             objects = self._objects.get(kind, {})
-            if version:  # the past, by undoing what the log says came after it
+            if version:  # an older state, by undoing the later changes of the log
                 objects = dict(objects)
                 for change in reversed(self._since(version)):
                     if change.kind is kind and change.before is None:
@@ -129,7 +129,7 @@ LONGEST_WAIT = 1.0  # seconds
 
 
 def _says_only_usage(obj: Json, before: Json) -> bool:
-    """Return whether the status of a queue only repeats its recent usage, which never ends."""
+    """Return whether a queue's status changes only its recent usage, which changes all the time."""
     now, then = obj.get("status") or {}, before.get("status") or {}
     return now.get("usage") != then.get("usage") and now | {"usage": None} == then | {"usage": None}
 

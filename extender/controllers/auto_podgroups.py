@@ -38,7 +38,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._plain_pods = plain_pods
 
     def prepare(self) -> None:
-        # Pods that do not have the name of their group yet, whole where a PodGroup may be made for them.
+        # Pods without the name of their group yet, with all fields if a PodGroup may be made for them.
         self._unnamed: dict[Uid, Pod | None] = {}
         self._awaiting: set[GroupKey] = set()  # groups whose queue is not open
         self._asked: set[Uid] = set()  # pods whose group name is being written, until the watch shows it
@@ -58,7 +58,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             or not (record.auto and record.group)
             or not (record.waiting or (record.holds_capacity and not record.deleting))
         ):
-            return self._forget(uid)  # it has finished, or names a group of its own
+            return self._forget(uid)  # the pod has finished, or names a group
         has_group = self._ledger.groups.record(record.group) is not None
         goes_without = not has_group and record.is_plain and self._plain_pods is not PlainPods.ALWAYS
         if group_name(pod):
@@ -70,7 +70,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
             self._make_due(record.group)
 
     def _make_due(self, key: GroupKey) -> None:
-        """Make a group due at once, unless it waits already after a refusal or a deletion."""
+        """Make a group due at once, unless it is in a pause after a refusal or a deletion."""
         if key not in self._queue:
             self._queue.add(key)
 

@@ -27,14 +27,14 @@ from extender.telemetry.logs import logger
 
 log = logger(__name__)
 
-# Seconds:
-PERIOD = 30.0  # between two looks at a fact
-_SOON = 2.0  # after a look that failed, while nothing is known
+# Durations in seconds.
+PERIOD = 30.0  # between two polls of a fact
+_SOON = 2.0  # after a failed poll, while nothing is known
 _PATIENCE = 1.0  # seconds for which the start waits for the first poll
-_LEASE_PERIOD = 5.0  # between two looks at Volcano's Lease
-_FRESH = 60.0  # the most, by wall clock, since the renewal of a live Lease seen for the first time
+_LEASE_PERIOD = 5.0  # between two polls of Volcano's Lease
+_FRESH = 60.0  # highest age, by wall clock, of a live Lease at the first poll
 _GATES_EVERY = 1.0  # between two searches for gates
-_AGAIN = 30.0  # after which a gate that is still there is removed again
+_AGAIN = 30.0  # until a gate that is still present is removed again
 
 VOLCANO = "volcano"  # the schedulerName
 
@@ -51,7 +51,7 @@ class PolledFact(Poller):
     def __init__(self, ledger: Ledger, cluster: ApiClient) -> None:
         self._ledger = ledger
         self._cluster = cluster
-        self.holds: bool | None = None  # None: no look has succeeded yet
+        self.holds: bool | None = None  # None: no poll has succeeded yet
         super().__init__(self.name, PERIOD, self.poll)
 
     def ask(self) -> bool:
@@ -101,7 +101,7 @@ class KueuePresence(PolledFact):
 
 
 class MarkTrust(PolledFact):
-    """Trust in annotations on PodGroups: whether the API server lets only Muster write them.
+    """Trust in Muster's annotations on PodGroups: whether only Muster may write them.
 
     A PodGroup has no status subresource, so a user who may change one may also write that it has fully run,
     or which queue admitted it. An admission policy (manifests/marks.yaml) prevents that. Without it, and
@@ -115,11 +115,11 @@ class MarkTrust(PolledFact):
         return self._cluster.enforces(MARKERS_POLICY, timeout=PERIOD)
 
     def on_polled(self, before: bool | None) -> None:
-        retained = bool(self.holds)
-        if retained is not before:
-            write = log.info if retained else log.warning
+        holds = bool(self.holds)
+        if holds is not before:
+            write = log.info if holds else log.warning
             write("protection of the marks on PodGroups", markers=self.text())
-        self._ledger.intake.trust_markers(retained)
+        self._ledger.intake.trust_markers(holds)
 
     def text(self) -> str:
         if self.holds is None:
@@ -192,11 +192,11 @@ class VolcanoProgram:
         self._label, self._lease_name = label, lease
         self._clock, self._changed = clock, changed
         self._lock = threading.Lock()  # pods and the Lease are seen by different threads
-        self._pods: dict[str, str] = {}  # by UID, the names of its pods that are at work
+        self._pods: dict[str, str] = {}  # names of its working pods, by UID
         self._lease: LeaseSpec | None = None
         self._alive_until = 0.0  # monotonic time until which the Lease is alive
         self._poller = Poller(f"lease-{lease}", _LEASE_PERIOD, self.look_at_lease)
-        self.known = False  # whether a look has succeeded
+        self.known = False  # whether a poll has succeeded
 
     def start(self) -> None:
         """Start to poll the Lease, and wait for a short time for the first answer."""

@@ -31,8 +31,8 @@ from extender.kube.writers import TokenBucket, WriteJob, Writers
 from extender.telemetry import metrics
 
 _LONGEST_REFUSED = 300.0  # seconds of pause at most, after a refusal
-_BUSY = 16  # waiting writes from which on no write of numbers is begun
-AT_ONCE = 100  # keys that one look compares: most turn out to have nothing to write
+_BUSY = 16  # pending writes from which on no write of numbers is submitted
+AT_ONCE = 100  # keys per look: most have nothing to write
 
 K = TypeVar("K", bound=Hashable)
 
@@ -41,12 +41,12 @@ class ControllerContext(NamedTuple):
     ledger: Ledger  # with the newest decisions
     cluster: ApiClient  # the requests that are written
     writers: Writers  # the threads that write them
-    leads: Callable[[], bool]  # checked before every look; keys whose writes the fence drops are due again
+    leads: Callable[[], bool]  # checked before each reconciliation; fenced keys are due again
     clock: Callable[[], float] = time.monotonic  # seconds
 
 
 class Controller(Generic[K]):
-    """Controller; follows each cycle. On a change of the leader all is forgotten, and due again."""
+    """Base of the controllers. It follows each cycle; on a change of the leader, all keys are due again."""
 
     name: ClassVar[str]  # in logs and metrics
     lanes: ClassVar[int] = 1
@@ -59,14 +59,14 @@ class Controller(Generic[K]):
         self._depth = metrics.work_queue_depth.labels(self.name)
         self._changed_groups = ChangedGroups()
         self._decisions = Decisions()
-        self._submitted = False  # whether the key that is attended to has a write
+        self._submitted = False  # whether the current key has submitted a write
         self.prepare()
 
     def prepare(self) -> None:
         """Set up the controller's own state."""
 
     def on_decisions(self, decisions: Decisions) -> None:
-        """Reconcile what is due. An object that makes this raise costs only its own turn."""
+        """Reconcile the due keys. An object that makes this raise affects only itself."""
         self._decisions = decisions
         if self._leads():
             self._guard.run("what is due", self._add_due)
@@ -82,7 +82,7 @@ class Controller(Generic[K]):
         return len(self._queue)
 
     def due_keys(self, decisions: Decisions) -> Iterable[K]:
-        """Return the keys that `decisions` make due; all on the first call, and the first as leader."""
+        """Return the keys that `decisions` make due: all on the first call, and on the first as leader."""
         raise NotImplementedError
 
     def reconcile(self, key: K) -> None:
@@ -97,7 +97,7 @@ class Controller(Generic[K]):
         """Forget all that was remembered about objects: another replica leads."""
 
     def _reconcile_due(self, least_urgent: int | None = None) -> None:
-        """Reconcile the keys that are due; those that become due meanwhile wait for the next look."""
+        """Reconcile the due keys, except those that become due meanwhile."""
         for _ in range(len(self._queue)):
             key = self._queue.get(least_urgent)
             if key is None:
@@ -130,8 +130,8 @@ class Controller(Generic[K]):
             job: Makes the request to the API server.
             of: The object, if one key has several; only the newest write to the same is made.
             undone: Called before the key is due again.
-            attempts: How often the writers try it, if not their default.
-            first: Write it before all that wait.
+            attempts: Maximum number of attempts; None: the writers' default.
+            first: Whether to write it before all pending writes.
         """
         self._submitted = True
 
@@ -177,8 +177,8 @@ class PacedController(Controller[K]):
 
     def prepare(self) -> None:
         self._budget = TokenBucket(self.rate, self.burst, self._clock())
-        self._parked: dict[K, object] = {}  # keys that wait in a lane of numbers, with their course
-        self._is_turn = False  # whether the key that is attended to comes from a lane of numbers
+        self._parked: dict[K, object] = {}  # keys that wait to write numbers, with their state at that time
+        self._is_turn = False  # whether the current key comes from a lane of numbers
 
     def on_stopped_leading(self) -> None:
         self._parked.clear()
@@ -212,8 +212,7 @@ class PacedController(Controller[K]):
     def _take_turn(self) -> bool:
         """Return whether mere numbers may be written now.
 
-        Numbers that wait come first: else numbers that change all the time would take every token
-        before them.
+        Numbers that already wait come first; otherwise frequent changes would use up all tokens.
         """
         return (self._is_turn or not self._parked) and self._budget.take(self._clock())
 

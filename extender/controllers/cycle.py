@@ -27,8 +27,8 @@ log = logger(__name__)
 _SHORTEST = 0.05  # seconds from the start of one cycle to that of the next
 _RESTS = 3  # a rest lasts this many times as long as the cycle before it
 _LONGEST_REST = 0.5  # seconds
-_HEARTBEAT = 0.5  # seconds: listeners look at least this often, since a caller hangs up without any event
-_REMEMBERED = 1000  # objects that raised; for further ones, every fault is logged
+_HEARTBEAT = 0.5  # seconds: longest pause of listeners, since a hang-up of a caller is no event
+_REMEMBERED = 1000  # objects with faults; for further ones, every fault is logged
 
 Listener = Callable[[Decisions], None]
 GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the old decision, and the new one
@@ -55,7 +55,7 @@ class FaultGuard:
         return True
 
     def record(self, key: Hashable) -> None:
-        """Record that `key` raised an exception; called while that is handled."""
+        """Record the current exception for `key`; to be called in an `except` block."""
         metrics.faults.labels(self._part).inc()
         if key not in self._faulty:
             if len(self._faulty) < _REMEMBERED:
@@ -67,7 +67,7 @@ class FaultGuard:
 
 
 class ChangedGroups:
-    """Groups that changed since a listener asked last: each change once, however often decisions repeat."""
+    """Groups that changed since a listener's last call: each change once, even if decisions repeat it."""
 
     def __init__(self) -> None:
         self._seen = Decisions()
@@ -81,9 +81,9 @@ class ChangedGroups:
         """Yield the groups whose decision changed since the last call."""
         before = self._seen.groups
         for key in self.since_last_call(decisions):
-            was, now = before.get(key), decisions.groups.get(key)
-            if was is not now:
-                yield key, was, now
+            old, new = before.get(key), decisions.groups.get(key)
+            if old is not new:
+                yield key, old, new
 
 
 class DecisionLoop:
@@ -109,7 +109,7 @@ class DecisionLoop:
         self.last_run = clock()
 
     def wake_up(self) -> None:
-        if not self._changed.is_set():  # which takes no lock
+        if not self._changed.is_set():  # takes no lock
             self._changed.set()
 
     def start(self) -> None:
@@ -152,15 +152,15 @@ class DecisionLoop:
         snapshot = self._ledger.snapshot()
         try:
             decisions = decide(snapshot, before)
-        except Exception:  # the memory only saves work
+        except Exception:  # go on without the memory, which only saves work
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
-        for key in decisions.changed:  # groups whose evaluation raised, which therefore wait; each fault once
-            was, now = before.groups.get(key), decisions.groups.get(key)
-            if now is not None and now.fault and (was is None or was.fault != now.fault):
+        for key in decisions.changed:  # log each fault of an evaluation once; these groups wait
+            old, new = before.groups.get(key), decisions.groups.get(key)
+            if new is not None and new.fault and (old is None or old.fault != new.fault):
                 metrics.faults.labels("decide").inc()
-                log.error("cannot decide on a group", group=key, fault=now.fault)
+                log.error("cannot decide on a group", group=key, fault=new.fault)
         self._seen = snapshot.version
         metrics.decision_seconds.observe(self._clock() - started)
         metrics.decisions.inc()
@@ -170,7 +170,7 @@ class DecisionLoop:
 # number is not logged: one other pod changes all numbers of a thousand pending groups.
 
 _MOST_ENTRIES = 1000  # entries
-_MANY_FLIPS = 3  # of one group, after which it is logged
+_MANY_FLIPS = 3  # flips of one group after which they are logged
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
@@ -196,13 +196,13 @@ class DecisionLog:
         self._guard = FaultGuard("decision-log")
         self._entries: deque[LoggedDecision] = deque(maxlen=_MOST_ENTRIES)
         self._seen, self._published = Decisions(), -1  # the version once the last decisions were published
-        self._earlier: dict[GroupKey, Course] = {}  # since the last event
+        self._earlier: dict[GroupKey, Course] = {}  # states before their changes since the last event
         self._flips: dict[GroupKey, int] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
         if decisions is self._seen:
             return
-        if not self._seen.version < decisions.version == self._published:  # an event, or the time of a cycle
+        if not self._seen.version < decisions.version == self._published:  # by an event or the clock
             self._earlier.clear()
         self._seen, self._published = decisions, self._version()
         for key, was, now in self._changed_groups.decision_changes(decisions):

@@ -35,13 +35,13 @@ from extender.telemetry import metrics
 
 _SHARE = 0.02  # of a core, in the long run
 _SAVED = 2.0  # seconds of work that may be made at once after a long rest
-_AT_ONCE = 0.2  # of a core, meanwhile
+_AT_ONCE = 0.2  # of a core, while such saved work is done
 _SLICE = 0.005  # seconds of work at a time, or one scheduling cycle
-_LONGEST = 36.0  # seconds of work for one forecast, which takes half an hour then: on the largest clusters
-_IDLE = 1.0  # seconds between two looks while there is nothing to work out
-_LASTING = 5.0  # seconds for which a group has waited before any is made: most start within these
+_LONGEST = 36.0  # seconds of work for one forecast: half an hour on the largest clusters
+_IDLE = 1.0  # seconds between two checks while there is nothing to compute
+_LASTING = 5.0  # seconds of waiting before a group gets an estimate: most start earlier
 _EVERY = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
-_STALE = 60.0  # seconds after which one is made in any case: what did not end as expected ends later
+_STALE = 60.0  # seconds after which a new forecast is due: overdue ends have moved
 _STEP = 10.0  # seconds: published times are multiples
 _MUCH, _LEAST = 0.2, 60.0  # large changes: as a part of the time until the start, and in seconds
 
@@ -100,10 +100,10 @@ class Estimates(Poller):
     def on_decisions(self, decisions: Decisions) -> None:
         """Forget groups that wait no longer, and compare those that start with their estimates."""
         for key in self._changed_groups.since_last_call(decisions):
-            made = decisions.groups.get(key)
-            if made is None or made.verdict is not Verdict.WAITING:
-                self._guard.run(key, partial(self._forget, key, made))
-            self._record_wait(key, made)
+            decision = decisions.groups.get(key)
+            if decision is None or decision.verdict is not Verdict.WAITING:
+                self._guard.run(key, partial(self._forget, key, decision))
+            self._record_wait(key, decision)
 
     def _record_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
         """Record since when a group waits. A group that waits for the window only needs no estimate."""
@@ -136,7 +136,7 @@ class Estimates(Poller):
         if self._work is None and not self._begin():
             return _IDLE
         started, cycles, work = self._cpu(), 0, self._work
-        self._work = None  # nor is one gone on with that raises
+        self._work = None  # a forecast that raised is not continued either
         while work is not None and self._cpu() - started < _SLICE:
             try:
                 next(work)
@@ -172,12 +172,12 @@ class Estimates(Poller):
             return
         decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()
         for key, forecast in found.items():
-            with self._lock:  # so that no estimate of a forgotten group is published
-                before, made = self._reported.get(key), decided.get(key)
-                if made is None or made.verdict is not Verdict.WAITING:
+            with self._lock:  # no estimate of a forgotten group is published
+                before, decision = self._reported.get(key), decided.get(key)
+                if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
-                is_set = before is not None and abs(epoch - before.epoch) > _LEAST  # the wall clock
+                is_set = before is not None and abs(epoch - before.epoch) > _LEAST  # the wall clock was set
                 if before is None or is_set or is_news(before.now, forecast):
                     text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first

@@ -1,8 +1,8 @@
-"""Kubernetes Events, few of them: what `kubectl describe` shows under a pod, a PodGroup or a queue.
+"""Kubernetes Events: a few for each pod, PodGroup or queue, as `kubectl describe` shows them.
 
 There is one Event for each object and reason: when it is recorded again, its count grows and its message is
-replaced. Those beyond the allowance of an object, or of all together, are dropped: the conditions and /debug
-have everything. Events are of the core API group, because kubectl shows the counts of those best.
+replaced. Events beyond the rate limit of an object, or of all objects, are dropped; conditions and /debug
+have all states. Events are of the core API group, because kubectl shows the counts of those best.
 
 A change of a gang of 500 is one Event, on its PodGroup. Why a group waits is also recorded on its job and on
 the first few waiting members, since users describe those. A state is recorded only once it has lasted.
@@ -46,7 +46,7 @@ _MEMORY = 1800.0  # seconds; the API server deletes an Event after an hour
 _OBJECT_BURST, _OBJECT_RATE = 10, 1 / 30  # Events of one object at once, and per second
 _BURST, _RATE = 50, 5.0  # limits of all objects together
 _LASTING = 5.0  # seconds after which a state is recorded
-_SLOW = 30.0  # seconds for a start, which takes a few if others fill the window
+_SLOW = 30.0  # seconds for a start; others that fill the window delay it by a few
 _MEMBERS = 3  # waiting members on which a wait is recorded
 _WORK = 2_000  # most work to explain one group: a few dozen milliseconds
 
@@ -122,7 +122,7 @@ class EventRecorder:
                 return
             except NotFound:
                 event.exists = False
-        with suppress(Conflict):  # one that exists already is our own, whose answer was lost
+        with suppress(Conflict):  # an existing one is Muster's own, whose answer was lost
             self._cluster.create_event(
                 {
                     "apiVersion": "v1",
@@ -167,11 +167,11 @@ class StartChanges:
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
         basis, _ = self._known.get(decision.key, (None, None))
         waits = decision.verdict is Verdict.WAITING and basis != _cause_of_event(decision)
-        waits &= decision.reason is not Reason.WINDOW_FULL  # it starts soon without a change
+        waits &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without a change
         return waits and 0 < work_of(decisions) <= self._work // 2
 
     def work_out(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
-        """Return the explanation, computed if necessary."""
+        """Return why a group waits, with the change that would start it; compute it if necessary."""
         if self.is_due(decisions, decision):
             self._known[decision.key] = (
                 _cause_of_event(decision),
@@ -235,7 +235,7 @@ class GroupEvents:
             self._unreported.forget(key)
             if happened is None:
                 self._unreported.add(key, _SLOW if now.verdict is Verdict.STARTING else _LASTING)
-        # That a group runs is in its condition, and news only where something else was said before.
+        # A running group gets an Event only if an earlier Event said that it does not run.
         if happened is not None and (happened.reason != Verdict.RUNNING or key in self._lacking):
             self._report(key, happened)
         if now.verdict is Verdict.RUNNING:
@@ -254,7 +254,7 @@ class GroupEvents:
         group = groups.record(key)
         about = [group_reference(group)] if group else []
         if transition.for_members:
-            # The job that its author looks at, whether it waits suspended or as pods.
+            # The job, which users describe, whether it is suspended or has waiting pods.
             registry, namespace = self._ledger.registry, key.partition("/")[0]
             owner, job = registry.owner_of(key), registry.jobs.get(key)
             if registry.has_job(key) and job is not None:

@@ -1,4 +1,4 @@
-"""Evicts bound members of a start that failed finally, and the victims of reclaims.
+"""Eviction of the bound members of failed starts, and of the victims of reclaims.
 
 The Eviction API decides: an eviction that a disruption budget refuses is reported by Events. Pods are deleted
 instead only if disruption budgets in a queue do not protect what it holds beyond its share. Evictions of the
@@ -28,8 +28,8 @@ log = logger(__name__)
 
 _AGAIN = 3.0  # seconds after which a pod that is still there is evicted again
 _RATE, _BURST = 50.0, 200  # evictions per second, and at once
-_SUSPENDED_WITHIN = 30.0  # seconds that the job of a pod has to be suspended instead
-_IN_TURN = 0.2  # seconds after which a pod is looked at again that found no place in these
+_SUSPENDED_WITHIN = 30.0  # seconds in which the pod's job may be suspended instead
+_IN_TURN = 0.2  # seconds until a pod beyond these limits is tried again
 
 _REASONS: Mapping[EvictionCause, EventReason] = {
     EvictionCause.RECLAIM: EventReason.RECLAIMED,
@@ -43,7 +43,7 @@ _PURPOSES: Mapping[EvictionCause, str] = {
     EvictionCause.UNDO: "because the start of its group failed",
     EvictionCause.DRAIN: "to drain its queue",
 }
-_FOR_OTHERS = "to make room for others"
+_FOR_OTHERS = "to free capacity for others"
 
 
 class EvictionsController(RecordingController[Uid]):
@@ -52,8 +52,8 @@ class EvictionsController(RecordingController[Uid]):
 
     def prepare(self) -> None:
         self._budget = TokenBucket(_RATE, _BURST, self._clock())
-        self._of_jobs: dict[Uid, float] = {}  # pods of jobs that have to go, and since when
-        self._under_way: set[Uid] = set()  # pods of which an eviction waits for a writer, or its answer
+        self._of_jobs: dict[Uid, float] = {}  # pods whose job is to be suspended, and since when
+        self._under_way: set[Uid] = set()  # pods with an eviction in progress
 
     def on_stopped_leading(self) -> None:
         self._of_jobs.clear()
@@ -70,7 +70,7 @@ class EvictionsController(RecordingController[Uid]):
         return uid not in self._queue and uid not in self._under_way
 
     def reconcile(self, uid: Uid) -> None:
-        """Evict or spare the pod, by the newest decisions."""
+        """Evict the pod if the newest decisions still ask for it."""
         pod, eviction = self._ledger.pods.get(uid), self._decisions.evictions.get(uid)
         is_slow = eviction is not None and eviction.is_slow
         if pod is None or (not is_slow if pod.deleting else self._is_left_to_its_job(pod)):
@@ -106,7 +106,7 @@ class EvictionsController(RecordingController[Uid]):
         queue = self._ledger.queues.info(losing) if losing else None
         protection = queue.protection if queue is not None and cause not in _PURPOSES else None
         grace, overrules = None, False
-        if protection is not None:  # budgets keep none that is going
+        if protection is not None:  # budgets do not protect terminating pods
             grace = protection.max_grace
             overrules = cause is EvictionCause.RECLAIM and not (protection.honours_budgets or pod.deleting)
         remove = self._cluster.delete_pod if overrules else self._cluster.evict
@@ -127,9 +127,9 @@ class EvictionsController(RecordingController[Uid]):
             for about in self._event_objects(pod):
                 self._recorder.record(about, WARNING, EventReason.EVICTION_REFUSED, message)
             raise
-        self._queue.move(pod.uid, _AGAIN)  # before it counts as new
+        self._queue.move(pod.uid, _AGAIN)  # otherwise it would count as new
         self._under_way.discard(pod.uid)
-        if pod.deleting:  # it was asked to end sooner
+        if pod.deleting:  # the grace period of a terminating pod is shortened
             return
         metrics.evictions.labels("done", cause).inc()
         if (decision := self._decisions.groups.get(pod.group)) is not None:
@@ -140,13 +140,13 @@ class EvictionsController(RecordingController[Uid]):
     def _record_event(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         for about in self._event_objects(pod):
             self._recorder.record(about, WARNING, _REASONS[cause], f"{pod.name} was evicted: {why}")
-        # The API server has written a condition of its own, which says less.
+        # Replace the API server's own condition, which has less detail.
         condition = Condition(DISRUPTION_TARGET, "True", "PreemptionByScheduler", f"Muster: {why}")
         try:
             self._cluster.set_disrupted(
                 pod.namespace, pod.name, pod.uid, with_transition_time(condition, None)
             )
-        except ApiError as fault:  # it is gone, or going without these words
+        except ApiError as fault:  # the pod is gone, or ends without the condition
             log.debug("a condition of a victim could not be written", pod=pod.key, error=str(fault))
 
     def _event_objects(self, pod: PodRecord) -> list[Reference]:

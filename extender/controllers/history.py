@@ -34,7 +34,7 @@ _AT_ONCE, _PAUSE = 100, 0.0005  # records of a file that are read at once, and s
 
 _UNWRITTEN = 20_000  # records that wait for a file that cannot be written
 _AGAIN = 10.0  # seconds from a fault of the file to the next try
-_TIDY = 60.0  # seconds from one look for what is too old to the next
+_TIDY = 60.0  # seconds between two deletions of old records
 _LARGEST = 2**30  # bytes of the file
 _FOLLOWS = "this replica does not lead and records nothing: the one that leads knows more"
 
@@ -54,12 +54,12 @@ class History:
     ) -> None:
         self._ledger, self._leads, self._clock = ledger, leads, clock
         self._guard = FaultGuard("history")
-        self._lock = Lock()  # of all below; nothing is read or written under it
-        self._latest: dict[str, AnyRecord] = {}  # that are over
+        self._lock = Lock()  # guards the fields below; no I/O under it
+        self._latest: dict[str, AnyRecord] = {}  # finished records
         self._recorder: Recorder | None = None  # none while this replica does not lead
-        self._next: Known | None = None if path else ([], 0.0)  # from what the next recorder goes on
+        self._next: Known | None = None if path else ([], 0.0)  # start of the next recorder
         self._hours, self._sampled = QueueHours(), 0.0
-        self._first, self._seen = 0.0, 0.0  # when it began to record, and when it did last
+        self._first, self._seen = 0.0, 0.0  # first and last time of the recording
         self._file = None if path is None else _File(path, retention, self._restart)
         self._poller = Poller("history", _PACE, self._write_if_due)
 
@@ -67,7 +67,7 @@ class History:
         self._poller.start()
 
     def stop(self) -> None:
-        """Write what is left, but wait for no disk that hangs."""
+        """Write the remaining records, without waiting for a disk that hangs."""
         self._poller.stop()
         last = Thread(target=self._finish, name="last of history", daemon=True)
         last.start()
@@ -123,9 +123,9 @@ class History:
         now = self._clock()
         if self._recorder is not None and _is_over(_SAMPLES, self._sampled, now):
             self._sampled = now
-            made = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
+            records = list(self._hours.sample(self._ledger.decisions.queues, now, 2 * _SAMPLES))
             with self._lock:
-                self._store(made)
+                self._store(records)
         self.write()
 
     def write(self) -> None:
@@ -239,7 +239,7 @@ class _File:
         with self._lock:
             batch, self._pending = self._pending, {}
         try:
-            if batch or seen != self._written:  # also the end of the recording
+            if batch or seen != self._written:  # also write the time of the recording's end
                 self._opened.write(batch.values(), seen)
                 self._written = seen
         except HistoryFault:
@@ -250,8 +250,8 @@ class _File:
             self._opened.end_all_but({record.key for record in known()})
             self._lost = 0
         if _is_over(_TIDY, self._tidied, now):
-            more = self._opened.forget(now - self._retention, _LARGEST)
-            self._tidied = -inf if more else now
+            has_more = self._opened.forget(now - self._retention, _LARGEST)
+            self._tidied = -inf if has_more else now
 
     def _open(self) -> HistoryFile:
         opened = HistoryFile(self.path)

@@ -1,4 +1,4 @@
-"""Creates the PodGroups of managed jobs, unsuspends and suspends the jobs.
+"""Creation of PodGroups for managed jobs, and suspension of the jobs.
 
     decisions, watches ──► next_step ──► a PodGroup, or a change of the job in its current version
 
@@ -42,7 +42,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SHOWN = 5.0  # seconds within which the watch shows a write
-_MOST_CONTROLLERS = 1000  # controllers of one job whose Events are read
+_MOST_CONTROLLERS = 1000  # controllers of one job whose Events are read: a tenant may ask for billions
 _TO_THE_SECOND = len("2026-01-01T00:00:00")
 _REFUSAL = re.compile("FailedCreate|FailedToCreate")  # of Kubernetes and Kubeflow, and of KubeRay
 _ONE_REASON = ("Job", "ReplicaSet", "StatefulSet")  # kinds of Kubernetes whose Events have one reason only
@@ -53,7 +53,7 @@ _ASKED_A_SECOND, _ASKED_AT_ONCE = 2.0, 8  # look-ups: each makes the API server 
 class KnownVersion(NamedTuple):
     version: str  # metadata.resourceVersion
     suspend: Path
-    annotations: tuple[Path, ...]  # of its pods
+    annotations: tuple[Path, ...]  # annotation paths of its pods
 
 
 class JobVersions(dict[GroupKey, KnownVersion]):
@@ -66,7 +66,7 @@ class JobVersions(dict[GroupKey, KnownVersion]):
     def __init__(self, table: Kinds) -> None:
         super().__init__()
         self._table = table
-        self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # each kept once
+        self._paths: dict[tuple[Path, ...], tuple[Path, ...]] = {}  # equal paths share one object
 
     def record(self, key: GroupKey, kind: JobKind, job: AnyJob) -> None:
         """Record the newest version of a job; forget a job that does not wait or cannot be read."""
@@ -96,7 +96,7 @@ def may_change_templates(obj: Json) -> bool:
     """Return whether the templates may change.
 
     Before 1.36 a Job that has run keeps its startTime while it is suspended, and its template may not be
-    changed any more. Its pods have the group of their controller without that.
+    changed any more. Its pods get the group of their controller even without an annotation.
     """
     is_job = (obj.get("apiVersion"), obj.get("kind")) == JOB
     return not (is_job and value_at(obj, ("status", "startTime")))
@@ -112,7 +112,7 @@ def _names(about: OwnerReference) -> set[tuple[str, str]]:
 
 
 class _Asked(NamedTuple):
-    """Step that was written, and the state for which it was."""
+    """Written step, and the state of the job that asked for it."""
 
     step: JobStep
     job: JobRecord
@@ -133,7 +133,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def prepare(self) -> None:
         self._asked: dict[GroupKey, _Asked] = {}  # written steps, until the watch shows them
-        self._had_podgroup: set[GroupKey] = set()  # jobs whose PodGroup has been there
+        self._had_podgroup: set[GroupKey] = set()  # jobs that have had a PodGroup
         self._asks = TokenBucket(_ASKED_A_SECOND, _ASKED_AT_ONCE, self._clock())
 
     def on_stopped_leading(self) -> None:
@@ -171,7 +171,7 @@ class JobsController(RecordingController[GroupKey]):
             if managed.due_at is not None:
                 self._queue.move(key, max(managed.due_at - now, 0.0))
             return None
-        # Written once: further decisions are made before the watch shows it.
+        # Each step is written once, even if further decisions come before the watch shows it.
         asked, before = _Asked(step, managed.job, managed.group, now), self._asked.get(key)
         if before is not None and before[:-1] == asked[:-1] and now < before.at + _SHOWN:
             return self._queue.add(key, before.at + _SHOWN - now)
@@ -185,8 +185,8 @@ class JobsController(RecordingController[GroupKey]):
     def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
         """Take a step of a job.
 
-        If it cannot be unsuspended, perhaps since its annotations are full, others get the capacity
-        meanwhile.
+        If the job cannot be unsuspended, for example because its annotations are full, its start is given up
+        and others get the capacity.
         """
         try:
             self._carry_out(step, managed)
@@ -194,7 +194,7 @@ class JobsController(RecordingController[GroupKey]):
             if step in (JobStep.UNSUSPEND, JobStep.UPDATE_PODGROUP) and managed.job.suspended:
                 why = f"what starts it is refused: {fault.message}"
                 self._ledger.give_up_start(managed.job.group, why)
-                text = f"{managed.job.spoken_name} goes back to queue {managed.queue}: {why}"
+                text = f"{managed.job.spoken_name} returns to queue {managed.queue}: {why}"
                 self._record_event(managed, EventReason.START_GIVEN_UP, text)
             raise
 
@@ -231,11 +231,11 @@ class JobsController(RecordingController[GroupKey]):
         if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
             return
         job = managed.job
-        made = job_podgroup(job, managed.queue, managed.members)
-        made["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
-        record_submitter(made, self._ledger.groups.submitter_of(job.group))
+        podgroup = job_podgroup(job, managed.queue, managed.members)
+        podgroup["status"] |= first_status(self._ledger.decisions.groups.get(job.group))
+        record_submitter(podgroup, self._ledger.groups.submitter_of(job.group))
         try:
-            self._cluster.create_group(job.namespace, made)
+            self._cluster.create_group(job.namespace, podgroup)
         except Conflict:  # it exists already: the watch will show it
             pass
         except (Forbidden, Invalid) as fault:
@@ -254,7 +254,7 @@ class JobsController(RecordingController[GroupKey]):
             if obj is None or not is_suspended(row, obj):
                 return
             if row.runtime is not None:
-                # Its templates are in another object: first the job itself names its group.
+                # If the templates are in another object, the job itself names its group first.
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_suspension.with_fields(obj, fields))
@@ -271,16 +271,14 @@ class JobsController(RecordingController[GroupKey]):
     def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses the pods of a job, by the Events on it and its children."""
         row, events = self._table[job.kind], list[Event]()
-        with suppress(ApiError, *MALFORMED):  # it is asked again
+        with suppress(ApiError, *MALFORMED):  # the next look asks again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.made != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
-                first = islice(
-                    controllers(whole), _MOST_CONTROLLERS
-                )  # a tenant may ask for billions, without a pod
+                first = islice(controllers(whole), _MOST_CONTROLLERS)
                 makes = {(made["kind"], _known_name(made["metadata"])) for made in first}
                 for kind in sorted({kind for kind, _ in makes}):
-                    only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # fewer are read then
+                    only = ",reason=FailedCreate" if kind in _ONE_REASON else ""  # a narrower selector
                     found = self._cluster.warnings(job.namespace, f"involvedObject.kind={kind}{only}")
                     events += [each for each in found if not makes.isdisjoint(_names(each.about))]
         began = job.started_at[:_TO_THE_SECOND]
@@ -296,7 +294,7 @@ class JobsController(RecordingController[GroupKey]):
         """Give up a start. It counts once, when the job is suspended: a repeated write changes nothing."""
         why = managed.failure
         self._ledger.give_up_start(managed.job.group, why)
-        text = f"goes back to queue {managed.queue}: {why}"
+        text = f"returns to queue {managed.queue}: {why}"
         is_suspended = self._suspend(managed, text, EventReason.START_GIVEN_UP)
         if is_suspended and managed.group is not None and not managed.coming.refusal:
             self._record_timeouts(managed.group, str(managed.group.start_timeouts + 1))
@@ -331,7 +329,7 @@ class JobsController(RecordingController[GroupKey]):
             return False
         if for_good and row.commanded is not None:
             owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
-            with suppress(Conflict):  # it is there, and will be obeyed
+            with suppress(Conflict):  # the Command exists, and will be obeyed
                 self._cluster.create_command(
                     job.namespace, new_command(owner, ABORT, f"{job.name}-{job.uid}-stop")
                 )

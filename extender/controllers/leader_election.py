@@ -25,7 +25,7 @@ _RENEW_DEADLINE = 10.0  # seconds; kube-scheduler's default
 class LeaderStatus(msgspec.Struct, frozen=True):
     """Status of the leadership, for users."""
 
-    leads: bool  # whether this replica does
+    leads: bool  # whether this replica leads
     lease: str  # namespace/name; empty without an election
     holder: str = ""  # the identity of the Lease's holder; empty if there is none
     renewed: float | None = None  # seconds since the Lease was seen to change; None: it was not seen

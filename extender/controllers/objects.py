@@ -53,7 +53,7 @@ class ObjectStore(Generic[K, T]):
             self._objects.pop(key, None)
         self._notify(key)
 
-    def follow(self, key: K, written_on: T, answer: T) -> None:
+    def record_write(self, key: K, written_on: T, answer: T) -> None:
         """Store the `answer` to a write on `written_on`, unless the watch has shown a newer copy."""
         with self._lock:
             if self._objects.get(key) is written_on:
@@ -66,7 +66,7 @@ class ObjectStore(Generic[K, T]):
 
 class QueueCopy(NamedTuple):
     queue: Queue
-    known_at: int  # the version from which on the ledger has this copy or a newer one
+    known_at: int  # the ledger's version since which it has this copy or a newer one
 
 
 class Objects:

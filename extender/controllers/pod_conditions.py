@@ -21,7 +21,7 @@ from extender.telemetry import metrics
 
 LASTING = 5.0  # seconds after which a reason is written
 _AHEAD = 1.0  # seconds
-_BATCH = 25  # writes from which on any are begun, since a look at a large gang should write more than one
+_BATCH = 25  # least number of tokens for a look, so that a large gang gets several writes
 
 
 class PodConditionsController(PacedController[GroupKey]):
@@ -51,7 +51,7 @@ class PodConditionsController(PacedController[GroupKey]):
         # Reason in the conditions of a group's pods, and since when (monotonic seconds).
         self._turns: dict[GroupKey, tuple[Hashable, float]] = {}
         self._lock = threading.Lock()
-        self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this turn, by this process
+        self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # own conditions of this turn
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
@@ -73,8 +73,8 @@ class PodConditionsController(PacedController[GroupKey]):
             # Key of a turn: a change begins a new one. While members are still being created, each one does:
             # most groups are complete before it is worth saying that they are not.
             filling = decision.detail if reason is Reason.NOT_ENOUGH_MEMBERS else ""
-            asks = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
-            course = reason, asks, filling, self._is_by_request(decision)
+            node_need = decision.exceeds_queue, decision.exceeds_cluster, decision.asking
+            course = reason, node_need, filling, self._is_by_request(decision)
             if not self._is_parked(key, course):
                 self._turns[key] = course, self._clock()
                 self._park(key, course, LASTING)
@@ -146,7 +146,7 @@ class PodConditionsController(PacedController[GroupKey]):
         if decision is None or pod is None or self._desired_condition(decision, pod) != condition:
             return self._forget_write(key, uid, condition)
         body = {"status": "False", "reason": condition.reason, "message": condition.message}
-        if pod.unscheduled is None:  # else the time of its transition stays
+        if pod.unscheduled is None:  # otherwise the transition time stays
             body["lastTransitionTime"] = timestamp(self._now())
         # A pod that lacks capacity has no planned node; Karpenter ignores pods with a nominated node.
         forget_node = condition.reason == UNSCHEDULABLE and bool(pod.nominated)

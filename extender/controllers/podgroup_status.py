@@ -45,11 +45,11 @@ from extender.domain.snapshot.phases import Phase
 _COUNTS, _FRONT, _DETAIL = 1, 2, 3  # lanes of numbers
 _PACE = {_COUNTS: 5.0, _FRONT: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
 _FIRST_PLACES = 9  # of each queue, which are exact
-_SETTLING = 1.0  # seconds from a change of course to the first of them: members start one after the other
+_SETTLING = 1.0  # seconds from a change of state to its first numbers: members start one by one
 _PASSING_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
 _PASSING = 5.0  # seconds before a new group reports that it waits for the window
 _LONGEST = 30.0  # seconds between two writes of the same value
-_MOST_HOLDERS = 5  # named in a status
+_MOST_HOLDERS = 5  # holders named in a status
 _FORGOTTEN = 120.0  # seconds without a write after which the next one counts as the first
 
 
@@ -65,9 +65,9 @@ class ReportedStatus(msgspec.Struct, frozen=True):
     queue_uid: str  # the queue that took it in; empty if none did
     admitted: bool  # its start was admitted and is not whole yet
     start_timeouts: int  # how often in a row its start was undone
-    waiting: WaitingStatus | None  # details without the start of the wait; None: it does not wait
+    waiting: WaitingStatus | None  # details, except since when it waits; None: it does not wait
     lost_work: int  # the seconds of its work that evictions have cost it
-    is_full: bool  # its annotations leave no room for marks: it keeps those that it has
+    is_full: bool  # its annotations are full: Muster's own stay as they are
 
     @property
     def course(self) -> tuple[object, ...]:
@@ -186,7 +186,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     if report.lost_work != markers.recorded_lost(group.metadata):
         notes.update(markers.lost_record(uid, report.lost_work))
     recorded = {"annotations": notes} if notes else {}
-    waiting: dict[str, Any] | None = None  # takes it away
+    waiting: dict[str, Any] | None = None  # null removes the field
     if report.waiting is not None:  # all fields, since a merge patch keeps those that it does not name
         held, scheduled = group.status.waiting, condition(group.status.conditions, SCHEDULED)
         is_same = held is not None and scheduled is not None and scheduled.reason == report.reason
@@ -301,10 +301,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._numbers_at: dict[GroupKey, float] = {}  # when a group's numbers may be written next
         self._drops_waiting = False  # whether the cluster's PodGroups lack that field: Volcano's own do
         self._left: set[GroupKey] = set()  # groups that may be Volcano's: due once its scheduler has ended
-        self._filling: dict[GroupKey, float] = {}  # until when groups may be filling before they are reported
+        self._filling: dict[GroupKey, float] = {}  # end of the pause while members are created
         self._published: Mapping[str, QueueDecision] = {}  # queues, at the last look
         self._renumbered: dict[GroupKey, None] = {}  # groups with other numbers, compared a few per look
-        self._numbered = -1  # the serial of the decisions from which these are
+        self._numbered = -1  # the serial of the decisions that renumbered them
         self._backoff = WriteBackoff(self._clock)
 
     def _on_change(self, key: GroupKey) -> None:
@@ -345,7 +345,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
     def _with_other_numbers(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """One start may change the numbers of all groups that wait; the first places are compared first."""
+        """Return groups with changed numbers, a few per call.
+
+        One start may renumber all pending groups; the first places come first.
+        """
         groups = decisions.groups
         if decisions.serial != self._numbered:
             self._numbered = decisions.serial
@@ -357,7 +360,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
                 yield key
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
-        """All of a decision but its detail: what waits to have that written is looked at if this changes."""
+        """Return a decision without its detail. If it changes, a parked write of numbers is reconsidered."""
         place = _front_place(decision)
         return (decision.verdict, decision.reason, decision.life, place, *self._ledger.groups.history(key))
 
@@ -388,7 +391,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             pause = 0.0
             if self._is_filling(key, wanted, written):
                 pause = self._filling.setdefault(key, now + _SETTLING) - now
-            if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most have a place before
+            if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most get a place before
                 pause = due - _SETTLING + _PASSING - now
             if pause <= 0.0:
                 pause = self._backoff.pause(key, (*wanted.course, wanted.queue_uid))
@@ -406,7 +409,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._park(key, self._course(key, decision), due - now, lane)
 
     def _is_filling(self, key: GroupKey, wanted: ReportedStatus, written: ReportedStatus) -> bool:
-        """Return whether members are being created and more are needed.
+        """Return whether members are being created, so that the report of missing members can wait.
 
         Before the first one, some operators wait for the phase, so it is not delayed. A new job may
         start at once; while one that starts has no pod, there is nothing to record for it.
@@ -471,5 +474,5 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if wanted != written:
             meta = group.metadata
             answer = self._cluster.patch_group(meta.namespace, meta.name, meta.uid, patch(group, wanted))
-            self._copies.follow(key, group, answer)
+            self._copies.record_write(key, group, answer)
             self._drops_waiting |= wanted.waiting is not None and answer.status.waiting is None

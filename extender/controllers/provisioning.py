@@ -1,4 +1,4 @@
-"""Requests nodes for a group from an autoscaler, by a ProvisioningRequest, if its queue says so.
+"""Requests to an autoscaler for the nodes of a group (ProvisioningRequests), if its queue asks for them.
 
 A request is made once the group has lacked capacity for a while, and deleted when the group needs it no more.
 A failed request stays, and the status of the group says so; if a user deletes it, a new one is made.
@@ -32,10 +32,10 @@ _LABELS = dict([MANAGED_BY])
 _KIND = {"apiVersion": PROVISIONING_REQUESTS.version, "kind": "ProvisioningRequest"}
 _NOT_OF_A_TEMPLATE = ("nodeName", "schedulingGates", "ephemeralContainers")
 LASTING = 5.0  # seconds for which a group has to need the same before it is asked for
-_AGAIN = 1.0  # seconds until a group that found no token is looked at again
+_AGAIN = 1.0  # seconds until a group without a token is tried again
 _WITHDRAWN_RATE, _WITHDRAWN_BURST = 20.0, 50  # deletions per second, and at once
-MOST_POD_SETS = 32  # that the API server lets a request have
-_LONGEST_PREFIX = 40  # with the digest a name stays below the 63 characters that a label may have
+MOST_POD_SETS = 32  # pod sets of one request, by the API server's limit
+_LONGEST_PREFIX = 40  # with the digest, a name fits into a label's 63 characters
 _LONGEST_MESSAGE = 256
 _FAILED, _SPENT = "Failed", ("BookingExpired", "CapacityRevoked")
 
@@ -73,7 +73,7 @@ class ProvisioningRequests:
             return list(self._of.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
-        """Return why the autoscaler adds no nodes for a group, for messages; of one request."""
+        """Return why the autoscaler adds no nodes for a group, by one of its requests, for messages."""
         failures = (
             (found.metadata.name, failure(found.status.conditions)) for found in self.requests_of(key)
         )
@@ -133,7 +133,7 @@ class ProvisioningTurns:
 
     def __init__(self, asking: ProvisioningQueues) -> None:
         self._asking = asking
-        self._dirty: set[str] = set()  # queues that the watch has shown since
+        self._dirty: set[str] = set()  # queues that the watch has shown since the last call
         self._seen: dict[str, Provisioning] = {}
         self._served = False
         asking.queues.listen(self._dirty.add)
@@ -204,7 +204,7 @@ class ProvisioningController(PacedController[GroupKey]):
 
     def reconcile(self, key: GroupKey) -> None:
         is_reviewed = key in self._decisions.groups or self._ledger.groups.record(key) is None
-        if not (self._asking.served() and is_reviewed):  # until then, what is there may be needed
+        if not (self._asking.served() and is_reviewed):  # until then, existing requests may be needed
             return self._queue.move(key, _AGAIN)
         wanted = self._desired_request(key)
         # Requests that are not the wanted one, or bring no nodes any more, are deleted as the budget
@@ -272,7 +272,7 @@ class ProvisioningController(PacedController[GroupKey]):
             for number, pod_set in enumerate(wanted.pod_sets)
         ]
         parameters = {"parameters": dict(wanted.parameters)} if wanted.parameters else {}
-        # It goes away with the PodGroup, and does not block its deletion, which takes a further right.
+        # The request is deleted with the PodGroup. Blocking that deletion would take a further right.
         owner = OwnerReference(GROUP_KINDS[group.origin].version, POD_GROUP_KIND, group.name, group.uid, True)
         owners = [msgspec.to_builtins(owner)]
         meta = {"name": wanted.name, "namespace": namespace, "labels": _LABELS, "ownerReferences": owners}
@@ -336,6 +336,6 @@ def failure(conditions: list[Condition] | None) -> str:
 
 
 def is_spent(conditions: list[Condition] | None) -> bool:
-    """Return whether nodes came and are kept no longer, so that a new request is needed."""
+    """Return whether a request's nodes are no longer reserved, so that a new request is needed."""
     found = [condition(conditions, kind) for kind in _SPENT]
     return any(said is not None and said.status == "True" for said in found)

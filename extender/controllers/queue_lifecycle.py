@@ -27,7 +27,7 @@ _SPECS: dict[str, dict[str, Any]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True, "parent": ROOT_QUEUE},
 }
-# Seconds after which
+# Seconds after which a step is repeated.
 _CREATE_AGAIN = 5.0  # a queue that is still missing is created again
 _EXECUTE_AGAIN = 3.0  # a step of a Command without visible effect is tried again
 _DELETE_AGAIN = 5.0  # a group that is still there is reconciled again
@@ -49,7 +49,7 @@ class DefaultQueuesController(Controller[str]):
             self.write(name, partial(self._create, name))
 
     def _create(self, name: str) -> None:
-        with suppress(Conflict):  # another replica or user was faster
+        with suppress(Conflict):  # another replica or user has created it
             self._cluster.create_queue(name, _SPECS[name])
             log.info("a missing queue was created", queue=name)
 
@@ -66,7 +66,7 @@ class BusCommandsController(RecordingController[str]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[str, str], CommandRecord] = {}
-        self._tried: dict[str, CommandStep] = {}  # by UID: the step that was taken last
+        self._tried: dict[str, CommandStep] = {}  # last step, by UID of the Command
 
     def upsert(self, command: Command) -> None:
         if (record := states.command_record(command)) is not None:
@@ -163,8 +163,8 @@ class OrphanedPodGroupsController(Controller[str]):
 
     def _confirm(self) -> None:
         orphans = self._orphans
-        there = self._cluster.queue_uids()
-        self._gone |= {orphan.queue_uid for orphan in orphans.values()} - there
+        existing = self._cluster.queue_uids()
+        self._gone |= {orphan.queue_uid for orphan in orphans.values()} - existing
         for uid, orphan in orphans.items():
             if orphan.queue_uid in self._gone:
                 self._queue.add(uid)

@@ -90,7 +90,7 @@ def status_changes(queue: Queue, decision: QueueDecision, *, numbers: bool = Tru
 
 
 def reclaims(decision: QueueDecision) -> list[QueueReclaimed]:
-    """Return what it reclaimed from others within an hour, as its status says it."""
+    """Return the reclaims of the last hour, in the form of the queue's status."""
     return [
         QueueReclaimed(losing.queue, last.group, last.at, last.in_vain, last.unused)
         for losing, last in sorted(decision.reclaimed.items())
@@ -100,8 +100,8 @@ def reclaims(decision: QueueDecision) -> list[QueueReclaimed]:
 def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     """Write the decided reclaims from a queue into the statuses of the queues that gain.
 
-    That comes before the first of its pods goes: evictions in vain are known by it, also to a Muster that
-    starts in between. A status that the API server refuses keeps no capacity from its owner.
+    It is done before the first eviction, so that a restarted Muster recognizes unused reclaims. If the API
+    server refuses the status, the reclaim continues.
 
     Raises:
         ApiError: The API server does not answer.
@@ -262,9 +262,9 @@ class QueueStatusController(QueueController[QueueCopy]):
             self._recorder.record(reference, WARNING, EventReason.GUARANTEE_UNMET, now.message)
 
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
-        """Return whether anything (but `numbers`) has to be written.
+        """Return whether anything (without `numbers`) has to be written.
 
-        Nothing if the queue is another one now.
+        False if another queue has the name now.
         """
         if queue.metadata.uid != decision.uid:
             return False
@@ -273,7 +273,7 @@ class QueueStatusController(QueueController[QueueCopy]):
 
 
 def _state(decision: QueueDecision) -> tuple[object, ...]:
-    """Return all of a decision but its numbers."""
+    """Return a decision without its numbers."""
     about = (
         decision.uid,
         decision.state,
@@ -299,14 +299,14 @@ def local_queue_report(ledger: Ledger, key: str) -> LocalQueueReport | None:
     activity = ledger.queues.local_queue_activity(key)
     if activity is None:
         return None
-    counts, reserved = ledger.decisions.local_counts, ledger.queues.local_queue_reserved(key)
+    counts, reserved = ledger.decisions.local_counts, ledger.queues.local_queue_allocation(key)
     return LocalQueueReport(activity, counts.get((key, WAITING), 0), counts.get((key, ADMITTED), 0), reserved)
 
 
 def report_changes(local: LocalQueue, report: LocalQueueReport, *, numbers: bool = True) -> Json:
-    """Return the fields of its status that have to change, as a merge patch; else only conditions.
+    """Return the status fields of a LocalQueue that differ, as a merge patch.
 
-    Numbers are left out without `numbers`.
+    Without `numbers`, only conditions count.
     """
     activity, reserved = report.activity, as_quantities(report.reserved)
     wanted: Json = {"waiting": report.waiting, "admitted": report.admitted, "reserved": reserved}
@@ -321,7 +321,7 @@ class LocalQueueStatusController(QueueController[LocalQueue]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._knows_all = False  # whether all have been due since this replica leads
+        self._knows_all = False  # whether all LocalQueues have been due since this replica leads
         self._seen = Decisions()
 
     def on_stopped_leading(self) -> None:

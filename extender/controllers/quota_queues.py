@@ -1,4 +1,4 @@
-"""Creates, changes, closes and deletes the queues that quotas ask for; other queues stay.
+"""Creation, change and deletion of the queues that quotas ask for; other queues stay.
 
 A queue carries its quota in an annotation. Nothing is closed while its quota has not been read completely.
 """
@@ -139,8 +139,8 @@ class QuotaQueuesController(RecordingController[str]):
     def prepare(self) -> None:
         self._made: set[str] = set()  # queues that carry a quota
         self._dirty: set[str] = set()
-        self._refused: dict[str, QuotaFault] = {}  # by queue
-        self._changed_at: dict[str, float] = {}  # by queue: when it was changed back last
+        self._refused: dict[str, QuotaFault] = {}  # refused writes, by queue
+        self._changed_at: dict[str, float] = {}  # time of the last correction, by queue
         self.on_stopped_leading()
 
     def on_stopped_leading(self) -> None:
@@ -236,14 +236,14 @@ class QuotaQueuesController(RecordingController[str]):
             self._refused.pop(name, None)
 
     def _put(self, wanted: QuotaQueue, queue: Queue | None) -> None:
-        """Create or change a queue, and note what the API server says against it."""
+        """Create or change a queue, and record a refusal by the API server."""
         name, quota = wanted.name, str(wanted.source)
         try:
             if queue is not None:
                 self._cluster.patch_queue(name, queue.metadata.uid, steps.queue_patch(wanted, queue))
                 log.info("a queue was changed to what its quota says", queue=name, quota=quota)
             else:
-                with suppress(Conflict):  # another was faster: the watch shows what they made
+                with suppress(Conflict):  # another writer has created it: the watch will show it
                     self._cluster.create_queue(name, steps.spec_of(wanted), steps.annotations_of(wanted))
                     log.info("a queue was made from a quota", queue=name, quota=quota)
         except (Forbidden, Invalid) as fault:

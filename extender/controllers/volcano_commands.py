@@ -75,7 +75,7 @@ class VolcanoCommandsController(RecordingController[str]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, Command] = {}
-        self._oldest: list[str] | None = None  # of each job; None: to be looked for, as others wait now
+        self._oldest: list[str] | None = None  # oldest Command of each job; None: to be looked up again
 
     def upsert(self, command: Command) -> None:
         if (target := command.target) and (target.api_version, target.kind) == VOLCANO_JOB.key:
@@ -110,7 +110,7 @@ class VolcanoCommandsController(RecordingController[str]):
     def _carry_out(self, command: Command, target: Uid) -> None:
         uid, job = command.metadata.uid, self._copies.get(target)
         if job is not None and job.metadata.namespace != command.metadata.namespace:
-            job = None  # whoever may write Commands in one namespace has no say in another
+            job = None  # Commands do not apply to jobs of other namespaces
         if command.action not in ACTIONS:
             why = f"invalid action {command.action!r:.50}: must be one of {', '.join(ACTIONS)}"
             self.write(uid, partial(self._refuse, command, job, why))
@@ -156,7 +156,7 @@ class VolcanoCommandsController(RecordingController[str]):
 
 
 def _order(command: Command) -> tuple[str, int]:
-    """Return the sort key of a Command; of several of the same second the versions decide."""
+    """Return the sort key of a Command: its creation, then its resourceVersion."""
     meta = command.metadata
     version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
     return meta.creation_timestamp or "", version

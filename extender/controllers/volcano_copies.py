@@ -1,10 +1,10 @@
 """Copies of Volcano Jobs and their pods, with the writes that the watch has not shown yet.
 
 A created pod counts from the API server's answer on, and a deleted one as terminating: so a lagging watch
-leads to no second creation or deletion. Pods are found by the UID of their owner, whatever their names; they
-may be seen before it, and stay until they have gone. Any user can write any UID into a pod of their own: so
-pods of other namespaces do not count, nor those whose name does not follow from their task and index, and no
-user can add a pod to a job that has all its pods.
+leads to no second creation or deletion. Pods are found by the UID of their owner, whatever their names; pods
+may be seen before their job, and are kept until they are gone. Any user can write any UID into a pod of their
+own: so pods of other namespaces do not count, nor those whose name does not follow from their task and index,
+and no user can add a pod to a job that has all its pods.
 """
 
 import threading
@@ -24,18 +24,18 @@ from extender.domain.snapshot.jobs import AnyJob
 from extender.kube.reflector import Removed
 from extender.volcano.pods import JobPod, pod_name, pod_of
 
-_SHOWN = 60.0  # seconds after which the watch must have shown a pod that was created: it came and went unseen
+_SHOWN = 60.0  # seconds after which a created pod that the watch has not shown counts as gone
 
 
 class LostPod(NamedTuple):
-    """Pod that went without Muster's doing."""
+    """Pod that is gone and that Muster did not delete."""
 
     owner: Uid
     pod: JobPod
 
 
 class _Made(NamedTuple):
-    pod: JobPod | None  # None: its answer is on the way
+    pod: JobPod | None  # None: the API server has not answered yet
     at: float  # monotonic, in seconds
 
 
@@ -47,8 +47,8 @@ class _Pods:
     def __init__(self) -> None:
         self.shown: dict[str, JobPod] = {}
         self.made: dict[str, _Made] = {}
-        self.deleted: set[str] = set()  # UIDs of those that Muster deleted
-        self.gone: set[str] = set()  # UIDs of those that went while an answer was on the way
+        self.deleted: set[str] = set()  # UIDs of pods that Muster deleted
+        self.gone: set[str] = set()  # UIDs of pods that were gone before the answer to their creation
 
     @property
     def empty(self) -> bool:
@@ -73,13 +73,13 @@ class VolcanoCopies:
         self._jobs: dict[Uid, VolcanoJob] = {}
         self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # by the UID of their job
         self.obeyed: dict[Uid, str] = {}  # by job, the UID of the last Command that it has obeyed
-        self._owners: dict[str, Uid] = {}  # of the pods that are shown
+        self._owners: dict[str, Uid] = {}  # owners of the pods that the watch has shown
 
     def put(self, job: VolcanoJob) -> None:
         with self._lock:
             self._jobs[Uid(job.metadata.uid)] = job
 
-    def follow(self, before: VolcanoJob, answer: VolcanoJob) -> None:
+    def record_write(self, before: VolcanoJob, answer: VolcanoJob) -> None:
         """Record the `answer` to a write on `before`, unless the watch has shown a newer copy."""
         uid = Uid(answer.metadata.uid)
         with self._lock:
@@ -108,7 +108,7 @@ class VolcanoCopies:
         owner = controller_of(pod.metadata.owner_references)
         found = pod_of(as_json(pod.metadata, pod.spec, pod.status))
         if owner is None or found is None or self._owners.get(found.uid, owner.uid) != owner.uid:
-            meta = pod.metadata  # it may have been a job's before
+            meta = pod.metadata  # the pod may have belonged to a job before
             self.remove(Removed(meta.namespace, meta.name, meta.uid))
         if owner is None or found is None:
             return
@@ -153,7 +153,7 @@ class VolcanoCopies:
             if self._is_of(uid, pod)
         ]
 
-    def begin(self, uid: Uid, name: str) -> bool:
+    def begin_creation(self, uid: Uid, name: str) -> bool:
         """Record that a pod of this name is about to be created; return False if that is already recorded."""
         with self._lock:
             mine = self._pods[uid]

@@ -51,11 +51,11 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def prepare(self) -> None:
         self._lock = threading.Lock()
         self._crons: dict[Uid, CronJob] = {}
-        self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by their CronJob, which may be seen later
-        self._owners: dict[Uid, Uid] = {}  # of these Jobs
+        self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # by CronJob, even before it is shown
+        self._owners: dict[Uid, Uid] = {}  # owners of these Jobs
         self._writing: set[Uid] = set()
-        self._said: dict[Uid, str] = {}  # the fault of each
-        self._knows_all = False  # whether all have been due since this replica runs them
+        self._said: dict[Uid, str] = {}  # reported fault of each CronJob
+        self._knows_all = False  # whether all CronJobs have been due since this replica runs them
 
     def on_stopped_leading(self) -> None:
         self._knows_all = False
@@ -130,7 +130,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
     def _carry_out(self, cron: CronJob, plan: CronPlan, changes: Json) -> None:
         meta = cron.metadata
         for job in plan.deletes:
-            with suppress(NotFound, Conflict):  # it is gone, or another one has its name
+            with suppress(NotFound, Conflict):  # the Job is gone, or another one has its name
                 self._cluster.delete_volcano_job(meta.namespace, job.metadata.name, job.metadata.uid)
             self.forget(Uid(job.metadata.uid))  # the watch may lag
         if plan.create is not None:

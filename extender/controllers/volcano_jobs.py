@@ -40,8 +40,8 @@ from extender.volcano.states import ACTIVE, phase_of
 
 log = logger(__name__)
 
-_PACE, _LONGEST_PACE = 1.0, 8.0  # seconds in which counts gather, twice as long after each that was written
-_AT_ONCE = 200  # jobs at which one look at all of them looks: a look at one takes 0.2 ms
+_PACE, _LONGEST_PACE = 1.0, 8.0  # seconds between two writes of counts: doubled after each write
+_AT_ONCE = 200  # jobs per look: each takes 0.2 ms
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # seconds without creations, after one was refused
 _TAKEN_FOR = 30.0  # seconds after which a name that another pod had is tried again
 _CLAIMS_AGAIN = 5.0  # seconds after which a claim that is missing is looked for again
@@ -58,17 +58,17 @@ class _JobMemory:
     """State of one job while this replica leads."""
 
     def __init__(self) -> None:
-        self.writing = False  # whether a status write is under way: nothing is planned meanwhile
+        self.writing = False  # whether a status write is in progress: nothing is planned meanwhile
         self.counts_at: float | None = None  # when its counts are to be written
         self.pace = _PACE
         self.said: tuple[Remark, ...] = ()
-        self.has_group = False  # it was made, if the watch does not show it yet
-        self.lost: dict[str, JobRequest] = {}  # by pod that went, what its policies ask for because of that
-        self.taken: dict[str, float] = {}  # names that other pods have, and when that was seen
-        self.claims: dict[str, bool] = {}  # that there are: whether they are its own
-        self.claims_at: float | None = None  # when those that it names are to be looked up again
-        self.retained: VolcanoJobSpec | None = None  # the spec for which objects of plugins were last written
-        self.secret = ""  # the name of the one that was made for it
+        self.has_group = False  # whether its PodGroup was created, even if the watch has not shown it
+        self.lost: dict[str, JobRequest] = {}  # requests of its policies, by lost pod
+        self.taken: dict[str, float] = {}  # names that other owners' pods have, and when that was seen
+        self.claims: dict[str, bool] = {}  # existing claims, and whether the job owns them
+        self.claims_at: float | None = None  # when the claims that it names are to be looked up again
+        self.objects_spec: VolcanoJobSpec | None = None  # the spec of the plugins' objects written last
+        self.secret = ""  # name of its Secret
         self.pause: _Pause | None = None
 
 
@@ -178,7 +178,7 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _request(
         self, job: VolcanoJob, memory: _JobMemory, pods: list[JobPod], now: float
     ) -> JobRequest | None:
-        """Return the request of a Command, else of a lost pod, unless that is back in time."""
+        """Return the request of a Command, else of a lost pod that was not replaced in time."""
         asked = asked_of(job)
         if asked is not None and self.copies.obeyed.get(Uid(job.metadata.uid)) != asked.command:
             text = f"a Command asked for {asked.action}"
@@ -191,7 +191,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         job = self.copies.get(lost.owner)
         if job is not None and job.metadata.deletion_timestamp is None and self._knows_all:
             request = request_of(with_defaults(job), lost.pod, self._wall_clock())
-            if request is not None:  # it may be lost again before that is due
+            if request is not None:  # the pod may be lost again before the request is due
                 self._records.setdefault(lost.owner, _JobMemory()).lost.setdefault(request.pod, request)
 
     def _has_obeyed(self, job: VolcanoJob, memory: _JobMemory, request: JobRequest | None) -> None:
@@ -245,7 +245,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         if found.claims:
             return self._write_first(uid, memory, partial(self._make_claims, job, memory, found.claims))
         needs_objects = job.spec.plugins and (found.creates or found.deletes)
-        if needs_objects and (job.spec != memory.retained or memory.secret not in ("", secret_name(job))):
+        if needs_objects and (job.spec != memory.objects_spec or memory.secret not in ("", secret_name(job))):
             return self._write_first(uid, memory, partial(self._apply_objects, job, memory))
         if found.creates:
             self._create_all(uid, job, memory, found.creates)
@@ -295,7 +295,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": guard, "status": changes}
         answer = self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch)
-        self.copies.follow(job, answer)
+        self.copies.record_write(job, answer)
         return answer
 
     def _report(self, job: VolcanoJob, memory: _JobMemory, remarks: tuple[Remark, ...]) -> None:
@@ -330,7 +330,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             raise
         if memory.secret not in ("", secret_name(job)):
             self._put_status(job, {"controlledResources": {SECRET_RECORD: memory.secret}})
-        memory.retained = job.spec
+        memory.objects_spec = job.spec
 
     def _delete(self, uid: Uid, job: VolcanoJob, pods: tuple[JobPod, ...]) -> None:
         for pod in pods:
@@ -339,7 +339,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             self.write(uid, partial(self._delete_pod, job, pod), of=(uid, pod.uid), undone=undone)
 
     def _delete_pod(self, job: VolcanoJob, pod: JobPod) -> None:
-        with suppress(NotFound, Conflict):  # it is gone, or another one has its name
+        with suppress(NotFound, Conflict):  # the pod is gone, or another one has its name
             self._cluster.delete_pod(job.metadata.namespace, pod.name, pod.uid)
 
     def _create_all(
@@ -348,7 +348,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         if memory.pause is not None and (rest := memory.pause.until - self._clock()) > 0.0:
             return self._queue.add(uid, rest)
         for pod in pods:
-            if self.copies.begin(uid, pod.name):
+            if self.copies.begin_creation(uid, pod.name):
                 undone = partial(self.copies.end, uid, pod.name, None)
                 self.write(uid, partial(self._create, job, memory, pod), of=(uid, pod.name), undone=undone)
 
@@ -360,7 +360,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         except Conflict:
             memory.taken[pod.name] = self._clock()
             self._has_paused(memory)
-        except Refused as fault:  # by a quota, perhaps, which refuses the others, too
+        except Refused as fault:  # a quota, for example, would refuse the other pods, too
             if fault.transient:
                 raise
             if self._has_paused(memory):
@@ -370,7 +370,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._queue.add(uid)
 
     def _has_paused(self, memory: _JobMemory) -> bool:
-        """Return whether a pause begins, twice as long as the one before, unless there is one.
+        """Begin a pause, unless there is one; return whether it began. Each is twice as long as the last.
 
         A user may have taken the names of thousands of pods.
         """

@@ -47,7 +47,7 @@ class JobObjects:
             spec = VOLCANO_COMMANDED.podgroup(msgspec.to_builtins(job))
             group = owned(job, resources.POD_GROUPS.version, "PodGroup", group_name(job), spec=spec)
             record_submitter(group, author)
-            with suppress(Conflict):  # it is there, and will be shown
+            with suppress(Conflict):  # it exists, and the watch will show it
                 self._cluster.create_group(job.metadata.namespace, group)
 
     def apply(self, job: VolcanoJob) -> None:
@@ -120,17 +120,17 @@ def difference(before: Json, after: Json) -> Json:
     """Return the merge patch from `before` to `after`; empty if they are the same."""
     changes: Json = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
-        was = before.get(name)
-        if isinstance(value, dict) and isinstance(was, dict):
-            if inner := difference(was, value):
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := difference(old, value):
                 changes[name] = inner
-        elif value != was:
+        elif value != old:
             changes[name] = value
     return changes
 
 
 def new_keys() -> SshKeys:
-    # Of a few jobs; all starts would wait for it.
+    # Only a few keys: generating one delays other starts.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

@@ -69,9 +69,9 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
 
     def get(self, least_urgent: int | None = None) -> K | None:
-        """Return the key that is due for longest in the most urgent lane, `least_urgent` at most.
+        """Return the key that has been due longest in the most urgent lane; None: no key is due.
 
-        None: no key.
+        Lanes beyond `least_urgent` are left out.
         """
         with self._lock:
             now = self._clock()
@@ -98,7 +98,7 @@ class WorkQueue(Generic[K]):
     def _put(self, key: K, at: float, lane: int) -> None:
         place = self._places[key] = _Place(at, lane, next(self._serial))
         heap = self._lanes[lane]
-        if len(heap) > 2 * len(self._places) + 64:  # most of its entries were moved or forgotten
+        if len(heap) > 2 * len(self._places) + 64:  # most entries are outdated
             heap[:] = [entry for entry in heap if self._places.get(entry[1]) is entry[0]]
             heapq.heapify(heap)
         heapq.heappush(heap, (place, key))

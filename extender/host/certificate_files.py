@@ -36,7 +36,7 @@ class CertificateFiles(Poller):
         self._names = names
         self._whose = whose
         self._seen: list[bytes] | None = None
-        self._logged = ""  # the fault that was logged last
+        self._logged = ""  # the last logged fault
         super().__init__("certificate", _PERIOD, self.reload)
 
     def reload(self) -> None:
@@ -47,7 +47,7 @@ class CertificateFiles(Poller):
                 log.info("a certificate was read", whose=self._whose, folder=str(self._folder))
             self._seen, self._logged = found, ""
         except (OSError, ValueError) as fault:
-            if str(fault) != self._logged:  # each fault once in a row
+            if str(fault) != self._logged:  # log repeated faults once
                 self._logged, where = str(fault), str(self._folder)
                 log.warning("a certificate cannot be used", whose=self._whose, folder=where, error=str(fault))
 

@@ -43,8 +43,8 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
-PATIENT_WRITERS = 4  # separate threads: statuses and new PodGroups never delay a gate's removal
-VOLCANO_WRITERS = 8  # likewise: one that restarts all the time writes hundreds of pods, again and again
+PATIENT_WRITERS = 4  # separate threads, so that statuses and new PodGroups never delay the removal of gates
+VOLCANO_WRITERS = 8  # separate threads: a job that restarts all the time writes hundreds of pods each time
 
 
 class VolcanoJobControllers:
@@ -66,7 +66,7 @@ class VolcanoJobControllers:
             cluster, volcano_namespace, VOLCANO_CONTROLLERS, VOLCANO_CONTROLLERS_LEASE, clock
         )
         self._others = (scheduler, self.program)
-        self.are_read: Callable[[], bool] = lambda: False  # until the feed knows
+        self.are_read: Callable[[], bool] = lambda: False  # replaced by the feed
         self.read_fault: Callable[[], str] = str
         self.jobs = VolcanoJobsController(context, recorder, groups, self._is_left)
         self.commands = VolcanoCommandsController(context, recorder, self.jobs.copies, self._is_left)
@@ -149,8 +149,8 @@ class Controllers:
         volcano = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
         self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (*volcano, *looked_up)
         self.decision_log = DecisionLog(lambda: ledger.version)
-        self.provisioning_is_served: Callable[[], bool] = lambda: False  # until the feed knows
-        self.quota_is_read: Callable[[str], bool] = lambda kind: False  # until the feed knows
+        self.provisioning_is_served: Callable[[], bool] = lambda: False  # replaced by the feed
+        self.quota_is_read: Callable[[str], bool] = lambda kind: False  # replaced by the feed
         self.listeners: tuple[Listener, ...] = (
             Releaser(ledger, leads).on_decisions,
             self.jobs.on_decisions,

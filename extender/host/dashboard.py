@@ -33,7 +33,7 @@ from extender.web.listen import Identity
 from extender.web.side import SideServer, pages
 
 _LIMITS = ConnectionLimits(connections=1024, body=32 * 1024, unread=16 * 1024 * 1024, of_one=768)
-_SHOWN = 200  # of the latest changes
+_SHOWN = 200  # changes on a page
 
 
 def decided_source(
@@ -120,5 +120,5 @@ class Dashboard:
 
 
 def _summary(entry: LoggedDecision) -> DecisionSummary:
-    made = entry.decision
-    return DecisionSummary(entry.time, made.key, made.verdict, made.reason or "", made.detail)
+    decision = entry.decision
+    return DecisionSummary(entry.time, decision.key, decision.verdict, decision.reason or "", decision.detail)

@@ -164,10 +164,10 @@ class Views(NamedTuple):
         if not _ONE_DUMP.acquire(blocking=False):
             raise ServiceUnavailable("Another dump is being made; try again")
         try:
-            made = dump(self.ledger.decisions, version(), as_document(self.configuration))
-            if made is None:
+            content = dump(self.ledger.decisions, version(), as_document(self.configuration))
+            if content is None:
                 raise ServiceUnavailable("Nothing is decided yet; try again")
-            return gzip.compress(made, compresslevel=1)
+            return gzip.compress(content, compresslevel=1)
         finally:
             _ONE_DUMP.release()
 
@@ -213,7 +213,7 @@ class Views(NamedTuple):
         plan = self.quota_queues.plan
         return {
             "queues": {
-                name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.reserved}
+                name: {"quota": str(queue.source), "parent": queue.parent, "unreadable": queue.unreadable}
                 for name, queue in plan.queues.items()
             },
             "namespaces": plan.namespaces,

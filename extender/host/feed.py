@@ -35,16 +35,16 @@ from extender.volcano.pods import JOB_NAME
 
 log = logger(__name__)
 
-_AGAIN = 30.0  # seconds between two looks for missing kinds
-_AT_FIRST = 10.0  # seconds for which the start waits for watches of kinds that are served
+_AGAIN = 30.0  # seconds between two checks for missing kinds
+_AT_FIRST = 10.0  # seconds for which the start waits for the watches of served kinds
 _PATIENCE = 0.02  # seconds between two checks whether pods can be read
 _FAREWELL = 1.0  # seconds for all watches together to end
 _OLDEST = 180.0  # seconds of silence after which a watch fails /readyz; bookmarks are sent every minute
-_REFUSED = 60.0  # seconds without accepted credentials; open watches go on for up to ten minutes
+_REFUSED = 60.0  # seconds without accepted credentials; open watches last up to ten minutes
 
 
 def owner_kinds() -> dict[resources.Resource, str]:
-    """Return the kinds whose objects own pods, or own what does."""
+    """Return the kinds whose objects own pods, or own the owners of pods."""
     rows = {resource_of(row): row.kind for row in WORKLOADS.values()}
     return {**rows, resources.VOLCANO_CRON_JOBS: "CronJob"}
 
@@ -72,9 +72,8 @@ class OptionalWatches:
     def add(self, watch: Reflector[Any], verb: str = "") -> None:
         """Add a watch before the start.
 
-        `verb`: the right that a component of the manifests grants; empty: none.
-
-        Without the right its kind is not tried.
+        `verb`: the needed right, which a component of the manifests grants; empty: none. Without the right,
+        the watch is not started.
         """
         self._verbs[watch] = verb
         self.missing.append(watch)
@@ -103,7 +102,7 @@ class OptionalWatches:
         for reflector in list(self.missing):
             resource, verb = reflector.resource, self._verbs[reflector]
             is_read = any(running.resource == resource for running in self.started)
-            if is_read and verb != "patch":  # by a watch that took more rights
+            if is_read and verb != "patch":  # a watch with more rights reads the kind already
                 self.missing.remove(reflector)
                 continue
             try:
@@ -135,7 +134,7 @@ class Feed:
     Args:
         auto_groups: Whether the owners of pods are read.
         job_kinds: Kinds that may be changed where the rights are granted.
-        maker_kinds: Kinds that say how many of their pods start together.
+        controller_kinds: Kinds that are only read: they declare how many of their pods start together.
     """
 
     def __init__(
@@ -221,7 +220,10 @@ class Feed:
         ledger.intake.expect_controllers(lambda kind: any(job.synced for job in by_kind.get(kind, ())))
 
     def _watch_volcano_jobs(self, run: VolcanoJobControllers, sinks: Sinks) -> None:
-        """Watch unmanaged Volcano Jobs by a watch of their own: the ledger has them first."""
+        """Watch Volcano Jobs with a separate watch if Muster does not manage them.
+
+        The ledger gets them first.
+        """
         jobs = [each for each in self.optional.missing if each.resource == resources.VOLCANO_JOBS]
         if not any(self.optional.verb_of(each) == "patch" for each in jobs):
             jobs = [self._optional(resources.VOLCANO_JOBS, AnyJob, sinks.volcano_jobs, "patch")]
@@ -249,9 +251,9 @@ class Feed:
     def _optional(
         self, resource: resources.Resource, type_: type[Any], sink: Any, verb: str = "", **more: Any
     ) -> Reflector[Any]:
-        made = Reflector[Any](self._connection, resource, type_, sink, removable=True, **more)
-        self.optional.add(made, verb)
-        return made
+        reflector = Reflector[Any](self._connection, resource, type_, sink, removable=True, **more)
+        self.optional.add(reflector, verb)
+        return reflector
 
     @property
     def reflectors(self) -> tuple[Reflector[Any], ...]:
@@ -273,11 +275,11 @@ class Feed:
             return
         groups.start()
         if self._has_come(lambda: all(it.synced for it in (*first, groups)) and self.optional.has_settled):
-            self._quotas.refresh()  # whether a pod is ours may depend on the queue of its namespace
+            self._quotas.refresh()  # pods may be Muster's by the queue of their namespace
             pods.start()
 
     def _has_come(self, awaited: Callable[[], bool]) -> bool:
-        """Wait for a watch; return False if all is to stop."""
+        """Wait until a watch has read its objects; return False when stopping."""
         while not awaited():
             if self._stopping.wait(_PATIENCE):
                 return False

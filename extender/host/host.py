@@ -1,4 +1,4 @@
-"""Assembles all parts: one process that watches a cluster, decides, and answers the scheduler.
+"""Assembly of all parts: one process that watches a cluster, decides, and answers the scheduler.
 
 reflectors ──► Ledger ◄──► DecisionLoop (decide) ──► controllers, Barrier
                  ▲                                            ▲
@@ -114,7 +114,7 @@ class Host:
             Path(configuration.history) if configuration.history else None,
             configuration.history_retention,
         )
-        followers = (self._barrier.follow, self._unconfirmed.read_due)
+        followers = (self._barrier.on_decisions, self._unconfirmed.read_due)
         last = (self._gauges.on_decisions, self._history.on_decisions)
         listeners = (*followers, *self._controllers.listeners, *last)
         ready = long_lived(self._feed.synced)
@@ -146,7 +146,7 @@ class Host:
 
             synced, runs = self._feed.synced, self._controllers.runs_volcano_jobs
             self._webhooks = webhooks.Webhooks(configuration, connection, self.ledger, synced, runs)
-        learn_structs()  # all modules with kinds of objects are loaded now, and no thread runs yet
+        learn_structs()  # all modules with structs are loaded, and no thread runs yet
 
     def _new_ledger(self, job_kinds: Kinds) -> Ledger:
         configuration = self._configuration
@@ -183,7 +183,7 @@ class Host:
             leads,
             configuration.volcano_namespace,
             ConditionPolicy(
-                ungated=self.ledger.shown.is_on,  # then the scheduler writes no conditions of waiting pods
+                ungated=self.ledger.shown.is_on,  # then the scheduler writes no conditions
                 shows_waiting_for_capacity=configuration.waiting_for_room == "show",
                 shows_never_fits=configuration.never_fits == "show",
             ),

@@ -30,13 +30,13 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 def write_kubeconfig(folder: str, address: Address) -> str:
     """Write the kubeconfig for a proxy that listens on `address`; return the secret of its path.
 
-    The secret of an existing file stays, so that a running scheduler goes on.
+    The secret of an existing file is kept, so that a running scheduler can continue.
 
     Raises:
         InvalidConfiguration: The file cannot be written.
     """
     path = Path(folder) / VIEW_KUBECONFIG
-    secret = _reserved(path) or secrets.token_urlsafe(32)
+    secret = _existing_secret(path) or secrets.token_urlsafe(32)
     cluster = {"server": f"{_SERVER}{secret}", "proxy-url": f"http://{address}"}
     document = {
         "apiVersion": "v1",
@@ -47,7 +47,7 @@ def write_kubeconfig(folder: str, address: Address) -> str:
         "current-context": "view",
     }
     new = path.with_name(f".{path.name}.new")
-    try:  # whoever reads the file sees the old text or the new one
+    try:  # readers of the file see the old text or the new one
         new.unlink(missing_ok=True)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -61,8 +61,8 @@ def write_kubeconfig(folder: str, address: Address) -> str:
     return secret
 
 
-def _reserved(path: Path) -> str | None:
-    """Return the secret of a file that Muster wrote and that only its user could read."""
+def _existing_secret(path: Path) -> str | None:
+    """Return the secret in a kubeconfig that Muster wrote and that only its user could read."""
     try:
         state = path.stat()
         if state.st_uid != os.geteuid() or state.st_mode & 0o077:

@@ -51,8 +51,8 @@ class Gauges:
         self._ledger = ledger
         self._clock = clock
         self._counted: Counter[tuple[str, str]] = Counter()
-        self._groups: Mapping[GroupKey, GroupDecision] = {}  # those that are shown, and their number by
-        self._verdicts: Counter[tuple[str, str]] = Counter()  # verdict and reason
+        self._groups: Mapping[GroupKey, GroupDecision] = {}  # groups in the metrics
+        self._verdicts: Counter[tuple[str, str]] = Counter()  # number of groups by verdict and reason
         self._next = clock()
         self._expected_since: float | None = None
 
@@ -64,7 +64,7 @@ class Gauges:
 
     def update(self, decisions: Decisions) -> None:
         metrics.write_queue_depth.set(sum(writer.depth for writer in self._writers))
-        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # since they go on counting
+        copies = (Counter(dict(writer.outcomes)) for writer in self._writers)  # counted concurrently
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
@@ -102,9 +102,9 @@ class Gauges:
 
     def _increase(self, kind: str, name: str, count: int) -> int:
         """Return by how much a count has grown since the last call."""
-        more = count - self._counted[kind, name]
+        increase = count - self._counted[kind, name]
         self._counted[kind, name] = count
-        return more
+        return increase
 
     def _warn_without_calls(self) -> None:
         if metrics.first_call.is_set() or not self._ledger.awaits_the_scheduler():
@@ -124,7 +124,7 @@ _THRESHOLDS = (50_000, 20, 20)  # as gc.set_threshold takes them
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
 _LARGE = 256 * 1024  # bytes
 _MUCH = 8 * 2**20  # bytes
-_EVERY = 10.0  # seconds from one look to the next: giving back takes some milliseconds, in which others wait
+_EVERY = 10.0  # seconds between two checks: a trim blocks other threads for some milliseconds
 
 
 def collect_less_often() -> None:
@@ -144,7 +144,7 @@ def long_lived(synced: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def share_heaps() -> None:
-    with suppress(OSError, AttributeError):  # another C library
+    with suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
@@ -158,10 +158,10 @@ class _Heaps(ctypes.Structure):
 class FreedMemory(Poller):
     def __init__(self) -> None:
         super().__init__("memory", _EVERY, self.trim_heap)
-        self._most = 0  # bytes in use since something was last given back
+        self._most = 0  # most bytes in use since the last trim
 
     def trim_heap(self) -> None:
-        with suppress(OSError, AttributeError):  # another C library, or an old one
+        with suppress(OSError, AttributeError):  # not glibc, or an old one
             library = ctypes.CDLL(None)
             library.mallinfo2.restype = _Heaps
             in_use = library.mallinfo2().in_use

@@ -25,10 +25,10 @@ from extender.telemetry import metrics
 MARKERS_POLICY = "kube-muster-marks"
 USES_POLICY = "kube-muster-uses"
 AUTHORS_POLICIES = ("kube-muster-submitters", "kube-muster-authors")
-_FEW = 25  # objects of which each may have more than a megabyte
+_FEW = 25  # objects in one answer: each may have more than a megabyte
 _AS_QUEUE_CONTROLLER = {"fieldManager": "queue-controller", "force": "true"}
 _DRY_RUN = {"dryRun": "All"}
-_IN_STATUS = {"Closed": "Closing"}  # until Muster has checked whether groups are left
+_IN_STATUS = {"Closed": "Closing"}  # Closing until Muster has checked whether groups are left
 
 
 class ApiClient(Requests):
@@ -93,7 +93,10 @@ class ApiClient(Requests):
         return {"gracePeriodSeconds": max(int(most), 1)} if most is not None and asked > most else {}
 
     def set_disrupted(self, namespace: str, name: str, uid: str, condition: Condition) -> None:
-        """Put a condition on a pod that is on its way out. Raises NotFound if it is gone."""
+        """Set the condition DisruptionTarget of a pod that is being evicted.
+
+        Raises NotFound if it is gone.
+        """
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [msgspec.to_builtins(condition)]}}
         self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
@@ -241,7 +244,7 @@ class ApiClient(Requests):
         self._patch(resources.NATIVE_POD_GROUPS.path(namespace, name, "status"), patch, kind=STRATEGIC)
 
     def has_right(self, verb: str, resource: Resource) -> bool:
-        """Return whether Muster has the right in all namespaces. All users may ask that of themselves."""
+        """Return whether Muster has a right in all namespaces. All users may check their own rights."""
         return AccessApi(self._connection).grants_me(right_to(verb, resource))
 
     def serves(self, resource: Resource, timeout: float = 10) -> bool:
@@ -337,7 +340,7 @@ class ApiClient(Requests):
         return decoded(self._patch(path, patch), VolcanoJob, name)
 
     def patch_cron_job_status(self, namespace: str, name: str, patch: Json) -> CronJob:
-        """Change the status of a CronJob as that of a job."""
+        """Merge `patch` into the status of a CronJob. Raises Conflict as `merge_job`."""
         path = resources.VOLCANO_CRON_JOBS.path(namespace, name, "status")
         return decoded(self._patch(path, patch), CronJob, name)
 

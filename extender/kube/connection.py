@@ -28,12 +28,12 @@ from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, r
 _DIAL_TIMEOUT = 5.0
 _OLDEST_IDLE = 60.0  # the API server closes after 90
 _LONGEST_HEAD = 65_536  # bytes
-_AT_ONCE = 65_536  # bytes: of TLS, one record comes at a time
+_AT_ONCE = 65_536  # bytes per read; with TLS, a read returns one record
 JSON = "application/json"
 _USER_AGENT = f"User-Agent: kube-muster/{__version__}"
 
 _UNSTORED = 60.0  # seconds without a stored write after which /readyz fails
-_RECENT = 120.0  # seconds for which a failure counts: writes that failed are tried again within 30
+_RECENT = 120.0  # seconds for which a failure counts; failed writes are retried within 30
 _LONGEST_FAULT = 300  # characters
 _REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 
@@ -49,7 +49,7 @@ class HttpWire:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._come = b""  # the last piece; what was read of it ends at `_at`
+        self._come = b""  # the last received piece, which is read up to `_at`
         self._at = 0
         self.idle_since = 0.0
 
@@ -124,10 +124,8 @@ class Connection:
         self._idle: list[HttpWire] = []
         self._lock = threading.Lock()
         self._closed = False
-        self._dated: tuple[str, float] | None = None  # the Date of the last answer, and when it came
-        self._unstored: _Unstored | None = (
-            None  # writes that the server failed to store, since one was stored
-        )
+        self._dated: tuple[str, float] | None = None  # the Date header of the last answer, and when it came
+        self._unstored: _Unstored | None = None  # failed writes since the last stored one
 
     def server_time(self) -> float:
         """Return the API server's clock, in seconds since 1970; this machine's before the first answer."""
@@ -193,7 +191,7 @@ class Connection:
         self._drop_idle()
 
     def return_wire(self, wire: HttpWire) -> None:
-        """Take back a connection that is ready for another request."""
+        """Return a connection to the pool: it is ready for another request."""
         wire.idle_since = self._clock()
         with self._lock:
             if keep := not self._closed and len(self._idle) < self._pool:
@@ -226,7 +224,7 @@ class Connection:
         stream = self._exchange(head, authorization, body, timeout)
         if stream.status == 401:
             fault = _refusal(stream)
-            self._drop_idle()  # they may show an old client certificate
+            self._drop_idle()  # idle connections may use an old client certificate
             if not self.endpoint.renew(authorization):
                 raise fault
             stream = self._exchange(head, self.endpoint.current, body, timeout)

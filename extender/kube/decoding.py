@@ -1,4 +1,4 @@
-"""Decoders of lists and watches, as late and as little as possible.
+"""Decoders of lists and watches. They decode as late and as little as possible.
 
 A page is decoded at once, and object by object only if one of them is bad; a watch event in two steps, since
 its type decides what its object is.
@@ -25,10 +25,10 @@ from extender.kube.connection import JSON, Stream
 from extender.kube.errors import Ambiguous
 
 TOO_DEEP = "it is nested too deeply to be read"
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested too deeply
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError: nested too deeply
 
 _DEEPEST = 500  # levels: a decoder in Python 3.11 reads less than 1,000
-_CUT = b"[\t]"  # for what is nested deeper; the API server writes no tabs
+_CUT = b"[\t]"  # replaces deeper parts; the API server writes no tabs
 _TOKEN = re.compile(rb'[{}\[\]]|"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 _one_at_a_time = Lock()
@@ -119,7 +119,7 @@ def next_page(objects: int, size: int) -> int:
 class Encoding(Protocol[T_co]):
     """Encoding of the lists and watches of one kind."""
 
-    accept: str  # the header that asks for it
+    accept: str  # value of the Accept header
 
     def page(self, body: bytes) -> tuple[ListMeta, Sequence[T_co | Bad]]:
         """Return the metadata of a list, and its objects. Raises Ambiguous if it is none."""
@@ -128,7 +128,7 @@ class Encoding(Protocol[T_co]):
         """Yield the events of a watch. Raises Ambiguous if they are none."""
 
     def object(self, raw: msgspec.Raw) -> T_co | Bad:
-        """Return the object of an event, or what is wrong with it."""
+        """Return the object of an event; Bad if it cannot be read."""
 
     def identity(self, raw: msgspec.Raw) -> ObjectIdentity:
         """Return the names and the version of an object of any form. Raises Ambiguous if it has none."""
@@ -148,19 +148,19 @@ def is_cut(raw: msgspec.Raw) -> bool:
 
 
 def _without_deep_parts(body: bytes) -> bytes:
-    pieces, retained, depth = [], 0, 0
+    pieces, start, depth = [], 0, 0
     for token in _TOKEN.finditer(body):
         match body[token.start()]:
             case 0x7B | 0x5B:  # { and [
                 depth += 1
                 if depth == _DEEPEST:
-                    pieces.append(body[retained : token.start()])
+                    pieces.append(body[start : token.start()])
             case 0x7D | 0x5D:
                 if depth == _DEEPEST:
                     pieces.append(_CUT)
-                    retained = token.end()
+                    start = token.end()
                 depth -= 1
-    return b"".join((*pieces, body[retained:]))
+    return b"".join((*pieces, body[start:]))
 
 
 class Decoders(Generic[T]):

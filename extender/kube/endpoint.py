@@ -24,7 +24,7 @@ from extender.kube.errors import NoConfiguration
 log = logging.getLogger(__name__)
 
 _PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
-_REFRESH = 1.0  # seconds between two looks at the files, and between two loads after refusals
+_REFRESH = 1.0  # seconds between two checks of the files, and between two loads after refusals
 _AFTER_FAULT = 10.0  # seconds
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _OF_THE_SERVER = ("host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "tls_server_name", "proxy", "no_proxy")
@@ -33,7 +33,7 @@ _KEEPALIVE = {
     "TCP_KEEPIDLE": 30,
     "TCP_KEEPINTVL": 15,
     "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 1000 * _DEAD,  # also while something is unacknowledged, when no probes are sent
+    "TCP_USER_TIMEOUT": 1000 * _DEAD,  # also with unacknowledged data, when no probes are sent
 }
 
 
@@ -91,14 +91,14 @@ class ApiEndpoint:
         """
         self._load, self._files = load, tuple(files)
         self._stamps = _stamped(self._files)
-        self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # and what it was made of
+        self._tls: tuple[Any, list[_Stamp], ssl.SSLContext] | None = None  # the TLS context and its inputs
         self._configuration = configuration = load()
         url = urlsplit(configuration.host)
         self.secure = url.scheme == "https"
         self._host = url.hostname or "localhost"
         self._port = url.port or (443 if self.secure else 80)
         self._refreshing = threading.Lock()
-        self._due = self._forced = 0.0  # when the files are looked at again, and were read after a refusal
+        self._due = self._forced = 0.0  # next check of the files, and last load after a refusal
         self._refused_since: float | None = None
         self.netloc = url.netloc.rpartition("@")[2]
         self.prefix = url.path.rstrip("/")
@@ -113,11 +113,11 @@ class ApiEndpoint:
         ours = self._configuration
 
         def load() -> Configuration:
-            made = Configuration()
+            configuration = Configuration()
             for setting in _OF_THE_SERVER:
-                setattr(made, setting, getattr(ours, setting))
-            made.api_key = {"BearerToken": f"Bearer {token}"}
-            return made
+                setattr(configuration, setting, getattr(ours, setting))
+            configuration.api_key = {"BearerToken": f"Bearer {token}"}
+            return configuration
 
         return ApiEndpoint(load)
 
@@ -134,7 +134,7 @@ class ApiEndpoint:
     def renew(self, refused: str) -> bool:
         """Read all credentials again after the server refused this header, or the certificate.
 
-        Return whether the header is another one now. Waits for the program that has it.
+        Return whether the header is another one now. It may wait for a program that returns them.
         """
         with self._refreshing:
             now = time.monotonic()
@@ -178,9 +178,9 @@ class ApiEndpoint:
         return self._tls[2]
 
     def dial(self, timeout: float) -> socket.socket:
-        """Return a connected socket, through the proxy and with TLS as set.
+        """Return a connected socket, through the proxy and with TLS if configured.
 
-        Http.client tries every address.
+        All addresses are tried.
         """
         tls, proxy = self.tls(), self.proxy
         host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
@@ -197,7 +197,7 @@ class ApiEndpoint:
             raise
 
     def _reload_token(self, everything: bool = False) -> None:
-        """Read the token as it is now. If a plugin fails, or a file is half written, the old one may work."""
+        """Read the current token. If a plugin fails, or a file is half written, the old token stays."""
         self._due = time.monotonic() + _REFRESH
         try:
             stamps = _stamped(self._files)
@@ -275,7 +275,7 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         return ApiEndpoint(load, described.files if described else [incluster_config.SERVICE_TOKEN_FILENAME])
     except NoConfiguration:
         raise
-    except Exception as fault:  # many types: of YAML, files, certificates, plugins, the library itself
+    except Exception as fault:  # many types: of YAML, files, certificates, plugins, and the library
         raise NoConfiguration(_advice(named, fault)) from fault
 
 
@@ -306,7 +306,7 @@ def _check_current_context(kubeconfig: str | None, described: "Contexts") -> Non
 class Contexts(NamedTuple):
     namespaces: dict[str, str]  # by context: the namespace that it names; empty if it names none
     current: str  # the current context; empty if there is none
-    files: list[str]  # that were read, and those of tokens that they name
+    files: list[str]  # kubeconfig files, and the token files that they name
 
 
 def contexts(kubeconfig: str | None) -> Contexts:

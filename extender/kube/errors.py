@@ -29,7 +29,7 @@ from extender.api.protobuf import KUBERNETES_PREFIX, status_as_json
 
 _DENIED = re.compile(r"^admission webhook \S+ denied the request: (.+)$", re.DOTALL)
 _POLICY = re.compile(r"^.*?ValidatingAdmissionPolicy \S+ with binding \S+ denied request: (.+)$", re.DOTALL)
-_LONGEST = 2048  # characters of a message: it may quote a value of a megabyte that it does not like
+_LONGEST = 2048  # characters of a message, which may quote a refused value of a megabyte
 
 
 class NoConfiguration(Exception):
@@ -159,12 +159,12 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
         UnicodeDecodeError,
         DecodeError,
         RecursionError,
-    ):  # of a proxy, perhaps: its beginning is the message
+    ):  # perhaps from a proxy: the beginning of the body is the message
         answer = _Status(message=body[:200].decode("utf-8", "replace").strip())
     details = answer.details or _Details()
     code = status or answer.code
     kind = ServerFault if code >= 500 else _BY_STATUS.get(code, Refused)
-    # API servers do not use the form with a date.
+    # Only seconds: API servers do not send dates.
     advised = float(retry_after) if retry_after.isdecimal() else 0.0
     seconds = advised or details.retry_after_seconds or None
     fields = tuple(cause.field for cause in details.causes or ())
@@ -172,7 +172,7 @@ def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
 
 
 def in_words(fault: ApiError) -> str:
-    """Return the message for a user, with what to do."""
+    """Return the message for a user, with a remedy."""
     message = fault.message or str(fault) if isinstance(fault, Refused) else str(fault)
     match fault:
         case Unauthorized():

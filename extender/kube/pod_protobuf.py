@@ -180,7 +180,7 @@ _UNREADABLE = (DecodeError, ValueError, OverflowError)
 
 
 class PodDecoders:
-    """Decoders of pods in protobuf: as `Decoders`, for another encoding."""
+    """Decoders of pods in protobuf, the counterpart of `Decoders`."""
 
     accept = "application/vnd.kubernetes.protobuf, application/json"
 
@@ -199,20 +199,20 @@ class PodDecoders:
         return _list_meta(raw_page), [self.object(msgspec.Raw(item)) for item in raw_page.items]
 
     def events(self, stream: Stream) -> Iterator[WatchEvent]:
-        """Yield the events of a watch. Raises Ambiguous where they cannot be reported apart."""
+        """Yield the events of a watch. Raises Ambiguous where one event cannot be separated from the next."""
         frames = Frames()
         for piece in stream.pieces():
             try:
                 for frame in frames.feed(piece):
                     event = _EVENT.FromString(frame[LENGTH:])
-                    retained = event.object.raw
-                    raw = retained if event.type == "ERROR" else _raw_object(retained, "an object")
+                    content = event.object.raw
+                    raw = content if event.type == "ERROR" else _raw_object(content, "an object")
                     yield WatchEvent(event.type, msgspec.Raw(raw))
             except (DecodeError, LongFrame) as fault:
                 raise Ambiguous(f"not a watch event: {fault}") from fault
 
     def object(self, raw: msgspec.Raw) -> Pod | Bad:
-        """Return a pod, or what is wrong with it."""
+        """Return a pod; Bad if it cannot be read."""
         try:
             return pod_of(_POD.FromString(bytes(raw)))
         except _UNREADABLE as fault:

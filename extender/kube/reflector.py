@@ -41,8 +41,8 @@ _LIST_TIMEOUT = 60.0
 _WATCH_SECONDS = (300, 600)
 _SILENCE = 150.0  # longer than two intervals of bookmarks: a connection silent for longer is dead
 _AT_ONCE = 1.0  # a watch that ended sooner is not opened again without a pause
-_SERVER_FAULTS = 3  # in a row, after which the version to watch from is given up
-_REMOVED = 4  # answers in a row that there is no such resource, after which its objects count as gone
+_SERVER_FAULTS = 3  # faults in a row after which the reflector lists again
+_REMOVED = 4  # "not found" answers in a row after which the objects count as gone
 
 
 class Removed(NamedTuple):
@@ -73,8 +73,8 @@ class Inventory(Generic[T]):
         self._sink = sink
         self._known: dict[ObjectKey, tuple[str, str]] = {}  # UID and version that the sink has
         self.bad: dict[ObjectKey, str] = {}  # faults by object; bounded
-        self.bad_objects = 0  # how many times an object could not be read or taken in
-        self._not_removed: list[Removed] = []  # the sink raised: removed again after the next list
+        self.bad_objects = 0  # how many times an object could not be read or processed
+        self._not_removed: list[Removed] = []  # failed removals: repeated after the next list
 
     def __len__(self) -> int:
         return len(self._known)
@@ -178,9 +178,9 @@ class Reflector(Generic[T]):
         self.synced = False
         self.absent = False  # the API server does not know the resource
         self.last_contact: float | None = None
-        self._last_step: float | None = None  # a cycle begun, some of a list or an event read
+        self._last_step: float | None = None  # time of the last progress, such as an event
         self.relists = 0
-        self.fault = ""  # the last one since the last complete list
+        self.fault = ""  # last fault since the last complete list; empty: none
         self._connection = connection
         self._path = resource.path(namespace)
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -193,11 +193,11 @@ class Reflector(Generic[T]):
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._watch_seconds = watch_seconds
-        self._version = ""  # empty: the next cycle lists
-        self._delivered = False  # whether the watch of this cycle has delivered an event
-        self._server_faults = 0  # cycles in a row that ended with such a fault before any event
+        self._version = ""  # empty: the next round lists
+        self._delivered = False  # whether the watch of this round has delivered an event
+        self._server_faults = 0  # rounds in a row that ended with such a fault before any event
         self._removable = removable
-        self._unknown = 0  # cycles in a row in which the API server did not know the resource
+        self._unknown = 0  # rounds in a row in which the API server did not know the resource
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
 
@@ -231,7 +231,7 @@ class Reflector(Generic[T]):
             self.round()
 
     def round(self) -> None:
-        """List, watch until the stream ends, and pause after a fault.
+        """Run one round: list if necessary, watch until the stream ends, and pause after a fault.
 
         Only a watch that delivered an event resets the backoff: a list alone may cost seconds.
         """
@@ -257,7 +257,7 @@ class Reflector(Generic[T]):
         self._wait(self._backoff.delay())
 
     def _recover(self, fault: ApiError) -> None:
-        """Decide whether the next cycle may watch from this version; log the fault, a missing CRD once."""
+        """Decide whether the next round may watch from this version; log the fault, a missing CRD once."""
         self.fault = str(fault)[:_LONGEST]
         stuck = isinstance(fault, ServerFault) and not self._delivered
         self._server_faults = self._server_faults + 1 if stuck else 0
@@ -298,10 +298,10 @@ class Reflector(Generic[T]):
         self.fault = ""
 
     def _page(self, following: str, most: int) -> tuple[Encoding[T], bytes]:
-        """Return a page of a list, however slowly it arrives.
+        """Return a page of a list, without a limit on its duration.
 
-        An expired continue token raises Gone, and the list starts over. While a page comes, a new
-        start would not be sooner.
+        An expired continue token raises Gone, and the list starts over. Starting over would be slower than
+        waiting for the page.
         """
         pieces = []
         with self._open({"limit": most, "continue": following}, _LIST_TIMEOUT) as stream:

@@ -108,7 +108,7 @@ class Editor(Requests):
         return decoded(self._patch(path, patch, _PATIENCE, query=self._query(dry)), Json, path)
 
     def change_queue(self, name: str, spec: Mapping[str, Any], dry: bool = False) -> Json:
-        """Merge `spec` into that of a queue.
+        """Merge `spec` into the spec of a queue.
 
         Raises:
             NotTaken: Neither the queue nor a Command keeps the state.
@@ -139,7 +139,7 @@ class Editor(Requests):
             "target": target,
         }
         try:
-            self.create(COMMANDS, "default", command, dry)  # where vcctl puts its own
+            self.create(COMMANDS, "default", command, dry)  # the namespace that vcctl uses
         except NotFound as fault:
             lacks = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
             raise NotTaken(f"queue {name} was not made {wanted}: {lacks}\n{_APPLY}") from fault

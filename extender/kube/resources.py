@@ -29,7 +29,7 @@ class Resource:
         return self.root.removeprefix("/apis/").removeprefix("/api/")
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, of that of a namespace, of an object or of its subresource.
+        """Return the URL path of a collection (of all namespaces or of one), an object or its subresource.
 
         Raises NotFound for a name with a slash: the API server decodes the path before it reads it, so that
         such a name would reach a subresource.
@@ -107,4 +107,4 @@ ACCESS_REVIEWS = Resource(_AUTHORIZATION, "subjectaccessreviews")
 SELF_ACCESS_REVIEWS = Resource(_AUTHORIZATION, "selfsubjectaccessreviews")
 TOKEN_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "tokenreviews")
 SELF_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "selfsubjectreviews")
-API_GROUPS = Resource("/apis", "")  # which groups of the API are served, in which versions
+API_GROUPS = Resource("/apis", "")  # served API groups with their versions

@@ -44,10 +44,10 @@ class Backoff:
 
 
 class TokenBucket:
-    """Token equivalence class: a burst at once, then a fixed rate.
+    """Token bucket: a burst at once, then a fixed rate.
 
     It starts full, with `burst` tokens, and refills at `rate` a second up to `burst`. Callers pass the time,
-    in seconds, and lock the equivalence class.
+    in seconds, and lock the bucket.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -78,8 +78,8 @@ class TokenBucket:
 @dataclass(eq=False)
 class _Write:
     key: Hashable  # target of the write
-    job: WriteJob  # of the newest submission
-    ended: Ended  # likewise
+    job: WriteJob  # job of the newest submission
+    ended: Ended  # callback of the newest submission
     backoff: Backoff  # the pauses between attempts
     attempts: int  # how often it is tried at most
     failures: int = 0  # how often it has failed
@@ -88,9 +88,9 @@ class _Write:
 class Writers:
     """Pool of writers: `submit(key, job, ended)`.
 
-    A job makes one request and lets its ApiError pass. `ended` is called once for each write after its
-    last attempt, before another of its key begins; not for a write that a newer one has replaced, and not
-    once the pool is stopped.
+    A job makes one request and lets its ApiError pass. `ended` is called once for each write after its last
+    attempt, before another of its key begins; but not for a write that a newer one has replaced, nor once the
+    pool is stopped.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Poller:
         self._looked.wait(patience)
 
     def stop(self) -> None:
-        """Stop, without waiting for a look that is under way."""
+        """Stop, without waiting for a running call of `look`."""
         self._stopping.set()
 
     @property

@@ -83,7 +83,7 @@ class CallerConnection(RequestHandler):
         options: dict[str, Any] = {
             "access_log": None,
             "auto_decompress": False,
-            "keepalive_timeout": 2 * self._limits.patience.idle,  # ours comes first
+            "keepalive_timeout": 2 * self._limits.patience.idle,  # Muster's own timeout comes first
             "lingering_time": self._limits.patience.discard,
             "max_line_size": self._limits.line,
             "max_field_size": self._limits.field,
@@ -96,11 +96,11 @@ class CallerConnection(RequestHandler):
         self._again, self._whole, self._arrived = again, whole, 0
         self._content: StreamReader | None = None  # the body of the last request
         self._wire: asyncio.Transport | None = None
-        self.opening: asyncio.Task[None] | None = None  # until it is connected
+        self.opening: asyncio.Task[None] | None = None  # the opening task; None once connected
         self.secure = secure
         self.caller = Caller()
-        self._refused = False  # whether the data is no request
-        self.answered = 0  # how many requests
+        self._refused = False  # whether further data is discarded
+        self.answered = 0  # number of answered requests
         self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
@@ -155,7 +155,7 @@ class CallerConnection(RequestHandler):
         await response.prepare(request)
         await response.write_eof()
         if isinstance(response, web.Response):
-            response.body = None  # in aiohttp, an idle connection holds its last answer
+            response.body = None  # aiohttp's idle connections keep their last answer
         self.answered += 1
         if request.content.is_eof():
             if self.state == "body":  # it was refused at once
@@ -184,9 +184,8 @@ class CallerConnection(RequestHandler):
         assert isinstance(transport, asyncio.Transport)
         self._wire = transport
         if not self._limits.patience.streams:
-            # An answer has been taken when nothing of it is left. Not 0: with TLS, asyncio takes an empty
-            # buffer for one that is full to such a limit, and says so after every other piece that is
-            # written.
+            # Wait until the whole answer is sent. A limit of 0 fails: with TLS, asyncio would take an empty
+            # buffer for a full one after every other piece.
             transport.set_write_buffer_limits(high=1, low=0)
         self.caller = Caller(transport.get_extra_info("socket").fileno())
         self._enter("idle")
@@ -217,7 +216,7 @@ class CallerConnection(RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # TLS also writes by itself, at the end of a handshake.
+        # TLS also writes at the end of a handshake.
         if self._wire and self.state == "served" and not self._limits.patience.streams:
             self._wait("answer")
             self._connections.grow(self, self._wire.get_write_buffer_size())
@@ -243,7 +242,7 @@ class CallerConnection(RequestHandler):
         elif isinstance(exc, BadHttpMessage) and exc.message.startswith("Too many headers"):
             fault = exceptions.RequestHeaderFieldsTooLarge(_text(exc))
         if exc:
-            exc.__traceback__ = None  # its frames hold what has come, and it until garbage is collected
+            exc.__traceback__ = None  # its frames would keep the received data until a garbage collection
         self._refused = True
         return self._refuse(fault, True)
 
@@ -261,7 +260,7 @@ class CallerConnection(RequestHandler):
         self.deadline = self._loop.time() + getattr(self._limits.patience, state)
 
     def _discard(self) -> None:
-        """Read, but not as requests: a caller that still sends would else never see the answer."""
+        """Discard further data: a caller that is still sending would otherwise never read the answer."""
         self._refused = True
         self._connections.forget_unread(self)
         self._wait("discard")
@@ -276,10 +275,10 @@ class CallerConnection(RequestHandler):
 def refusal(fault: HTTPException, last: bool) -> web.Response:
     """Return a refusal as {"error": …}. `last`: the connection is closed afterwards, its rest unread."""
     body, status, headers = as_json(fault)
-    made = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
+    response = web.Response(body=body, status=status, headers={**headers, "Server": "muster"})
     if last:
-        made.force_close()
-    return made
+        response.force_close()
+    return response
 
 
 def _text(fault: BaseException | None) -> str:
@@ -327,7 +326,7 @@ def is_loopback(name: str) -> bool:
     return Address(name, 0).on_loopback
 
 
-@lru_cache(64)  # callers say the same one each time
+@lru_cache(64)  # callers send the same host each time
 def _names_loopback(host: str) -> bool:
     try:
         return is_loopback(urlsplit(f"//{host}").hostname or "")

@@ -20,7 +20,7 @@ _AT_A_TIME = 50
 class Patience(NamedTuple):
     """Timeouts of the states of a connection, in seconds."""
 
-    handshake: float = 5.0  # of TLS
+    handshake: float = 5.0  # of a TLS handshake
     idle: float = 120.0  # above the 90 s of Go's transport: if the server closes first, a POST may fail
     head: float = 5.0  # from its first byte to its end
     body: float = 10.0  # from the end of the head until the request is served
@@ -48,7 +48,7 @@ class ConnectionLimits(NamedTuple):
     field: int = 8190  # bytes of one header
     fields: int = 100
     chunks: bool = False  # whether a body may come in chunks
-    of_one: int = 0  # connections from one address, which others may share; 0: as many as in all
+    of_one: int = 0  # connections from one address, which several callers may share; 0: no separate limit
 
 
 class Member(Protocol):
@@ -61,7 +61,7 @@ class Member(Protocol):
     origin: str  # the caller's address
 
     def end(self) -> None:
-        """Close it, whatever it does."""
+        """Close the connection in any state."""
 
 
 class Connections:
@@ -125,7 +125,7 @@ class Connections:
             self.drop(max(self._all, key=lambda one: one.size))
 
     def forget_unread(self, member: Member) -> None:
-        """Count no bytes of a connection as unread any more."""
+        """Stop counting the bytes of a connection as unread."""
         self._bytes -= member.size
         member.size = 0
 
@@ -170,7 +170,7 @@ class TurnsByAddress:
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # by address, the one that is next first
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # waiting turns by address, the next first
 
     async def add(self, origin: str) -> None:
         if self._free:
@@ -181,7 +181,7 @@ class TurnsByAddress:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it had its turn already
+            if not turn.cancelled():  # the turn was granted already
                 self.give_back()
             raise
 

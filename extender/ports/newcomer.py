@@ -28,11 +28,11 @@ from typing import NamedTuple
 from extender.ports.connection import Caller
 from extender.ports.connections import NEVER, Connections
 
-_MOST = 4096  # bytes of a caller that has not asked yet: more is worth reading
+_MOST = 4096  # bytes of an incomplete request from which on aiohttp reads it
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*\r\n", re.IGNORECASE)
-_RECORD, _HANDSHAKE = 5, 0x16  # of TLS: the length of a record's head, and its first byte
-# What Go's net/http writes for a request with a body, in this order; some headers it has, others it may have.
-# A head that has anything else is left to aiohttp.
+_RECORD, _HANDSHAKE = 5, 0x16  # TLS: length of a record's header, and its first byte
+# Head of a request with a body, as Go's net/http writes it: required and optional headers in this order.
+# Other heads are left to aiohttp.
 _PLAIN = re.compile(
     rb"(POST|PUT|PATCH) ([!-~]+) HTTP/1\.1\r\nHost: ([!-~]+)\r\n"
     rb"(User-Agent: [ -~]*\r\nContent-Length: ([0-9]{1,4})\r\n"
@@ -50,13 +50,13 @@ class ShortRequest(NamedTuple):
     body: bytes
 
 
-# The answer as it is written, empty if there is none, and whether it is the last one. Must not raise.
+# The answer as it is written, empty without one, and whether it is the last one. Must not raise.
 ShortAnswer = Callable[[Caller], Awaitable[tuple[bytes, bool]]]
 FindAnswer = Callable[[ShortRequest], ShortAnswer | None]  # None: aiohttp reads it
 
 
 class Newcomer:
-    """New connection, without objects of aiohttp: a member of `connections` until dropped or handed over.
+    """New connection without aiohttp's objects: a member of `connections` until dropped or handed over.
 
     `begin` is called with its socket, and the bytes of the request if exactly one is complete. `find` returns
     the handler of a short request; None: aiohttp reads the request. Their answers are cancelled when the
@@ -82,15 +82,15 @@ class Newcomer:
         self._secure = secure
         self._begin, self._find = begin, find
         self._caller = Caller(sock.fileno())
-        self._seen = 0  # how many bytes were there at the last look
-        self._task: asyncio.Task[None] | None = None  # while it is served
-        self._unsent = b""  # of the answer
+        self._seen = 0  # received bytes at the last check
+        self._task: asyncio.Task[None] | None = None  # the task that serves a request
+        self._unsent = b""  # unsent rest of the answer
         self._was_last = False
         self._loop = asyncio.get_running_loop()
         self.answered = self.size = 0
         self._enter("handshake" if secure else "idle")
         connections.add(self)
-        self._loop.add_reader(sock.fileno(), self._check)  # of a socket, asyncio would ask the addresses
+        self._loop.add_reader(sock.fileno(), self._check)  # faster than with a socket
 
     def end(self) -> None:
         self._caller.lost = True
@@ -98,7 +98,7 @@ class Newcomer:
             self._task.cancel()
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
-        with suppress(OSError):  # unread data would turn the end into a reset
+        with suppress(OSError):  # unread data would reset the connection
             self._sock.recv(self._seen)
         self._sock.close()
 
@@ -108,50 +108,50 @@ class Newcomer:
 
     def _check(self) -> None:
         try:
-            there = self._sock.recv(_MOST, socket.MSG_PEEK)
+            received = self._sock.recv(_MOST, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
-            there = b""
-        if not there or (len(there) == self._seen and self._caller.has_hung_up()):
+            received = b""
+        if not received or (len(received) == self._seen and self._caller.has_hung_up()):
             return self._connections.drop(self)
-        if self.state in ("served", "answer"):  # another request, whose turn comes
-            if len(there) < _MOST:
-                return self._wait_for_more_than(len(there))
+        if self.state in ("served", "answer"):  # another request, which is read later
+            if len(received) < _MOST:
+                return self._wait_for_more_than(len(received))
             self._connections.count("memory")
             self._connections.drop(self)
-        elif self._find and not self._secure and (asked := _PLAIN.match(there)) and self._serves(asked):
+        elif self._find and not self._secure and (asked := _PLAIN.match(received)) and self._serves(asked):
             return
-        elif len(there) not in (_MOST, self._seen) and (missing := self._missing(there)):
-            self._wait_for_more_than(len(there))
+        elif len(received) not in (_MOST, self._seen) and (missing := self._missing(received)):
+            self._wait_for_more_than(len(received))
             if missing != self.state:
                 self._enter(missing)
         else:
             self._wait_for_more_than(0)
             self._loop.remove_reader(self._sock.fileno())
             self._connections.remove(self)
-            self._begin(self._sock, _whole(there))
+            self._begin(self._sock, _whole(received))
 
-    def _wait_for_more_than(self, there: int) -> None:
-        if there != self._seen:
-            self._seen = there
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, there + 1)
+    def _wait_for_more_than(self, length: int) -> None:
+        if length != self._seen:
+            self._seen = length
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, length + 1)
 
-    def _missing(self, there: bytes) -> str:
-        """Return the state in which it waits for more; empty if the bytes are worth reading."""
+    def _missing(self, received: bytes) -> str:
+        """Return the state in which the connection waits for more bytes; empty if they are worth reading."""
         if self._secure:
-            has_length = len(there) >= _RECORD
-            has_all = has_length and len(there) >= _RECORD + int.from_bytes(there[3:_RECORD], "big")
-            return "" if has_all or there[0] != _HANDSHAKE else "handshake"
-        head, end, body = there.partition(b"\r\n\r\n")
+            has_length = len(received) >= _RECORD
+            has_all = has_length and len(received) >= _RECORD + int.from_bytes(received[3:_RECORD], "big")
+            return "" if has_all or received[0] != _HANDSHAKE else "handshake"
+        head, end, body = received.partition(b"\r\n\r\n")
         if not end:
-            return "head" if there[:1].isalpha() else ""
+            return "head" if received[:1].isalpha() else ""
         length, limits = _LENGTH.search(head + b"\r\n"), self._connections.limits
         is_short = length is not None and len(body) < int(length[1]) <= limits.body
         return "body" if is_short and not limits.patience.streams else ""
 
     def _serves(self, asked: re.Match[bytes]) -> bool:
-        """Return whether the short way may answer: the body is there, short enough, and the path is ours."""
+        """Return whether the short way may answer: the body is complete and short, and the path is served."""
         end = asked.end() + (length := int(asked[5]))
         if len(asked.string) < end or length > self._connections.limits.body:
             return False
@@ -203,7 +203,7 @@ class Newcomer:
             self._check()
 
 
-def _whole(there: bytes) -> int:
-    head, end, body = there.partition(b"\r\n\r\n")
+def _whole(received: bytes) -> int:
+    head, end, body = received.partition(b"\r\n\r\n")
     length = _LENGTH.search(head + b"\r\n")
-    return len(there) if end and len(body) == int(length[1] if length else 0) else 0
+    return len(received) if end and len(body) == int(length[1] if length else 0) else 0

@@ -38,7 +38,7 @@ _ACCEPTED = 16  # connections at a time, so that a flood leaves time for request
 _CUT = 0.1  # seconds for an answer to notice that it is cut
 _PAUSE = 0.02  # seconds, after a connection could not be accepted
 
-# For each connection with TLS asyncio keeps a buffer, of 256 KiB unless it is reported otherwise: a flood of
+# For each connection with TLS asyncio keeps a buffer of 256 KiB by default: a flood of
 # handshakes would fill half a GiB. A record of TLS has at most 16.
 sslproto.SSLProtocol.max_size = 32 * 1024
 
@@ -48,8 +48,7 @@ Secure = Callable[[], ssl.SSLContext | None]  # None: there is no certificate ye
 # Reads the body from the connection and answers; calls `serve` of the connection in between. Raises
 # HTTPException. Cancelled when the caller hangs up.
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
-# The same for what is short: how it is answered, and None if `Answer` does that. The answer is a whole one as
-# it is written; without one, the connection ends.
+# How a short request is answered; None: by `Answer`. Without an answer, which is whole, the connection ends.
 Short = Callable[[ShortRequest], Callable[[Caller], Awaitable[bytes]] | None]
 
 
@@ -108,7 +107,7 @@ class ServedPort:
         self._check()
 
     async def stop(self, grace: float) -> None:
-        """Take no new request, and give answers to complete ones `grace` seconds before they are cut."""
+        """Take no new requests; wait `grace` seconds for answers to complete requests, then cut them."""
         self._stopping = True
         self._loop.remove_reader(self._listener)
         self._listener.close()
@@ -149,37 +148,37 @@ class ServedPort:
         self, context: ssl.SSLContext | None, origin: str, sock: socket.socket, whole: int
     ) -> None:
         again = partial(self._let_in, None, origin, 1) if self._short and whole and not context else None
-        made = CallerConnection(
+        connection = CallerConnection(
             self._server, self.connections, bool(context), self._refuse, origin, again, whole
         )
-        # Of TLS: when we close, the caller has so long to confirm it.
+        # When Muster closes a TLS connection, the caller has this long to confirm it.
         closing_time = self.connections.limits.patience.discard if context else None
 
         async def open_() -> None:
             await self._loop.connect_accepted_socket(
-                lambda: made, sock, ssl=context, ssl_shutdown_timeout=closing_time
+                lambda: connection, sock, ssl=context, ssl_shutdown_timeout=closing_time
             )
 
         def opened(opening: asyncio.Task[None]) -> None:
             """Record an open connection, or one that was closed before its opening began."""
-            made.opening = None
+            connection.opening = None
             fault = asyncio.CancelledError() if opening.cancelled() else opening.exception()
             if fault:
                 log.debug("a connection ended", port=self._name, error=str(fault))
-                self.connections.remove(made)
+                self.connections.remove(connection)
                 # A handshake may end just after its opening was cancelled. Then asyncio waits for the
                 # caller's farewell, on a descriptor of another connection.
-                made.end()
+                connection.end()
                 sock.close()
 
-        made.opening = self._loop.create_task(open_())
-        made.opening.add_done_callback(opened)
+        connection.opening = self._loop.create_task(open_())
+        connection.opening.add_done_callback(opened)
 
     def _check(self) -> None:
         self._pulse.record()
-        more = self.connections.drop_late(self._loop.time())
+        has_more = self.connections.drop_late(self._loop.time())
         if not self._stopping:
-            self._loop.call_later(_SOON if more else self._period, self._check)
+            self._loop.call_later(_SOON if has_more else self._period, self._check)
 
     def _begin(
         self,

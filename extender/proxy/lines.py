@@ -29,11 +29,11 @@ DIAL = 5.0  # seconds
 TURN = 30.0  # seconds to wait for a connection
 ANSWER = 90.0  # seconds of silence; the API server gives up after 60
 OLDEST_IDLE = 60.0  # seconds; the API server closes after 90
-_WAIT_FOR_ONE = 8  # that wait for each that is dialled
+_WAIT_FOR_ONE = 8  # waiting requests for each connection that is dialled
 _PIECE = 64 * 1024  # bytes read at a time: a record of TLS has fewer, so the library holds nothing back
 _LONGEST = 1024 * 1024  # bytes of an answer
-# In the head of an answer, in small letters.
-_STATUS = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # these have no body, whatever they say
+# Patterns for the head of an answer, in lower case.
+_STATUS = re.compile(rb"http/1\.1 (?!204|304)([2-5][0-9]{2}) ")  # 204 and 304 never have a body
 _LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,6})\r\n")
 _SPECIAL = re.compile(rb"\r\n(?:connection|keep-alive|proxy-|te:|trailer|transfer-encoding|upgrade|[ \t])")
 
@@ -109,7 +109,7 @@ class Line:
         """
         try:
             sent = self._sock.send(request)
-            if sent < len(request):  # for so little, the kernel has capacity while the peer lives
+            if sent < len(request):  # a short request fits into the kernel's buffer while the peer lives
                 raise OSError("the API server does not read")
         except OSError as fault:
             self.close()
@@ -142,7 +142,7 @@ class Line:
     def _read(self) -> None:
         try:
             data = self._sock.recv(_PIECE)
-            if not self._asked:  # it has ended, or says what nobody asked for
+            if not self._asked:  # the connection has ended, or sends data without a request
                 return self.close()
             self._came += data
             reply = read_answer(self._came, ended=not data)
@@ -165,8 +165,8 @@ class LinePool:
 
     def __init__(self, endpoint: ApiEndpoint, most: int) -> None:
         self._endpoint, self._most = endpoint, most
-        self._all: list[Line] = []  # and some that are closed since the last look
-        self._idle: list[Line] = []  # the one used last at the end, so that those too many grow old
+        self._all: list[Line] = []  # including some that were closed since the last look
+        self._idle: list[Line] = []  # the one used last at the end, so that surplus ones expire
         self._waiting: deque[asyncio.Future[Line]] = deque()  # not while there are idle ones
         self._dialling: set[asyncio.Task[None]] = set()
 
@@ -176,7 +176,7 @@ class LinePool:
         A request that may have taken effect is sent once.
         """
         while self._idle:
-            with suppress(Unsent):  # it has died meanwhile
+            with suppress(Unsent):  # the connection has died meanwhile
                 return await self._ask(self._idle.pop(), request)
         return await self._ask(await self._next(), request)
 
@@ -197,7 +197,7 @@ class LinePool:
     async def close(self) -> None:
         """Close the lines, without any caller left."""
         if self._dialling:
-            await asyncio.wait(self._dialling)  # cancelled, they would leave sockets behind
+            await asyncio.wait(self._dialling)  # cancelled dials would leave open sockets
         self.drop_idle()
 
     async def _ask(self, line: Line, request: bytes) -> Reply:
@@ -245,7 +245,7 @@ class LinePool:
         metrics.view_dials.inc()
         try:
             line = Line(await asyncio.to_thread(self._endpoint.dial, DIAL))
-        except Exception as fault:  # of the network, TLS, a proxy, files of certificates
+        except Exception as fault:  # errors of the network, TLS, a proxy, or certificate files
             while self._waiting:
                 turn = self._waiting.popleft()
                 if not turn.done():

@@ -100,8 +100,8 @@ class PodLists:
             UpstreamGone: The API server does not answer.
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
-        reserved = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        first = target._replace(query="").with_parameters(**reserved, limit=str(FIRST_PAGE))
+        selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
+        first = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_PAGE))
         met = {}
         try:
             page = await self._page(first, headers, codec)
@@ -161,28 +161,28 @@ def _written(writer: PodListWriter, item: ListedPod, appearance: Appearance | No
 
 log = logger(__name__)
 
-_MUCH = 256  # queued: no more is read from the API server until the client has read some
-_MOST = 200_000  # queued: the client is cut off, and comes back with the version that it has
-_PIECE = 256 * 1024  # bytes, about: encoded at a time
-_MOST_CLIENTS = 16  # the pods of a forgotten client are read again when it returns
+_MUCH = 256  # queued bytes: no more is read from the API server until the client has read some
+_MOST = 200_000  # queued bytes: the client is cut off, and continues from its version
+_PIECE = 256 * 1024  # bytes encoded at a time, about
+_MOST_CLIENTS = 16  # clients that are remembered; for others, the pods are read again
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
 _OTHER_FORMS = ("as=table", "as=partialobjectmetadata")  # for users and for other controllers
 
 
 class PodReader(NamedTuple):
-    name: str  # of the program, as it names itself: kube-scheduler/v1.36.3 (linux/amd64) ...
-    seconds: float  # since it was opened
+    name: str  # name of the program (User-Agent): kube-scheduler/v1.36.3 (linux/amd64) ...
+    seconds: float  # seconds since the watch was opened
     silent: float  # seconds since the last event came from the API server; bookmarks come each minute
 
 
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
-    """Return a line about clients: names, begin and age of their watches, and direct readers."""
+    """Return a status line on clients: names, begin and age of their watches, and direct readers."""
     texts = [
         f"{reader.name.partition(' ')[0] or 'somebody'} reads pods here for {rounded(int(reader.seconds))},"
         f" and got the last event {rounded(int(reader.silent))} ago"
         for reader in readers
     ]
-    reading = "; ".join(texts) or "nobody reads pods here"
+    reading = "; ".join(texts) or "no client reads pods here"
     if bypasses.age is None:
         return reading
     calls = f"{bypasses.calls} call{'s' if bypasses.calls > 1 else ''}"
@@ -308,7 +308,7 @@ class PodRequests:
     def __init__(self, upstream: Upstream, appearances: Appearances, schedulers: frozenset[str]) -> None:
         self._upstream, self._appearances = upstream, appearances
         self._schedulers = schedulers
-        # One for each program, kind of encoding and selection of pods.
+        # Clients by program, encoding and selector of pods.
         self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
         self._lists = PodLists(upstream, appearances)
         self._loop = asyncio.get_running_loop()
@@ -358,7 +358,7 @@ class PodRequests:
             form = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
             codec = next((codec for codec in _CODECS if codec.content_type == form), None)
             if codec is None or answer.status != 200 or hdrs.CONTENT_ENCODING in answer.headers:
-                return await hand_over(self._upstream, answer, request, target)  # no pods that we can read
+                return await hand_over(self._upstream, answer, request, target)  # an unknown encoding
             selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
             key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
             client = self._clients.setdefault(key, PodClient(self._schedulers))
@@ -383,8 +383,8 @@ class PodRequests:
     ) -> web.StreamResponse:
         """Serve a watch.
 
-        A client that comes back with a version whose pods are unknown, for another process may have
-        shown some, has the unbound pods read first.
+        If a client returns with a version of another process, which may have shown pods, the unbound pods are
+        read first.
         """
         version, asks_all = version_of(target), target.parameter("sendInitialEvents") == "true"
         if asks_all and not version:

@@ -49,9 +49,10 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 _requests_of = cache(metrics.view_requests.labels)  # `labels` itself takes a lock on every call
 _MOST_LOGGED = 100
-_PATIENCE = 20.0  # seconds for a whole body
+_PATIENCE = 20.0  # seconds to receive a whole body
 
-# Answers one request, whose body is given. May raise what `pass_on` raises; cancelled if the client hangs up.
+# Answers a request with the given body. It may raise the errors of `pass_on`, and is cancelled if the client
+# hangs up.
 Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamResponse]]
 
 
@@ -66,7 +67,7 @@ class OpenWatches:
     """Watches that are open through the proxy, for the debug page and the metrics."""
 
     def __init__(self) -> None:
-        self._all: dict[int, tuple[str, str, float]] = {}  # path, client as it names itself, and since when
+        self._all: dict[int, tuple[str, str, float]] = {}  # path, client (User-Agent) and start of each watch
         self._numbers = itertools.count()
 
     @contextmanager
@@ -95,7 +96,7 @@ class Relay:
         self._secret = secret
         self._handlers = handlers
         self.watches = OpenWatches()
-        self._logged: set[tuple[str, str]] = set()  # refused methods and resources that the log has already
+        self._logged: set[tuple[str, str]] = set()  # refused methods and resources that are logged already
 
     async def __call__(self, request: web.BaseRequest, connection: CallerConnection) -> web.StreamResponse:
         outcome = "left"
@@ -109,7 +110,10 @@ class Relay:
             _requests_of(outcome).inc()
 
     def event_handler(self, request: ShortRequest) -> Callable[[Caller], Awaitable[bytes]] | None:
-        """Return the short way of an Event: there is one for each pod. `__call__` answers all others."""
+        """Return the handler of short answers to Events, which come for each pod.
+
+        `__call__` answers all others.
+        """
         with suppress(MalformedTarget):
             target = read_target(request.method, request.target, self._secret)
             if not target or target.request_class is not RequestClass.TELLING:
@@ -140,7 +144,7 @@ class Relay:
             return refusal(HTTPStatus.NOT_FOUND, "not found"), "refused"
         if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
             resource = read_resource(target.path)
-            kind = target.method, resource.name if resource else target.path  # each is logged once
+            kind = target.method, resource.name if resource else target.path  # log each once
             if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
                 self._logged.add(kind)
                 log.warning("refused a request to the view", method=target.method, path=target.path)
@@ -185,7 +189,7 @@ def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
     match fault:
         case MalformedTarget():
             return "refused", refusal(HTTPStatus.BAD_REQUEST, str(fault))
-        case HTTPException():  # of the body
+        case HTTPException():  # an error of the body
             return "refused", _closing(refusal(HTTPStatus(fault.code or 400), fault.description or ""))
         case UpstreamGone():
             return "gone", targets.unreachable_response(str(fault))
@@ -279,8 +283,8 @@ def _refusal(body: bytes) -> str | None:
     return "" if status.nominatedNodeName in ("", None) else None
 
 
-# A scheduler has about fifty connections. Selectors and continue tokens make the heads of its requests long.
-# Watches last. A body may be as large as for the API server; the relay says how long it may take, with a 408.
+# A scheduler has about fifty connections. Selectors and continue tokens make request heads long. Watches have
+# no time limit. A body may be as large as for the API server; if it is late, the relay answers 408.
 LIMITS = ConnectionLimits(
     connections=256,
     body=3 * 1024 * 1024,

@@ -21,22 +21,22 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.ports.connection import encode_answer
 
-# No percent signs, empty segments or dots: what is evaluated here has to be what the API server reads.
+# No percent signs, empty segments or dots: the API server must read the same path.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._:~-]+)+/?")
 _QUERY = re.compile(r"[!-\"$-~]*")  # visible ASCII without '#'
-_ABSOLUTE = re.compile(r"https?://[^/?#]+")  # as clients write it that take us for a proxy
+_ABSOLUTE = re.compile(r"https?://[^/?#]+")  # the form of clients that use Muster as a proxy
 
 _READ = frozenset({"GET", "HEAD"})
-_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # the last two are old prefixes of paths
+_NOT_READ = frozenset({"secrets", "watch", "proxy"})  # the last two are deprecated path prefixes
 _PAGES = frozenset({"version", "healthz", "livez", "readyz", "openapi"})  # besides /api and /apis
 _REVIEWED = frozenset({"POST"})
 
-# By group, then resource and subresource.
+# Allowed writes by group, then resource and subresource.
 WRITES: dict[str, dict[str, frozenset[str]]] = {
     "": {
         "events": frozenset({"POST", "PUT", "PATCH"}),
         "pods/status": frozenset({"PATCH"}),
-        "persistentvolumeclaims": frozenset({"PUT", "PATCH"}),  # volumes that bind late
+        "persistentvolumeclaims": frozenset({"PUT", "PATCH"}),  # volumes with late binding
         "persistentvolumes": frozenset({"PUT", "PATCH"}),
     },
     "events.k8s.io": {"events": frozenset({"POST", "PUT", "PATCH"})},
@@ -50,7 +50,7 @@ WRITES: dict[str, dict[str, frozenset[str]]] = {
         "resourceclaims/status": frozenset({"PUT", "PATCH"}),
     },
     "scheduling.k8s.io": {"podgroups/status": frozenset({"PUT", "PATCH"})},  # Kubernetes' own groups
-    # The scheduler's own port asks who calls it, and whether that is allowed; kubectl asks what it may do.
+    # Reviews: of the callers of the scheduler's own port, and of rights.
     "authentication.k8s.io": {"tokenreviews": _REVIEWED, "selfsubjectreviews": _REVIEWED},
     "authorization.k8s.io": {
         "subjectaccessreviews": _REVIEWED,
@@ -103,9 +103,9 @@ class ViewTarget(NamedTuple):
 
     def with_parameters(self, **changed: str | None) -> "ViewTarget":
         """Return the target with other parameters; None removes one."""
-        reserved = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
+        parameters = [(name, value) for name, value in parse_qsl(self.query, True) if name not in changed]
         put = [(name, value) for name, value in changed.items() if value is not None]
-        return self._replace(query=urlencode([*reserved, *put]))
+        return self._replace(query=urlencode([*parameters, *put]))
 
     @property
     def watches(self) -> bool:
@@ -148,11 +148,11 @@ class AskedResource(NamedTuple):
     object: str  # empty: all, of a namespace or everywhere
 
 
-@lru_cache(256)  # Events of one namespace have the same one
+@lru_cache(256)  # Events of one namespace have the same path
 def read_resource(path: str) -> AskedResource | None:
     """Return the resource of a path; None for discovery, health and version."""
     root, *rest = path.strip("/").split("/")
-    skipped = {"api": 1, "apis": 2}.get(root, len(rest))  # version, or group and version
+    skipped = {"api": 1, "apis": 2}.get(root, len(rest))  # segments for the version, or for group and version
     if len(rest) <= skipped:
         return None
     group = rest[0] if root == "apis" else ""
@@ -169,7 +169,7 @@ def is_allowed(method: str, path: str) -> bool:
         return method in _READ and path.split("/")[1] in {"api", "apis", *_PAGES}
     if method in _READ:
         return resource.name.removesuffix("/status") == resource.name.split("/")[0] not in _NOT_READ
-    named = method == "POST" or bool(resource.object)  # no collection is changed at once
+    named = method == "POST" or bool(resource.object)  # writes to whole collections are refused
     return named and method in WRITES.get(resource.group, {}).get(resource.name, ())
 
 
@@ -207,7 +207,7 @@ def unreachable_response(why: str) -> web.Response:
 def too_many_response(again: bool) -> web.Response:
     """Return the refusal of an Event for which there is no connection.
 
-    client-go repeats only requests with a time to come again, and drops the rest (`recordEvent` in its
+    client-go repeats only requests with a Retry-After, and drops the others (`recordEvent` in its
     event_broadcaster.go).
     """
     answer = refusal(HTTPStatus.TOO_MANY_REQUESTS, "more Events than the API server takes at once")
@@ -216,7 +216,7 @@ def too_many_response(again: bool) -> web.Response:
     return answer
 
 
-# These are not passed on; all others go through as they came, repeated ones too.
+# Headers that are not passed on; all others pass unchanged, even repeated ones.
 _OF_ONE_HOP = frozenset(
     [
         "connection",
@@ -230,8 +230,8 @@ _OF_ONE_HOP = frozenset(
         "upgrade",
     ]
 )
-# Who asks is Muster, whatever the client says; aiohttp writes Host. A compressed answer could not be edited,
-# and would only cost time on loopback.
+# The caller is Muster, so credentials of the client are dropped; aiohttp writes Host. Compressed answers
+# could not be edited, and cost time on loopback.
 _OF_THE_CLIENT = _OF_ONE_HOP | {"host", "authorization", "accept-encoding", "expect", "cookie"}
 _CLAIMS = ("impersonate-", "x-remote-")
 
@@ -252,11 +252,11 @@ def for_client(answered: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """Return the headers of an answer."""
     dropped = _OF_ONE_HOP | _named_by(answered)
     passed = CIMultiDict((name, value) for name, value in answered.items() if name.lower() not in dropped)
-    passed.setdefault(hdrs.SERVER, "muster")  # else aiohttp names itself
+    passed.setdefault(hdrs.SERVER, "muster")  # otherwise aiohttp adds its own name
     return passed
 
 
 def _named_by(headers: CIMultiDictProxy[str]) -> frozenset[str]:
-    """Return the headers that Connection declares to be of one hop."""
+    """Return the hop-by-hop headers that Connection names."""
     named = headers.getall(hdrs.CONNECTION, ())
     return frozenset(name.strip().lower() for line in named for name in line.split(","))

@@ -32,7 +32,7 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SMALL = 64 * 1024  # bytes
-# Connections of each class; further requests wait for one.
+# Number of connections by class; further requests wait for one.
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
     RequestClass.LEADING: 4,
@@ -40,8 +40,8 @@ _CONNECTIONS = {
     RequestClass.SCHEDULING: 24,
 }
 _LINES = 24  # for short Events
-_MOST_TELLING = 128  # Events on their way at once, half of what the port takes
-_HANGS = 1.0  # seconds without an answer to any Event, after which clients repeat none
+_MOST_TELLING = 128  # concurrent Events, half of the port's limit
+_HANGS = 1.0  # seconds without any answer to an Event after which clients are not asked to repeat one
 _LONGEST_HEADER = 64 * 1024  # bytes
 _REFRESH = 1.0  # seconds between two looks at the credentials
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -55,7 +55,7 @@ class UpstreamGone(Exception):
 
 
 class TooManyEvents(Exception):
-    """Error: Events come faster than the API server takes them. `again`: the client may repeat this one."""
+    """Error: Events come faster than the API server accepts them. `again`: the client may repeat this one."""
 
     def __init__(self, again: bool) -> None:
         self.again = again
@@ -75,7 +75,7 @@ class Upstream:
         self._sessions = {asked: _session(asked, limit) for asked, limit in _CONNECTIONS.items()}
         self._lines = LinePool(endpoint, _LINES)
         self._under_way = Counter[RequestClass]()
-        self._reported = -math.inf  # when an Event was answered
+        self._reported = -math.inf  # time of the last answer to an Event
         self._refreshing = asyncio.create_task(self._stay_current())
 
     async def close(self) -> None:
@@ -104,13 +104,13 @@ class Upstream:
 
         async def send() -> aiohttp.ClientResponse:
             sent = for_upstream(headers, self._endpoint.current)
-            if not body:  # a body that is announced would be waited for, or be read from the next request
+            if not body:  # the server would wait for an announced body
                 sent.popall(hdrs.CONTENT_LENGTH, None)
             return await self._sessions[asked].request(
                 target.method,
                 URL(f"{self._endpoint.url}{target.url}", encoded=True),
                 headers=sent,
-                # In pieces, between which others have their turn.
+                # In pieces, so that other tasks have their turn.
                 data=BytesIO(body) if len(body) > _SMALL else body or None,
                 allow_redirects=False,
                 **self._route,
@@ -259,7 +259,7 @@ async def hand_over(
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:
             raise upstream.failure(target, fault) from fault
         return web.Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
-    # Piece by piece, each as soon as it is there, and not faster than the client reads.
+    # Piece by piece, without delay, and not faster than the client reads.
     response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
     await response.prepare(request)
     async for piece in pieces(answer):

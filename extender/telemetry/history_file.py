@@ -15,7 +15,7 @@ import msgspec
 
 from extender.domain.explain.history import AnyRecord, Period, Report, gap, report
 
-_APPLICATION, _VERSION = 0x4D555354, 1  # in the head of the file: that it is ours, and of which form
+_APPLICATION, _VERSION = 0x4D555354, 1  # in the header of the file: Muster's identifier and version
 _SCHEMA = f"""
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
@@ -31,9 +31,9 @@ _PUT = "INSERT INTO record (key, over, body) VALUES (?, ?, ?) ON CONFLICT (key) 
 _CHANGE = f"{_PUT}UPDATE SET over = excluded.over, body = excluded.body"
 _SEEN = "INSERT INTO span VALUES (1, ?1, ?1) ON CONFLICT DO UPDATE SET last = excluded.last"
 _OLDEST = "SELECT number FROM record WHERE over < ? ORDER BY over LIMIT ?"
-_BUSY = 2.0  # seconds to wait for whoever has locked the file
-_LOG = 16 * 2**20  # bytes that the write-ahead log keeps at most once it is idle
-_PIECE = 2000  # records that are deleted at once, and pages that are given back
+_BUSY = 2.0  # seconds to wait for a locked file
+_LOG = 16 * 2**20  # most bytes of an idle write-ahead log
+_PIECE = 2000  # records deleted at once, and pages freed
 _decoder = msgspec.json.Decoder(AnyRecord)
 
 
@@ -135,10 +135,10 @@ class HistoryReader:
         except HistoryFault:
             self.close()
             raise
-        self.first: float | None = first  # since when somebody has recorded
+        self.first: float | None = first  # begin of the recording
 
     def records(self, since: float) -> Iterator[AnyRecord]:
-        """Yield the records that were not over before."""
+        """Yield the records that were not over before a time."""
         with _reported(self.path):
             yield from _read(self._sql, "over IS NULL OR over >= ?", since)
 

@@ -47,7 +47,7 @@ def set_up(form: str = "", level: str = "info", stream: TextIO = sys.stderr) -> 
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(processors=[remove_meta, *last], foreign_pre_chain=list(_COMMON))
     )
-    # No line says by what source or thread it was written: to find out took a quarter of its time.
+    # Lines do not name source or thread: looking these up took a quarter of the time.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

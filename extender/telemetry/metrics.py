@@ -21,7 +21,7 @@ from extender import __version__
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.decisions import QueueDecision
 
-MOST_QUEUES = 1000  # that are labels; of more, those whose names come first
+MOST_QUEUES = 1000  # queues that are labels: the first ones by name
 
 _FROM_HALF_A_MILLISECOND = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 _TO_MINUTES = (1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -182,7 +182,7 @@ def show_groups(counts: Mapping[tuple[str, str], int]) -> None:
 
 
 _counted_of_queues: dict[Part, None] = {}
-_shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Part, float]]] = {}  # by name
+_shown_of_queues: dict[str, tuple[QueueDecision, Mapping[Part, float]]] = {}  # shown queues, by name
 
 
 def labelled_by_queue(metric: Metric, queue: str, *labels: str) -> Metric:

@@ -31,12 +31,12 @@ from extender.telemetry.logs import logger
 log = logger(__name__)
 
 _SWEEP_PERIOD = 0.5  # seconds
-_FAILURES_AT_ONCE = 50  # each failed call costs the scheduler a patch, and a retry of the pods it refused
+_FAILURES_AT_ONCE = 50  # calls: each failed one costs the scheduler a patch, and retries of refused pods
 _FAILURES_PER_SECOND = 100
 LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its last request ends
 _TOKENS = count(1)
 
-# What refused calls are reported. All are constant: a message that changes makes the scheduler try again.
+# Messages of refused calls. All are constant: a changed message makes the scheduler try again.
 # Of filter:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
 LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
@@ -71,7 +71,7 @@ class Signal:
 
     def set(self) -> None:
         """Set the signal once, from any thread; never blocks."""
-        with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
+        with suppress(RuntimeError):  # the loop has ended, and its waiting coroutines with it
             self._loop.call_soon_threadsafe(self._end)
 
     async def wait(self, seconds: float) -> None:
@@ -116,8 +116,8 @@ class Hold:
         self.node = node
         self.caller = caller
         self.deadline = deadline  # monotonic, in seconds
-        self.token = next(_TOKENS)  # marks the claim that this call made firm: it releases no other
-        self.may_be_bound = False  # a binding was sent, and its outcome is unknown
+        self.token = next(_TOKENS)  # identifies the claim that this call holds: it releases no other
+        self.may_be_bound = False  # whether a binding was sent whose outcome is unknown
         self.barred = ""  # why the API server refuses the binding for good, for users
         self.result: str | None = None  # an error, empty for success; None while there is none
         self._posting = False
@@ -136,7 +136,7 @@ class Hold:
             return begins
 
     def give_up(self, error: str) -> bool:
-        """End a hold that waits; false if it is posted, or ended before."""
+        """End a waiting hold; return False if it is posted, or has ended."""
         with self._guard:
             if not self.waiting:
                 return False
@@ -173,7 +173,7 @@ class Barrier:
         self._of_group: dict[GroupKey, dict[Uid, Hold]] = {}  # held calls by group
         self._stopping = False
         self._sweep_at = 0.0
-        self._failing: set[GroupKey] = set()  # groups whose start was given up, while calls of theirs wait
+        self._failing: set[GroupKey] = set()  # groups with a failed start and waiting calls
         self._failure_budget = TokenBucket(_FAILURES_PER_SECOND, _FAILURES_AT_ONCE, clock())
         metrics.held_binds.set_function(lambda: len(self._holds))
 
@@ -202,7 +202,7 @@ class Barrier:
             if hold.result is None:
                 await ended.wait(LAST_ANSWER)
             return TOO_LATE if hold.result is None else hold.result
-        finally:  # a posting that is under way goes on, and frees its claim if it fails
+        finally:  # a running posting continues, and frees its claim if it fails
             self._give_up(hold, TOO_LATE)
             with self._lock:
                 self._forget(hold)
@@ -224,14 +224,14 @@ class Barrier:
                 found = self._holds.get(claim.pod.uid)
                 if found and found.token == claim.token and found.begin_posting():
                     posting.append(found)
-                else:  # its call has ended: nothing would post it
+                else:  # its call has ended, so nothing would post it
                     self._ledger.assumed.release(claim.pod.uid, claim.token)
         if posting and not self._ledger.groups.needs_no_barrier(group):
             metrics.barrier_releases.inc()
         for hold in posting:
             self._post(hold)
 
-    def follow(self, decisions: Decisions) -> None:
+    def on_decisions(self, decisions: Decisions) -> None:
         """Update held calls after new decisions and, at intervals, from their callers and pods."""
         waiting = {hold.pod.group for hold in self._waiting_calls()}
         self._failing &= waiting
@@ -248,7 +248,7 @@ class Barrier:
                     self._failing.add(group)
                     metrics.barrier_aborts.labels(reason).inc()
                     log.warning("a start was given up", group=group, reason=reason, held=len(held))
-                # Only as many calls at a time as the scheduler can process next to others.
+                # A limited number of calls at a time, so that the scheduler can process other pods meanwhile.
                 for hold in held[: self._failure_budget.take_up_to(self._clock(), len(held))]:
                     self._give_up(hold, START_ENDED)
         if self._clock() >= self._sweep_at:

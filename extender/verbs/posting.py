@@ -25,9 +25,9 @@ from extender.verbs.barrier import ABANDONED, BOUND_ELSEWHERE, POD_GONE, POSTING
 
 log = logger(__name__)
 
-_LONGEST_REQUEST = 10.0  # seconds, as below
+_LONGEST_REQUEST = 10.0  # seconds
 _LONGEST_WORDS = 500  # characters of what the API server says
-_NO_RIGHT = 'cannot create resource "pods/binding"'  # in what an API server without the right answers
+_NO_RIGHT = 'cannot create resource "pods/binding"'  # part of the API server's answer without the right
 _RIGHTS_WITHIN = 5.0  # seconds
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -159,7 +159,7 @@ class Unconfirmed:
         self._clock = clock
         self._queue: SimpleQueue[Claim] = SimpleQueue()
         self._requeue = threading.Event()
-        self._due: dict[int, float] = {}  # by token: when a claim's pod is read next
+        self._due: dict[int, float] = {}  # next read of a claim's pod, by token
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="unconfirmed", daemon=True).start()
@@ -195,7 +195,7 @@ class Unconfirmed:
             with suppress(NotFound):
                 found = self._cluster.pod(pod.namespace, pod.name)
                 is_bound = found.metadata.uid == pod.uid and bool(found.spec.node_name)
-            if not is_bound:  # else the watch will show it, and the claim follows the watch
+            if not is_bound:  # otherwise the watch will show the binding
                 log.warning("a posted binding had no effect", pod=pod.key, node=claim.node)
                 for posting in claim.posting:
                     self._ledger.assumed.release(pod.uid, posting.token)

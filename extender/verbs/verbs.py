@@ -28,11 +28,11 @@ _NULL = msgspec.Raw(b"null")
 _LARGEST_SCORE = 10
 _THREADS = 8
 _REQUEST = 1.0  # seconds; for preempt, the scheduler waits three seconds for the answer
-_ALTOGETHER = 2.0  # seconds with the wait for a thread
+_ALTOGETHER = 2.0  # seconds, including the wait for a thread
 
 
 class Lookups:
-    """Look-ups of pods at the API server, in a few threads with a timeout: no more callers can block."""
+    """Look-ups of pods at the API server with a timeout, in a few threads, which limits blocked callers."""
 
     def __init__(self, cluster: ApiClient) -> None:
         self._cluster = cluster
@@ -109,7 +109,7 @@ class SchedulerVerbs:
                 candidates[node] = protocol.MetaVictims(victims, full.num_pdb_violations)
         meta = args.pod.metadata
         uid, exists = Uid(meta.uid), self._ledger.pods.get(Uid(meta.uid)) is not None
-        if not exists:  # the scheduler's watch may be ahead: the API server knows
+        if not exists:  # the scheduler's watch may be ahead of Muster's: ask the API server
             with suppress(ApiError):
                 exists = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
         uids = {node: [Uid(pod.uid) for pod in found.pods or ()] for node, found in candidates.items()}

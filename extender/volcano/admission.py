@@ -26,8 +26,8 @@ from extender.volcano.states import Action
 
 T = TypeVar("T", bound=Hashable)
 
-RETRIES = 3  # of a job or a task that says nothing
-_MOST = 20  # faults that are reported of one job: an answer that is too long would let it pass
+RETRIES = 3  # default of a job or a task
+_MOST = 20  # reported faults of one job: the API server would ignore an answer that is too long
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _EVENTS = (ANY, PENDING, FAILED, EVICTED, UNKNOWN, COMPLETED, TASK_FAILED, "JobUpdated")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
@@ -111,12 +111,14 @@ def review_change(before: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     """
     if before.spec == job.spec:
         return []
-    was, now = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
-    if (had := _names(was.tasks)) != (names := _names(now.tasks)):
+    old, new = _immutable_part(_with_names(before).spec), _immutable_part(_with_names(job).spec)
+    if (had := _names(old.tasks)) != (names := _names(new.tasks)):
         text = f"invalid value {_shown(', '.join(names))}: must stay {_shown(', '.join(had))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
-    retained, given = msgspec.to_builtins(was), msgspec.to_builtins(now)
-    changed = sorted(name for name in retained.keys() | given.keys() if retained.get(name) != given.get(name))
+    old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    changed = sorted(
+        name for name in old_fields.keys() | new_fields.keys() if old_fields.get(name) != new_fields.get(name)
+    )
     text = "only minAvailable, priorityClassName, and replicas of tasks can change"
     faults = [Fault(Code.JOB_IMMUTABLE, f"spec.{name}", text) for name in changed]
     return [*faults, *review_gang(job.spec)][:_MOST]
@@ -289,7 +291,7 @@ def _volume_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
 
 
 def _immutable_part(spec: VolcanoJobSpec) -> VolcanoJobSpec:
-    """Return the immutable part. The names of claims that are made are written when they are."""
+    """Return the immutable part of a spec, without the names of created claims, which Muster writes."""
     tasks = [replace(task, replicas=0, min_available=None) for task in spec.tasks]
     volumes = [
         replace(volume, volume_claim_name="") if volume.volume_claim is not None else volume

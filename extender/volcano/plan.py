@@ -49,13 +49,13 @@ class PodToCreate(NamedTuple):
 class Creations(NamedTuple):
     claims: tuple[Json, ...] = ()
     pods: tuple[PodToCreate, ...] = ()
-    faults: tuple[tuple[EventReason, str], ...] = ()  # of what it lacks all the same
+    faults: tuple[tuple[EventReason, str], ...] = ()  # what the pod lacks nevertheless
 
 
 def missing_creations(
     job: VolcanoJob, pods: Sequence[JobPod], claims: Collection[str], foreign: Collection[str], most: int
 ) -> Creations:
-    """Return at `most` so many missing pods; none before all `claims` exist.
+    """Return at most `most` missing pods; none before all `claims` exist.
 
     Names of `foreign` pods stay free.
     """
@@ -82,9 +82,9 @@ def missing_creations(
 
 
 def _missing_pods(job: VolcanoJob, pods: Sequence[JobPod], foreign: Collection[str]) -> Iterator[PodToCreate]:
-    """Yield the missing pods, first those that the job needs, so that it starts with them.
+    """Yield the missing pods: those that the job needs to start, or the others once these exist.
 
-    These are whole parts of its tasks, where these are in parts. The others come once these exist.
+    If a task is partitioned, the needed pods are whole partitions.
     """
     not_free, ready = {*(pod.name for pod in pods), *foreign}, _ready_tasks(job, pods)
     plugins = plugins_of(job).plugins
@@ -118,24 +118,24 @@ def _may_begin(task: TaskSpec, ready: Collection[str]) -> bool:
     return (any if needs.iteration == "any" else all)(name in ready for name in needs.name)
 
 
-_MOST = 100  # pods that one look creates, and as many that it deletes
+_MOST = 100  # pods created in one step, and pods deleted
 _MOST_SAID = 3  # faults of a job
 _LONGEST_PAUSE = 60.0  # seconds from one retry to the next
-_WAITS = "Waiting"  # the reason of a job that was made to wait again
+_WAITS = "Waiting"  # reason of a job that waits again
 _SYNC = JobRequest(Action.SYNC)
 
 
 class JobView(NamedTuple):
     """Input of a plan. `pods`: those that the job owns, by the UID of their owner."""
 
-    job: VolcanoJob  # as it is now
+    job: VolcanoJob  # current job
     pods: Sequence[JobPod]
-    may_have_pods: bool  # it may have pods: keys.STARTED, or one that Volcano had started
+    may_have_pods: bool  # whether it may have pods: by keys.STARTED, or started by Volcano
     now: float  # seconds since 1970
     request: JobRequest | None = None
-    foreign: Collection[str] = ()  # names of pods that are not its own, among those it wants
-    claims: Mapping[str, bool] = {}  # claims that there are of those it names or makes: whether it owns them
-    group_phase: str = ""  # of its PodGroup
+    foreign: Collection[str] = ()  # wanted names that other owners' pods have
+    claims: Mapping[str, bool] = {}  # existing claims of the job, and whether it owns them
+    group_phase: str = ""  # phase of its PodGroup
 
 
 class Remark(NamedTuple):
@@ -164,7 +164,7 @@ class Plan(NamedTuple):
 
 def plan(view: JobView) -> Plan:
     given = view.job
-    if given.metadata.deletion_timestamp is not None:  # its pods go with it
+    if given.metadata.deletion_timestamp is not None:  # its pods are deleted with it
         return Plan(given.status)
     job = with_defaults(given)
     view, start = view._replace(job=job), initial_status(job, view.pods, view.now)
@@ -213,10 +213,10 @@ def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
     A job may have any number of retries, and each makes its pods again: those beyond the default number
     come at intervals, each twice as long as the one before.
     """
-    more = status.retry_count - RETRIES
-    if more < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
+    extra_retries = status.retry_count - RETRIES
+    if extra_retries < 0 or not TABLE[phase_of(status.state.phase), request.action].is_retry:
         return request
-    pause = min(2.0 ** min(more, 9), _LONGEST_PAUSE)
+    pause = min(2.0 ** min(extra_retries, 9), _LONGEST_PAUSE)
     return request._replace(at=max(request.at, instant(status.state.last_transition_time) + pause))
 
 
@@ -231,24 +231,24 @@ def _answered(view: JobView, status: JobStatus, request: JobRequest) -> JobStatu
         return in_phase(status, to or phase, view.now, request.action, message)
     if phase in ACTIVE and phase is not JobPhase.PENDING and not view.may_have_pods:
         status = replace(status, version=status.version + 1)
-        return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has taken its room back")
+        return in_phase(status, JobPhase.PENDING, view.now, _WAITS, "its queue has reclaimed its capacity")
     return status
 
 
 def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
     """Return the pods that must go in this phase, as long as they exist."""
-    there, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
-    unfinished = [pod for pod in there if not pod.is_finished]
+    remaining, phase = [pod for pod in view.pods if not pod.deleting], phase_of(status.state.phase)
+    unfinished = [pod for pod in remaining if not pod.is_finished]
     if phase not in ACTIVE:
         return unfinished
     if not view.may_have_pods:
-        return there
+        return remaining
     if phase is JobPhase.RESTARTING:
-        return _pods_to_restart(view.job, status, request, there, unfinished)
+        return _pods_to_restart(view.job, status, request, remaining, unfinished)
     replicas = {task.name: task.replicas for task in view.job.spec.tasks}
     return [
         pod
-        for pod in there
+        for pod in remaining
         if pod.index >= replicas.get(pod.task, pod.index + 1)
         or (pod.version < status.version and not pod.is_finished)
     ]
@@ -277,7 +277,7 @@ def _implied_status(view: JobView, status: JobStatus, kills: bool) -> JobStatus:
     to, state = led_to(phase, status, view.job.spec), status.state
     stays = to is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
     if stays or (phase is JobPhase.RESTARTING and to is JobPhase.PENDING and kills):
-        return status  # also until each pod that is to be restarted is seen to go
+        return status  # also until the watch shows the end of each pod to be restarted
     if to is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         text = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
         return in_phase(status, to, view.now, "MaxRetryReached", text.removeprefix("; "))

@@ -19,14 +19,14 @@ _HOSTNAME = ("spec", "hostname")
 
 class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
     name: ClassVar[str]
-    implies: ClassVar[tuple[str, ...]] = ()  # the plugins that it does not work without
+    implies: ClassVar[tuple[str, ...]] = ()  # plugins that it needs
 
     def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
-        """Return the objects that are kept for the job."""
+        """Return the objects that the plugin needs for the job."""
         return ()
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
-        """Put into `pod`, which is the caller's own, what the plugin has for it."""
+        """Add the plugin's parts to `pod`, which is changed in place."""
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
         """Return why the plugin cannot work for this job."""
@@ -71,7 +71,7 @@ def _listed(fields: dict[str, Any]) -> str:
 def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
     """Return the name under which pods of the job find this one.
 
-    A hostname in the template is that of all.
+    A hostname in the template applies to all pods of the task.
     """
     hostname = value_at(task.template, _HOSTNAME) or pod_name(job.metadata.name, task.name, index)
     return f"{hostname}.{_domain(job, task)}"
@@ -80,7 +80,7 @@ def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
 def hosts(job: VolcanoJob, task: TaskSpec) -> list[str]:
     if value_at(task.template, _HOSTNAME):
         return [host(job, task, 0)] if task.replicas else []
-    name, domain = job.metadata.name, _domain(job, task)  # once: there may be thousands
+    name, domain = job.metadata.name, _domain(job, task)  # computed once for thousands of pods
     return [f"{pod_name(name, task.name, index)}.{domain}" for index in range(task.replicas)]
 
 

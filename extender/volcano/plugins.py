@@ -1,9 +1,9 @@
-"""Plugins of a Volcano Job: objects that are kept for it next to its pods, and additions to its pods.
+"""Plugins of a Volcano Job: objects next to its pods, and additions to its pods.
 
     env   the number of each pod in its task
-    svc   names of pods in DNS, lists of all of them, and a network of the job alone
-    ssh   a key of the job alone, with which its pods trust each other
-    pytorch, tensorflow, mpi, ray   for frameworks whose processes have to find each other
+    svc   names of pods in DNS, lists of all pods, and a network policy
+    ssh   a key of the job, with which its pods reach each other
+    pytorch, tensorflow, mpi, ray   settings by which the processes of these frameworks find each other
 
 Names, paths, flags and defaults are Volcano's (its guides how_to_use_*_plugin). The order is that of the
 table.
@@ -31,14 +31,14 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import build, owned
 
-_MOST_REPORTED = 100_000  # hosts in all containers of a pod: with more the API server does not take it
+_MOST_HOSTS = 100_000  # hosts in all containers of a pod: the API server refuses larger pods
 
 
 def _exposed(job: VolcanoJob) -> Iterator[str]:
     """Yield the environment variables that would name too many hosts in each container."""
     most = max((len(containers(task.template)) for task in job.spec.tasks), default=0)
-    if (reported := job.spec.members * most) > _MOST_REPORTED:
-        yield f"left out: {reported} hosts in the containers of a pod: must be at most {_MOST_REPORTED}"
+    if (hosts := job.spec.members * most) > _MOST_HOSTS:
+        yield f"left out: {hosts} hosts in the containers of a pod: must be at most {_MOST_HOSTS}"
 
 
 class Framework(Plugin, frozen=True):
@@ -184,12 +184,12 @@ class Ray(Framework, frozen=True, rename="camel"):
                     container["command"] = ["sh", "-c", joined]
 
 
-_MOST_PODS = 20_000  # of a job that is reported all their names: a ConfigMap holds a megabyte
+_MOST_PODS = 20_000  # a larger job gets no list of its hosts: a ConfigMap holds at most a megabyte
 _HOSTS_PATH = "/etc/volcano"
 _KEY_PATH, _KEY_FOLDER = "/root/.ssh", ".ssh"
 _PRIVATE, _PUBLIC, _AUTHORIZED, _CONFIG = "id_rsa", "id_rsa.pub", "authorized_keys", "config"
 SECRET_RECORD = "plugin-ssh"  # in status.controlledResources
-_OF_ROOT, _READABLE = 0o600, 0o644  # a user who is not root has to be able to read it
+_OF_ROOT, _READABLE = 0o600, 0o644  # readable by users other than root
 
 
 class Env(Plugin, frozen=True):
@@ -273,7 +273,7 @@ class Ssh(Plugin, frozen=True):
     ssh_private_key: str = ""
     ssh_public_key: str = ""
     ssh_port: Port = 22
-    no_root: bool = False  # of older versions: beside the lists of hosts instead of with root
+    no_root: bool = False  # flag of older versions: keys are mounted next to the lists of hosts
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
         path = self.ssh_key_file_path

@@ -29,18 +29,18 @@ class JobPod(msgspec.Struct, frozen=True):
     uid: str
     task: str
     index: int
-    version: int  # of the job when it was made
+    version: int  # version of the job at its creation
     phase: str
     namespace: str = ""
     retry: int = 0  # the job's status.retryCount when it was made
     partition: str = ""  # empty: its task has none
     deleting: bool = False
     exit_code: int | None = None  # of its first container
-    ran: bool = False  # has been on a node
-    ready: bool = False  # all its containers are
+    ran: bool = False  # whether it has been on a node
+    ready: bool = False  # whether all its containers are ready
     restarts: int = 0  # of all its containers
     created: float = 0.0
-    ended: float = 0.0  # when its last container ended; 0: none has
+    ended: float = 0.0  # end of its last container; 0: not ended
 
     @property
     def is_finished(self) -> bool:
@@ -116,7 +116,7 @@ def build(job: VolcanoJob, task: TaskSpec, index: int) -> Json:
     inherited = {"schedulerName": job.spec.scheduler_name, "priorityClassName": job.spec.priority_class_name}
     spec |= {field: value for field, value in inherited.items() if value and not spec.get(field)}
     if spec.get("hostNetwork") and not spec.get("dnsPolicy"):
-        spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # or it would not find the job's other pods
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # needed to find the job's other pods
     pod = owned(job, "v1", "Pod", pod_name(job.metadata.name, task.name, index), spec=spec)
     labels = _mapping(template, "metadata", "labels") | _labels(job, task, index)
     annotations = _mapping(template, "metadata", "annotations") | _annotations(job, task, index)

@@ -18,7 +18,7 @@ ANY, FAILED, EVICTED, PENDING = "*", "PodFailed", "PodEvicted", "PodPending"
 COMPLETED, TASK_FAILED, UNKNOWN = "TaskCompleted", "TaskFailed", "Unknown"
 _UNLIMITED = -1  # maxRetry of a task
 _ASKING = frozenset(Action) - {Action.SYNC}
-_ON_ITS_WAY = 10.0  # seconds in which a pod that finds capacity has a node, and its PodGroup says so
+_ON_ITS_WAY = 10.0  # seconds until a pod with capacity is bound, and its PodGroup shows that
 
 
 class JobRequest(NamedTuple):
@@ -120,10 +120,10 @@ def _happenings(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> It
         yield from _task_events(task, wanted, job.status.version)
     current = [pod for pod in pods if not pod.deleting and pod.version >= job.status.version]
     without_node = [pod.created for pod in current if pod.phase == "Pending" and not pod.ran]
-    # The group may still report this of deleted pods while their replacements are being bound.
+    # The phase may still reflect deleted pods while their replacements are being bound.
     if group_phase == UNKNOWN and without_node and any(pod.phase == "Running" for pod in current):
         at = max(without_node) + _ON_ITS_WAY
-        yield _Happening(UNKNOWN, at, "some of its pods run while others find no room")
+        yield _Happening(UNKNOWN, at, "some of its pods run while others lack capacity")
 
 
 def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_Happening]:
@@ -152,7 +152,7 @@ class _Rule(NamedTuple):
     delay: float  # seconds
 
 
-_Rules = Mapping[str | int, _Rule]  # the first by event and by exit code
+_Rules = Mapping[str | int, _Rule]  # first rule by event and by exit code
 
 
 def _rules(policies: Sequence[LifecyclePolicy] | None) -> _Rules:

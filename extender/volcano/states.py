@@ -51,19 +51,19 @@ class Kill(Enum):
     """Pods that an action deletes."""
 
     NONE = 0
-    UNFINISHED = 1  # finished pods stay
+    UNFINISHED = 1  # all pods except finished ones
     ALL = 2
     TARGET = 3  # pods of the action's task or partition, or the pod
 
 
 class JobTransition(NamedTuple):
     kill: Kill
-    to: JobPhase | None = None  # None: where the pods lead it
-    is_retry: bool = False  # it counts in status.retryCount
+    to: JobPhase | None = None  # None: the phase that follows from the pods
+    is_retry: bool = False  # whether it counts in status.retryCount
 
 
-ACTIVE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)  # it has pods, or is to have them
-ENDED = (JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINATED)  # for good
+ACTIVE = (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING)  # phases with pods, or with pods to come
+ENDED = (JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINATED)  # final phases
 TARGETED = (Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
 
 _SYNC, _CLEAN_UP = JobTransition(Kill.NONE), JobTransition(Kill.UNFINISHED)
@@ -125,7 +125,7 @@ def led_to(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase
         case JobPhase.RESTARTING:
             if status.retry_count >= spec.max_retry:
                 return JobPhase.FAILED
-            needed = min(spec.min_available or 0, spec.members)  # it waits for no more than it can have
+            needed = min(spec.min_available or 0, spec.members)  # never more than all members
             return JobPhase.PENDING if spec.members - status.terminating >= needed else phase
     alive = status.terminating + status.pending + status.running
     return phase if alive else _AFTER_CLEAN_UP.get(phase, phase)
@@ -133,7 +133,7 @@ def led_to(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> JobPhase
 
 def _after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
     total, needed = spec.members, spec.min_available or 0
-    if total == 0:  # it was scaled down to nothing, and may be scaled up again
+    if total == 0:  # scaled to zero, and may be scaled up again
         return JobPhase.RUNNING
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return JobPhase.COMPLETED
@@ -163,9 +163,8 @@ _COUNTED = {"Pending": "pending", "Running": "running", "Succeeded": "succeeded"
 def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobStatus:
     """Return the status, in phase Pending without a known phase, with what follows from its spec.
 
-    Pods from after it say that this copy is outdated: the status that follows is refused then, and
-    nothing is done by it. Or a user has reset it: then it is as it was. Pods that it does not want say
-    nothing.
+    Newer pods show that this copy is outdated: then the API server refuses the status, and nothing else is
+    done. If a user has reset the status, it is restored from the pods. Surplus pods do not count.
     """
     replicas = {task.name: task.replicas for task in job.spec.tasks}
     wanted = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
@@ -210,7 +209,7 @@ def with_counts(
 ) -> JobStatus:
     """Return the status with pod counts; `doomed` pods count as terminating, surplus pods do not count.
 
-    A job that has ended keeps its last counts, whatever becomes of its pods.
+    A job that has ended keeps its last counts.
     """
     if status.state.phase in ENDED and not (doomed or status.pending or status.running or status.terminating):
         return status

@@ -28,7 +28,7 @@ def listen(flag: str, address: Address) -> socket.socket:
         InvalidConfiguration: The address cannot be used.
     """
     try:
-        # No host means all addresses of both families, as in Go.
+        # Without a host, it listens on all addresses of both families, as in Go.
         both = not address.host and socket.has_dualstack_ipv6()
         host = "::" if both else address.host
         family, *_ = socket.getaddrinfo(host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)[0]
@@ -94,7 +94,7 @@ class Identity:
     def __init__(self, port: str, clock: Callable[[], float] = time.time) -> None:
         self._port = port
         self._clock = clock
-        self._begins, self._ends = 0.0, 0.0  # when the certificate is valid
+        self._begins, self._ends = 0.0, 0.0  # validity of the certificate
         self._used: tuple[bytes | None, ...] = ()  # files of the current context
         self.context: ssl.SSLContext | None = None
 
@@ -120,7 +120,7 @@ class Identity:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])  # not h2: a held call would block all others
-        if callers is not None:  # a file without any is an error, and lets nobody in
+        if callers is not None:  # a file without certificates is an error
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(cadata=callers.decode("ascii", "replace"))
         with NamedTemporaryFile() as file:  # the library reads only files; this one is readable only by us

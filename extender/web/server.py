@@ -66,7 +66,7 @@ class Verb(NamedTuple):
     name: str
     reads: type[Args]
     answer: Callable[[Any, Caller], Awaitable[object]]
-    failed: object  # the answer if `answer` raises
+    failed: object  # the answer if `answer` raises an unforeseen error
 
 
 class App:
@@ -180,7 +180,7 @@ class LoopWorker(Worker):
         super().init_process()
 
     def run(self) -> None:
-        """Serve until reported to stop, and then until the last answers are sent or the grace is over."""
+        """Serve until a signal to stop, then until the last answers are sent or the grace is over."""
         self._loop.run_until_complete(self._serve())
 
     def end(self) -> None:

@@ -35,7 +35,7 @@ from extender.webhooks.reviews import Malformed, Reviewer
 
 LIMITS = ConnectionLimits(connections=128, body=64 * 1024, unread=64 * 1024 * 1024)
 _THREADS = 4
-LARGEST_REVIEW = 40 * 1024 * 1024  # bytes: of the 3 MiB that an API server takes, old and new, all escaped
+LARGEST_REVIEW = 40 * 1024 * 1024  # bytes: old and new object of 3 MiB each, with all characters escaped
 # API servers open one connection for each of the reviews that they send at the same time.
 REVIEW_LIMITS = ConnectionLimits(2048, body=LARGEST_REVIEW, unread=2 * LARGEST_REVIEW, of_one=1024)
 _REVIEW_THREADS = 64
@@ -106,7 +106,7 @@ class SideServer:
         try:
             return await asyncio.wrap_future(answer)
         finally:
-            del answer, body  # a fault holds this frame: together they would wait for the garbage collector
+            del answer, body  # breaks a reference cycle with the fault's frame
 
     def _call(self, act: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended
@@ -114,10 +114,10 @@ class SideServer:
 
 
 def pages(app: WSGIApplication) -> App:
-    """Return an application of Flask's, or any of WSGI, for browsers, behind the same door."""
+    """Return a WSGI application, such as Flask's, as an application of this server, for browsers."""
 
     def answer(request: web.BaseRequest, body: bytes) -> web.Response:
-        try:  # without it the application has no addresses, not even for a page that says so
+        try:  # with an invalid host, the application would find no page
             request.host.lower().encode("idna")
         except UnicodeError as fault:
             raise BadRequest("Host: there is no such name") from fault
@@ -131,8 +131,8 @@ def pages(app: WSGIApplication) -> App:
 def _environ(request: web.BaseRequest, body: bytes) -> dict[str, Any]:
     """Return the environment of PEP 3333: text is bytes decoded as latin-1.
 
-    Names with an underscore could stand for other ones; of a repeated header, no value wins over the
-    others.
+    Header names with an underscore are left out, since they are ambiguous there; values of repeated headers
+    are joined.
     """
     headers = {
         f"HTTP_{name.upper().replace('-', '_')}": _latin(
@@ -197,8 +197,8 @@ class WebhookServer(SideServer):
 
 
 _METHODS = ("GET", "HEAD", "OPTIONS")
-Check = Callable[[], str | None]  # why it fails, or None if it does not
-ReadyLine = Callable[[], str]  # a line of verbose answers, which never makes them fail
+Check = Callable[[], str | None]  # returns why the check fails; None: it does not
+ReadyLine = Callable[[], str]  # returns a line of verbose answers
 
 
 class HealthApp:

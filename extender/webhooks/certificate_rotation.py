@@ -62,7 +62,7 @@ class StoredCertificate(msgspec.Struct, frozen=True):
 
     served: Validity
     names: frozenset[str]  # the host names and IP addresses that the served certificate is valid for
-    prepared: Validity | None = None  # of a second certificate that is stored
+    prepared: Validity | None = None  # validity of the second stored certificate
     extra: bool = False  # whether CAs are trusted that have signed none of the stored certificates
 
 
@@ -72,21 +72,21 @@ def settle_time(lifetime: float) -> float:
 
 
 def next_step(
-    retained: StoredCertificate | None, names: frozenset[str], lifetime: float, now: float, settled: bool
+    stored: StoredCertificate | None, names: frozenset[str], lifetime: float, now: float, settled: bool
 ) -> RotationStep:
     """Return the step that is due at `now` by the API server's clock.
 
-    `retained` None: nothing readable is stored. `settled`: it has been in force for long enough.
+    `stored` None: nothing readable is stored. `settled`: it has been in force for long enough.
     """
-    if retained is None or not retained.served.covers(now):
+    if stored is None or not stored.served.covers(now):
         return RotationStep.MAKE
-    if retained.prepared and not retained.prepared.covers(now):
+    if stored.prepared and not stored.prepared.covers(now):
         return RotationStep.PRUNE
-    if retained.prepared:
+    if stored.prepared:
         return RotationStep.SWITCH if settled else RotationStep.KEEP
-    if retained.served.end - now < lifetime * _RENEW or retained.names != names:
+    if stored.served.end - now < lifetime * _RENEW or stored.names != names:
         return RotationStep.PREPARE
-    return RotationStep.PRUNE if retained.extra and settled else RotationStep.KEEP
+    return RotationStep.PRUNE if stored.extra and settled else RotationStep.KEEP
 
 
 class Stored(Wire, frozen=True):
@@ -97,7 +97,7 @@ class Stored(Wire, frozen=True):
     """
 
     serving: Pair
-    prepared: Pair | None  # to be served next
+    prepared: Pair | None  # the pair to be served next
     trusted: tuple[bytes, ...]  # the CAs of both pairs, and of pairs that a replica may still serve
 
     @property
@@ -105,7 +105,7 @@ class Stored(Wire, frozen=True):
         return b"".join(self.trusted)
 
     @property
-    def retained(self) -> StoredCertificate:
+    def certificate(self) -> StoredCertificate:
         needed = {pair.authority for pair in (self.serving, self.prepared) if pair}
         served, extra = self.serving.certificate, bool(set(self.trusted) - needed)
         prepared = validity(self.prepared.certificate) if self.prepared else None
@@ -126,7 +126,7 @@ def read_stored(data: Data) -> Stored | None:
         serving = _pair(data, "tls", trusted)
         prepared = _pair(data, "next", trusted) if "next.crt" in data else None
         found = Stored(serving, prepared, trusted)
-        _ = found.retained  # raises if a needed field cannot be read
+        _ = found.certificate  # raises if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
     return found
@@ -145,11 +145,11 @@ def next_certificates(
 ) -> Stored:
     """Return the data to store after one step."""
     if stored is None or step is RotationStep.MAKE:
-        made = make_pair(sorted(hosts), lifetime, now)
-        return Stored(made, None, (made.authority,))
+        pair = make_pair(sorted(hosts), lifetime, now)
+        return Stored(pair, None, (pair.authority,))
     if step is RotationStep.PREPARE:
-        made = make_pair(sorted(hosts), lifetime, now)
-        return Stored(stored.serving, made, (*stored.trusted, made.authority))
+        pair = make_pair(sorted(hosts), lifetime, now)
+        return Stored(stored.serving, pair, (*stored.trusted, pair.authority))
     if step is RotationStep.SWITCH and stored.prepared:
         return Stored(stored.prepared, None, stored.trusted)
     if step is RotationStep.PRUNE:
@@ -214,7 +214,7 @@ class CertificateRotation(Poller):
         trusted = stored is not None and self._publish_bundle(stored.bundle)
         now = self._clock()
         settled = trusted and self._monotonic() - self._since >= settle_time(self._lifetime)
-        step = next_step(stored.retained if stored else None, self._names, self._lifetime, now, settled)
+        step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, settled)
         if step is RotationStep.KEEP:
             return False
         due = next_certificates(step, stored, self._names, self._lifetime, now)
@@ -224,7 +224,7 @@ class CertificateRotation(Poller):
             else:
                 self._api.replace_secret(secret, due.data)
         except Conflict:
-            return True  # the other replica was faster
+            return True  # another replica has taken the step
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
         return True
 

@@ -75,20 +75,20 @@ class _Authority:
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         """Return a builder with the key identifiers of RFC 5280, which Python requires since 3.13."""
         serial, public = x509.random_serial_number(), key.public_key()
-        made = x509.CertificateBuilder(self._name, subject, public, serial, self._begin, self._end)
-        made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        builder = x509.CertificateBuilder(self._name, subject, public, serial, self._begin, self._end)
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        return made.add_extension(issuer, critical=False)
+        return builder.add_extension(issuer, critical=False)
 
     def pair(self, name: str, purpose: x509.ObjectIdentifier, names: Iterable[str] = ()) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        made = self._builder(_name(name), key)
+        builder = self._builder(_name(name), key)
         if alternatives := [_alternative(name) for name in names]:
-            made = made.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        made = made.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        made = made.add_extension(_usage(signs=False), critical=True)
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        builder = builder.add_extension(_usage(signs=False), critical=True)
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        certificate = _pem(made.sign(self._key, hashes.SHA256()))
+        certificate = _pem(builder.sign(self._key, hashes.SHA256()))
         return Pair(certificate, key.private_bytes(*form), self._certificate)
 
 

@@ -29,10 +29,8 @@ from extender.webhooks.reviews import NotKnown
 BUDGET = 2.5  # seconds for all requests of one review: the API server waits at least 3
 PACE = 0.1  # seconds between two look-ups of one name
 AT_ONCE = 8  # look-ups at the same time
-IN_LANE = (
-    48  # reviews that wait for one at the same time: the threads of the port that are left know the queues
-)
-_MOST = 4096  # names whose last look-up is remembered, and answers about who may use a queue
+IN_LANE = 48  # reviews that wait for look-ups at the same time: other threads answer from the ledger
+_MOST = 4096  # remembered look-ups, and cached answers about rights
 _REMEMBERED = 5.0  # seconds for which a changed RBAC rule may have no effect yet
 
 T = TypeVar("T")
@@ -156,7 +154,7 @@ class Latest:
         return queues.info(name, known.groups if known else 0, known.allocated if known else {}, {})
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
-        """Read again where the ledger does not have it."""
+        """Return the LocalQueue that a label names; read it if the ledger does not have it."""
         known = self._ledger.queues.local_queue_named_by(namespace, label)
         if label is None or (known is not None and known.exists):
             return known
@@ -190,7 +188,7 @@ def access_reviews(api: AdmissionApi) -> MayUse:
 
     @cached(
         TTLCache(_MOST, _REMEMBERED),
-        key=lambda subject, queue, timeout: (subject, queue),  # however much time is left
+        key=lambda subject, queue, timeout: (subject, queue),  # independent of the timeout
         lock=Lock(),
     )
     def may_use(subject: Subject, queue: str, timeout: float) -> bool:

@@ -55,7 +55,7 @@ class Path(NamedTuple):
     rule: Rule
     operations: tuple[str, ...]  # accepted operations
     needs_sync: bool = True  # the rule needs the cluster to have been read
-    optional: bool = False  # until then, objects pass with a warning and are not refused
+    optional: bool = False  # before that, objects pass with a warning
 
 
 class BadObject(ValueError):
@@ -135,7 +135,7 @@ def _status(faults: list[Fault]) -> admission.Status:
 
 
 def _is_leaving(raw: msgspec.Raw) -> bool:
-    """Return whether an object is being deleted: then its finalizers have to go, whatever else it holds."""
+    """Return whether an object is being deleted: then its finalizers must be removable in any case."""
     with suppress(Ambiguous):
         return identity(raw).deletion_timestamp is not None
     return False

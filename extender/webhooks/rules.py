@@ -1,6 +1,6 @@
 """Rules of each path, for queues, flavors, LocalQueues, PodGroups, Jobs and pods.
 
-They concern defaults, whether the queue takes the object, and who may use it.
+They set defaults, and check whether the queue takes the object and whether its author may use the queue.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -87,13 +87,13 @@ from extender.webhooks.latest import Latest, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
 _PROGRAMS = "system:"  # accounts and components of Kubernetes
-_OURS = f"{ACCOUNTS}kube-muster:"  # makes the groups of pods that name none
+_OURS = f"{ACCOUNTS}kube-muster:"  # creates the groups of pods that name none
 _BATCH = "batch"
 _POD_GROUP = "PodGroup"
-_CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # enters a queue by the Jobs that it makes
+_CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # its Jobs enter a queue
 
 D = TypeVar("D", Destination, Destination | None)
-Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults unless a queue takes new work
+Entry = Callable[[Destination, QueueLookup], list[Fault]]  # returns faults unless a queue takes new work
 
 
 class EntryRules:
@@ -225,8 +225,8 @@ class AdmissionRules:
             faults = review_queue(queue, before, newest, self._max_depth)
         if faults:
             return ReviewOutcome(faults)
-        there = self._ledger.offered()
-        unmet = [*guaranteed_too_much(queue, before, tree, there), *deserved_too_much(queue, before, there)]
+        total = self._ledger.offered()
+        unmet = [*guaranteed_too_much(queue, before, tree, total), *deserved_too_much(queue, before, total)]
         warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored(request)]
         return ReviewOutcome(warnings=warnings)
 
@@ -269,16 +269,16 @@ class AdmissionRules:
         entry = self._entry()
         queue = group.spec.queue
         to = entry.destination(lambda cluster: destination_of_group(meta, namespace, queue, cluster))
-        is_ours = _is_ours(request)  # for pods and jobs of others: they are evaluated
+        is_ours = _is_ours(request)  # created for pods and jobs of users, which are reviewed themselves
         faults = entry.review(to, review_entry, *([] if is_ours else [subject(request.user_info)]))
         if is_update or explicit_queue(queue):  # a LocalQueue may lead elsewhere by now
             faults += review_move(to, self._ledger.groups.started_in(GroupKey(f"{namespace}/{meta.name}")))
-        if is_ours:  # one that is missing is the reason why it waits
+        if is_ours:  # with a missing queue, the group waits and says so
             faults = [fault for fault in faults if fault.code is not Code.QUEUE_NOT_FOUND]
         elif not faults and not is_update and entry.is_restricted(to):
-            # When pods that wait already were created, it was not known that they would use this queue.
-            there = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
-            if early := sum(pod.waiting and not pod.auto for pod in there):
+            # The review of pods that wait already did not know that they would use this queue.
+            members = self._ledger.groups.members(GroupKey(f"{namespace}/{meta.name}"))
+            if early := sum(pod.waiting and not pod.auto for pod in members):
                 faults = [pods_not_reviewed(to, early)]
         return ReviewOutcome([*faults, *topologies])
 
@@ -306,7 +306,7 @@ class AdmissionRules:
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
         job, job_entry = read(request.object, Job), self._job_entry()
-        pod, pods_follow = _with_namespace(job.pod, request), not job.spec.suspend  # else it waits as a job
+        pod, pods_follow = _with_namespace(job.pod, request), not job.spec.suspend  # else it waits itself
         to = self._destination(pod, "spec.template.", job.metadata if pods_follow else None)
         if to is None:
             return ReviewOutcome()
@@ -314,7 +314,7 @@ class AdmissionRules:
             before = read(request.old_object, Job)
             if self._was_there(before.pod, to, request, before.metadata if pods_follow else None):
                 return ReviewOutcome()
-        is_ours = _is_ours(request)  # names its group when it lets it go
+        is_ours = _is_ours(request)  # Muster unsuspends the job and names its group
         is_asked = not (
             is_ours or self._is_made_for(pod, controller_of(job.metadata.owner_references), to, request)
         )
@@ -337,7 +337,7 @@ class AdmissionRules:
         if request.operation == UPDATE:
             return ReviewOutcome(review_change(read(request.old_object, VolcanoJob), job) if runs else [])
         to = entry.destination(lambda known: destination_of_group(meta, namespace, spec.queue, known))
-        # Those that Muster makes itself are its CronJobs', and wait where these have no note.
+        # Muster itself creates jobs only for CronJobs; these wait if the CronJob has no record of the right.
         users = [] if _is_ours(request) else [subject(request.user_info)]
         faults = entry.review(to, self._job_entry(), *users)
         own = review_new(job) if runs else review_gang(spec)
@@ -362,7 +362,7 @@ class AdmissionRules:
     def record_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Record on all objects that enter a restricted queue that their author may use it.
 
-        Without, they wait.
+        Without this record, the objects wait.
 
         Only pods and groups are refused without the right: jobs that operators make for others are
         not reviewed.
@@ -380,11 +380,12 @@ class AdmissionRules:
             queue = read(request.object, NewPodGroup).spec.queue
             to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, queue, known))
         else:
-            of, made = JobKind(f"{kind.group}/{kind.version}", kind.kind), job
-            if of == _CRON_JOB:
+            job_kind, queued_job = JobKind(f"{kind.group}/{kind.version}", kind.kind), job
+            if job_kind == _CRON_JOB:
                 template = read(request.object, CronJob).spec.job_template
-                of, made = JobKind(*VOLCANO_JOB.key), AnyJob(template.metadata, template.spec)
-            named, own = queue_named_by(of, made, self._ledger.intake.jobs.table), made.metadata
+                job_kind, queued_job = JobKind(*VOLCANO_JOB.key), AnyJob(template.metadata, template.spec)
+            named = queue_named_by(job_kind, queued_job, self._ledger.intake.jobs.table)
+            own = queued_job.metadata
             to = entry.destination(lambda known: destination_of_group(own, meta.namespace, named, known))
             if kind.group == _BATCH:
                 pod = _with_namespace(read(request.object, Job).pod, request)
@@ -400,12 +401,12 @@ class AdmissionRules:
         return ReviewOutcome(patch=recorded(meta, {**use_record(to.queue, kind.kind), **author}))
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
-        """Record who creates an owner of pods that enter its queue."""
+        """Record the author of an object whose pods enter its queue."""
         return ReviewOutcome(patch=recorded(read(request.object, AnyObject).metadata, _author(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         pod, user = _with_namespace(read(request.object, NewPod), request), request.user_info.username
-        flagged = DEFAULT_SCHEDULER in self._schedulers  # it extends the cluster's own, and adopts nothing
+        flagged = DEFAULT_SCHEDULER in self._schedulers  # the default scheduler: adopts no pods
         adopts = self._ledger.queues.adopts(pod.metadata.namespace) and not flagged and is_adoptable(pod)
         if not (adopts or self._ledger.pods.owns(pod)):
             return ReviewOutcome()
@@ -419,10 +420,10 @@ class AdmissionRules:
         if request.sub_resource == RESIZE:
             if not to or not pod.spec.node_name:  # a waiting pod is evaluated when it is to start
                 return ReviewOutcome()
-            more = growth(read(request.old_object, NewPod), pod)
-            if not more:
+            increase = growth(read(request.old_object, NewPod), pod)
+            if not increase:
                 return ReviewOutcome()
-            fits = partial(review_growth, more, ceilings=tuple(self._ledger.ceilings(to.queue)))
+            fits = partial(review_growth, increase, ceilings=tuple(self._ledger.ceilings(to.queue)))
             users = asked_about_template(pod, request.user_info)
             return ReviewOutcome(self._entry().review(to, fits, *users))
         if request.operation == UPDATE:
@@ -445,7 +446,7 @@ class AdmissionRules:
     def _is_made_for(
         self, pod: NewPod, owner: OwnerReference | None, to: Destination, request: ReviewRequest
     ) -> bool:
-        """Return whether an operator makes it for a job whose author may use the queue.
+        """Return whether an operator creates the pod or job for an owner whose author may use the queue.
 
         The operator is an account of another namespace, whose own rights do not matter. Operators
         write true owners, and so does Muster, which makes the pods of Volcano Jobs.
@@ -454,15 +455,15 @@ class AdmissionRules:
         is_operators = acts_for_owners(user, namespace) and not acts_for_all(user)
         named = group_name(pod)
         is_of_job = owner is not None and named == podgroup_name(owner) and to.joined
-        if not is_operators or (to.by_owner and not named):  # in the ledger, the owner's record counts
+        if not is_operators or (to.by_owner and not named):  # in the ledger, the record on the owner counts
             return is_operators
         return is_of_job and self._ledger.groups.may_use(GroupKey(f"{namespace}/{named}"), to.queue)
 
     def _was_there(
         self, before: NewPod, to: Destination, request: ReviewRequest, job: Meta | None = None
     ) -> bool:
-        was = self._destination(_with_namespace(before, request), "", job)
-        return was is not None and was.queue == to.queue
+        former = self._destination(_with_namespace(before, request), "", job)
+        return former is not None and former.queue == to.queue
 
 
 def _author(request: ReviewRequest) -> Mapping[str, str]:
@@ -483,11 +484,10 @@ def _author(request: ReviewRequest) -> Mapping[str, str]:
 
 
 def _controller(request: ReviewRequest) -> str:
-    """Return the user who makes an object.
+    """Return the user who creates an object.
 
-    Empty if an account makes it for its owner, whose author counts.
-
-    A pod with a controller is in the group of its controller.
+    Empty if an account creates it for its owner, whose author counts. A pod with a controller is in the group
+    of its controller.
     """
     user, meta = request.user_info, read(request.object, AnyObject).metadata
     namespace = request.namespace or meta.namespace
@@ -497,7 +497,7 @@ def _controller(request: ReviewRequest) -> str:
 
 
 def _is_ours(request: ReviewRequest) -> bool:
-    """Return whether Muster asks, which makes pods, groups and jobs for others."""
+    """Return whether the request is Muster's own: it creates pods, groups and jobs for users."""
     return request.user_info.username.startswith(_OURS)
 
 

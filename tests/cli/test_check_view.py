@@ -198,7 +198,7 @@ def test_a_configuration_that_cannot_be_read_is_not_known(
 @pytest.mark.parametrize(
     ("record", "changed", "state", "todo"),
     [
-        ("nobody reads pods here", {"muster_view_pod_watches": 0.0}, "wrong", "none of its pods start"),
+        ("no client reads pods here", {"muster_view_pod_watches": 0.0}, "wrong", "none of its pods start"),
         (
             f"{READS}; a scheduler reads pods elsewhere: 7",
             {"muster_view_detours_total": 7.0},
@@ -218,7 +218,7 @@ def test_a_check_shows_the_state_that_muster_reports_of_its_proxy(
 
 
 def test_no_reader_is_needed_where_muster_does_not_lead(site: Installation, tmp_path: Path) -> None:
-    set_note(site, "nobody reads pods here", muster_view_pod_watches=0.0, muster_leader=0.0)
+    set_note(site, "no client reads pods here", muster_view_pod_watches=0.0, muster_leader=0.0)
     status, metrics = site.pages[f"{PROXY}/metrics"]
     site.pages[f"{PROXY}/metrics"] = (status, metrics.replace("muster_leader 1.0\n", ""))
     assert found(site, tmp_path)[1][0] == "ok"

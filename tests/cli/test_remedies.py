@@ -55,7 +55,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         ],
     ),
     Reason.QUEUE_NOT_ALLOWED: (
-        "queue research is restricted, and it is not noted that the group's author may use it",
+        "queue research is restricted, and no record says that the group's author may use it",
         [
             (
                 "record that you may use it",

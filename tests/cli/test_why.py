@@ -89,8 +89,8 @@ def test_no_reclaim_is_expected_from_a_queue_that_is_not_reclaimable(town: Desk)
 @pytest.mark.parametrize(
     "reserved",
     [
-        "disruption budget other/p keeps other/report, so nothing is taken back for it",
-        "queue research would hold cpu 32 > 24 that it deserves, so nothing is taken back for it",
+        "disruption budget other/p keeps other/report, so nothing is reclaimed for it",
+        "queue research would hold cpu 32 > 24 that it deserves, so nothing is reclaimed for it",
     ],
 )
 def test_no_remedy_contradicts_the_message_of_a_group(town: Desk, reserved: str) -> None:

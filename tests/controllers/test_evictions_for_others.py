@@ -42,7 +42,7 @@ def test_a_victim_is_evicted_and_told_why() -> None:
     (victim,) = [call[1] for call in calls if call[0] == "evict"]
     (disruption,) = [call for call in calls if call[0] == "disrupted"]
     assert disruption[1] == victim
-    assert "queue a takes back what it deserves, for group team/x" in str(disruption[2])
+    assert "queue a reclaims its deserved share, for group team/x" in str(disruption[2])
     events = [call[2] for call in calls if call[0] == "event"]
     assert {event["reason"] for event in events} == {"Reclaimed"}  # type: ignore[index]
     assert len(events) == 2

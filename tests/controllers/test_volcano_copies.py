@@ -51,8 +51,8 @@ def gone(name: str, uid: str = "") -> Removed:
 
 def test_a_pod_that_was_created_counts_before_the_watch_shows_it() -> None:
     copies = Told()
-    assert copies.begin(JOB, "a")
-    assert not copies.begin(JOB, "a")  # its answer is on the way
+    assert copies.begin_creation(JOB, "a")
+    assert not copies.begin_creation(JOB, "a")  # its answer is on the way
     copies.end(JOB, "a", answer("a"))
     assert copies.names() == ["a"]
     copies.upsert(pod("a", phase="Running"))
@@ -61,11 +61,11 @@ def test_a_pod_that_was_created_counts_before_the_watch_shows_it() -> None:
 
 def test_the_watch_may_be_faster_than_the_answer() -> None:
     copies = Told()
-    copies.begin(JOB, "a")
+    copies.begin_creation(JOB, "a")
     copies.upsert(pod("a"))
     copies.end(JOB, "a", answer("a"))
     assert copies.names() == ["a"]
-    copies.begin(JOB, "b")
+    copies.begin_creation(JOB, "b")
     copies.upsert(pod("b"))
     copies.remove(gone("b"))
     copies.end(JOB, "b", answer("b"))
@@ -74,15 +74,15 @@ def test_the_watch_may_be_faster_than_the_answer() -> None:
 
 def test_what_was_not_created_may_be_tried_again() -> None:
     copies = Told()
-    copies.begin(JOB, "a")
+    copies.begin_creation(JOB, "a")
     copies.end(JOB, "a", None)
     assert copies.names() == []
-    assert copies.begin(JOB, "a")
+    assert copies.begin_creation(JOB, "a")
 
 
 def test_one_that_no_watch_ever_shows_is_forgotten() -> None:
     copies = Told()
-    copies.begin(JOB, "a")
+    copies.begin_creation(JOB, "a")
     copies.end(JOB, "a", answer("a"))
     copies.now = 61.0
     assert copies.names() == []
@@ -147,9 +147,9 @@ def test_pods_that_are_not_where_or_called_as_its_own_are_none_of_its_whoever_th
 def test_an_answer_replaces_the_copy_it_was_written_on_and_no_newer_one() -> None:
     copies, old, new, late = Told(), *(VolcanoJob(Meta("j", uid=JOB, resource_version=n)) for n in "123")
     copies.put(old)
-    copies.follow(old, new)
+    copies.record_write(old, new)
     assert copies.get(JOB) is new
-    copies.follow(old, late)
+    copies.record_write(old, late)
     assert copies.get(JOB) is new
 
 
@@ -182,7 +182,7 @@ def test_in_any_order_what_the_watch_shows_last_counts_and_nothing_is_kept_for_e
 
 
 def _take(copies: Told, step: str, name: str, shown: set[str], on_the_way: set[str]) -> None:
-    if step == "begin" and copies.begin(JOB, name):
+    if step == "begin" and copies.begin_creation(JOB, name):
         on_the_way.add(name)
     elif step in ("end", "refuse") and name in on_the_way:
         on_the_way.discard(name)

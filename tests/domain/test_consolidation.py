@@ -101,7 +101,7 @@ def test_small_ones_move_so_that_a_whole_node_is_free() -> None:
     assert len({world.pods[name].spec.node_name for name in gone}) == 1
     why = next(iter(world.decisions.evictions.values())).why
     assert "it moves so that group team/g of queue q fits" in why
-    assert "is kept on n" in why
+    assert "is reserved on n" in why
     replaced(world, *gone)
     assert world.verdict("g") is Verdict.STARTING
     for name in gone:

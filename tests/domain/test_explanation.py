@@ -344,7 +344,7 @@ def test_the_explanation_says_why_borrowed_capacity_is_protected(
     there.add(one("b", members=members, created=timestamp(there.now))).settle()
     assert there.reason("b") is Reason.NO_ROOM
     shown = why(there, "b")
-    reserved += ", so nothing is taken back for it" if reserved else ""
+    reserved += ", so nothing is reclaimed for it" if reserved else ""
     assert shown.reserved == reserved
     assert shown.outlook.startswith(reserved)
 

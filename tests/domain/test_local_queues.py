@@ -301,7 +301,7 @@ def test_groups_are_counted_by_local_queue() -> None:
     world.finish("done-0").settle()
     name = f"{NAMESPACE}/lq"
     assert world.decisions.local_counts == {(name, WAITING): 1, (name, ADMITTED): 1}
-    assert world.ledger.queues.local_queue_reserved(name) == {"cpu": 1000, "pods": 1}
+    assert world.ledger.queues.local_queue_allocation(name) == {"cpu": 1000, "pods": 1}
     world.ledger.intake.drop_group(key("big"))
     world.delete(*(f"big-{n}" for n in range(99))).settle()
     assert world.decisions.local_counts == {(name, ADMITTED): 1}

@@ -294,11 +294,11 @@ def test_a_paused_claimant_reports_the_end_of_its_pause_and_blocks_no_group() ->
         coming.goes(f"x{turn}")
     assert not coming.takes("y")
     until = timestamp(world.now + TAKE_AT_MOST)
-    assert f"queue b gave room to groups of namespace {NAMESPACE} in queue a in vain" in (
+    assert f"queue b lost capacity to groups of namespace {NAMESPACE} in queue a without use" in (
         text := message_of(world.decision("y"))
     )
     assert f"gives none until {until}" in text
-    world.pass_time(TAKE_AT_MOST)  # one that does not go again has its room back all the same
+    world.pass_time(TAKE_AT_MOST)  # one that does not go again has its capacity back all the same
     assert world.reason("y") is Reason.RECLAIMING
     other = builders.group("z", 1, "a", namespace="other", created=timestamp(world.now))
     of_it = pod("z-0", "z")
@@ -318,7 +318,7 @@ def test_a_group_is_evicted_for_a_queue_once_unless_that_queue_could_not_use_the
     world.pass_time(61.0)
     coming.goes("y")
     assert not coming.takes("z", cpu="2")
-    assert "gave its room to queue a already" in message_of(world.decision("z"))
+    assert "lost its capacity to queue a already" in message_of(world.decision("z"))
     world.pass_time(TAKE_AT_MOST)
     assert world.reason("z") is Reason.RECLAIMING
     assert world.now - begun < HOUR

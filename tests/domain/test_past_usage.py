@@ -72,8 +72,8 @@ A_GROUP = GroupKey("team/g")
 def test_seconds_between_two_moments_count() -> None:
     meter = UsageMeter(PastUsage(0.0), HOUR)
     meter.sample(0.0, {"cpu": 4})
-    meter.follow({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 100.0)
-    meter.follow({A_GROUP: None}, 160.0)
+    meter.record_holdings({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 100.0)
+    meter.record_holdings({A_GROUP: None}, 160.0)
     meter.sample(600.0, {"cpu": 4})
     assert meter.past.parts[Q] == pytest.approx(60.0 / HOUR * log(2.0), rel=0.1)
 
@@ -85,7 +85,7 @@ def test_a_group_that_ran_before_this_process_counts_since_the_status_was_writte
     meter.sample(10 * HOUR, {"cpu": 4})
     for name in ("q", "new"):
         running = HeldAmounts(name, "", "team", {"cpu": 4}, since=timestamp_at(0.0))
-        meter.follow({GroupKey(f"team/{name}"): running}, 10 * HOUR)
+        meter.record_holdings({GroupKey(f"team/{name}"): running}, 10 * HOUR)
     meter.sample(10 * HOUR + 60.0, {"cpu": 4})
     assert meter.past.queues["q"] == pytest.approx(0.75, abs=0.01)
     assert meter.past.queues["new"] == pytest.approx(1.0, abs=0.01)
@@ -94,7 +94,7 @@ def test_a_group_that_ran_before_this_process_counts_since_the_status_was_writte
 def test_a_clock_that_is_set_back_stops_nothing() -> None:
     meter = UsageMeter(PastUsage(10 * HOUR), HOUR)
     meter.sample(10 * HOUR, {"cpu": 4})
-    meter.follow({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 10 * HOUR)
+    meter.record_holdings({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 10 * HOUR)
     assert meter.is_due(HOUR)
     meter.sample(HOUR, {"cpu": 4})
     meter.sample(2 * HOUR, {"cpu": 4})

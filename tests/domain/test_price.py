@@ -109,20 +109,18 @@ def test_the_longest_wait_counts_although_its_group_is_inadmissible() -> None:
 
 
 @each_of("held", "queue", "gate", "members")
-def test_time_in_which_a_group_wants_no_capacity_is_not_owed_to_it(reserved_back: str) -> None:
+def test_time_in_which_a_group_wants_no_capacity_is_not_owed_to_it(held_back: str) -> None:
     """It is held, its queue is stopped, or a member is held back or missing for as long as it would wait."""
     rules = preemption(at_most="10m")
     world = World(node("n"), queue("a", preemption=rules), queue("b"))
     world.add(gang("long", 4, queue="b")).start("long").advance(1000.0)
     runs(world, *names("long", 4), since=world.now - 1000.0)
-    hold = {HOLD: "true"} if reserved_back == "held" else {}
-    x = group(
-        "x", 2 if reserved_back == "members" else 1, "a", created=timestamp(world.now), annotations=hold
-    )
+    hold = {HOLD: "true"} if held_back == "held" else {}
+    x = group("x", 2 if held_back == "members" else 1, "a", created=timestamp(world.now), annotations=hold)
     of_it = pod("x-0", "x", created=timestamp(world.now), foreign_gate="other.io/x")
     free = pod("x-0", "x", created=timestamp(world.now))
-    stopped = queue("a", preemption=rules, stop_policy="Hold" if reserved_back == "queue" else "")
-    world.add(stopped, x, of_it if reserved_back == "gate" else free).settle().pass_time(700.0)
+    stopped = queue("a", preemption=rules, stop_policy="Hold" if held_back == "queue" else "")
+    world.add(stopped, x, of_it if held_back == "gate" else free).settle().pass_time(700.0)
     assert not evicted(world)
     begun = world.now
     world.add(

@@ -129,12 +129,12 @@ BAD = [
 def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, message: str) -> None:
     below = {**bad, "children": [node("below", 1, namespaces=["n"])]}
     plan = planned(root(node("good", 5, 5), below, node("later", 5)))
-    assert [each.name for each in plan.queues.values() if not each.reserved] == [
+    assert [each.name for each in plan.queues.values() if not each.unreadable] == [
         "root-quota",
         "good",
         "later",
     ]
-    assert [each.name for each in plan.queues.values() if each.reserved] == ["x", "below"]
+    assert [each.name for each in plan.queues.values() if each.unreadable] == ["x", "below"]
     assert plan.namespaces == {"n": "below"}
     (fault,) = faults(plan)
     assert fault.startswith(message)
@@ -293,7 +293,7 @@ _NODES: Any = st.recursive(
 @given(st.lists(_NODES, max_size=3))
 def test_queues_of_any_quota_tree_are_consistent(roots: list[Any]) -> None:
     plan = planned(*roots)
-    made = {name: each for name, each in plan.queues.items() if not each.reserved}
+    made = {name: each for name, each in plan.queues.items() if not each.unreadable}
     for name, each in made.items():
         assert each.parent == "root" or each.parent in made
         below = [child for child in made.values() if child.parent == name]
@@ -323,9 +323,9 @@ def made(wanted: QuotaQueue = WANTED, ended: bool = False, state: str = "", stat
 
 
 def test_steps() -> None:
-    reserved = msgspec.structs.replace(WANTED, reserved=True)
+    unreadable = msgspec.structs.replace(WANTED, unreadable=True)
     assert step_of(WANTED, None, empty=True) is QuotaStep.CREATE
-    assert step_of(reserved, None, empty=True) is QuotaStep.NOTHING
+    assert step_of(unreadable, None, empty=True) is QuotaStep.NOTHING
     assert step_of(WANTED, made(), empty=False) is QuotaStep.NOTHING
     assert step_of(WANTED, queue("q"), empty=False) is QuotaStep.LEAVE
     assert step_of(None, queue("q"), empty=True) is QuotaStep.NOTHING

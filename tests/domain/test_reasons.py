@@ -138,7 +138,7 @@ CASES = {
     ),
     "a restricted queue whose use is not noted": Case(
         Reason.QUEUE_NOT_ALLOWED,
-        "queue q is restricted, and it is not noted that the group's author may use it "
+        "queue q is restricted, and no record says that the group's author may use it "
         "(kube-muster.io/may-use)",
         lambda: judging_users(World(node("n"), queue("q", restricted=True), gang("g", 1, queue="q"))),
     ),
@@ -237,7 +237,7 @@ CASES = {
     ),
     "above its share while others have a claim": Case(
         Reason.QUEUE_SHARE,
-        "groups in r have a claim on the room",
+        "groups in r have a claim on the capacity",
         lambda: (
             World(nodes("a", "b", cpu="3"), queue("q"), queue("r"))
             .add(foreign_pod("s", on="a"), foreign_pod("t", on="b"))

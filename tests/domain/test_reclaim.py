@@ -745,7 +745,7 @@ def test_a_claimant_whose_capacity_another_group_took_reports_it_at_once() -> No
     going = evicted(world)
     world.delete(*going).add(foreign_pod("s", on="n")).settle()
     assert world.reason("x") is Reason.BACKING_OFF
-    assert "whoever was to leave has gone" in world.detail("x")
+    assert "the victims are gone" in world.detail("x")
 
 
 def test_a_node_that_is_cordoned_meanwhile_ends_a_reclaim() -> None:

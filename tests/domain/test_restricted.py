@@ -96,7 +96,7 @@ def test_a_pod_that_runs_by_its_own_record_is_not_kept_out() -> None:
     )
     there.settle()
     assert there.verdict("podgroup-uid-p") is Verdict.RUNNING
-    assert not there.ledger.snapshot().groups[key("podgroup-uid-p")].is_reserved_out
+    assert not there.ledger.snapshot().groups[key("podgroup-uid-p")].is_refused_entry
 
 
 def test_a_job_is_reviewed_by_its_own_record_whatever_creates_its_podgroup() -> None:

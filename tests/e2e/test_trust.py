@@ -406,7 +406,8 @@ def test_groups_that_are_deleted_after_evictions_are_soon_given_nothing(
         there = there - set(going) | set(again)
     last = came(4)
     for _ in range(2):
-        reported = f"queue rich gave room to groups of namespace {stage.namespace} in queue poor in vain, and"
+        whose = f"groups of namespace {stage.namespace} in queue poor"
+        reported = f"queue rich lost capacity to {whose} without use, and"
         wait_for(partial(_is_told, stage, muster, last, reported), what="it says so")
         assert not any(_is_going(stage, each) for each in there)
         wait_for(lambda: _in_vain(stage, "poor") == [3], what="its status remembers it")

@@ -121,8 +121,8 @@ class State(NamedTuple):
         groups = [group for group in self.groups if group.queue == queue.name and group.exists]
         asking = list[Pod]()
         for group in groups:
-            is_reserved_out = queue.keeps_all_out or queue.is_stopped or group.is_held
-            asking += group.pods[: len(group.nodes)] if is_reserved_out else group.pods
+            is_refused_entry = queue.keeps_all_out or queue.is_stopped or group.is_held
+            asking += group.pods[: len(group.nodes)] if is_refused_entry else group.pods
         sums = total(asking)
         return QueueDemand(
             queue.name,

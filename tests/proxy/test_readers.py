@@ -9,7 +9,7 @@ READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last even
 
 
 @each_of(
-    ([], Bypasses(), "nobody reads pods here"),
+    ([], Bypasses(), "no client reads pods here"),
     ([SCHEDULER], Bypasses(), READS),
     (
         [SCHEDULER, PodReader("", 5, 130)],
@@ -19,7 +19,7 @@ READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last even
     (
         [],
         Bypasses(1, 61.0),
-        "nobody reads pods here; a scheduler reads pods elsewhere: 1 call about pods not shown here, "
+        "no client reads pods here; a scheduler reads pods elsewhere: 1 call about pods not shown here, "
         "the last 61s ago",
     ),
     (

@@ -219,11 +219,11 @@ def test_a_hung_up_caller_is_noticed_without_any_other_event() -> None:
     with gang_of_three().calls() as stage:
         caller = Patient()
         call = stage.held_call("g-0", caller=caller)
-        stage.barrier.follow(stage.decisions)
+        stage.barrier.on_decisions(stage.decisions)
         assert not call.done()
         caller.left = True
         stage.advance(1)
-        stage.barrier.follow(stage.decisions)
+        stage.barrier.on_decisions(stage.decisions)
         assert started(call) == [ABANDONED]
         assert stage.claim("g-0") is None
 
@@ -332,7 +332,7 @@ def test_a_start_that_is_given_up_ends_all_its_calls_and_frees_their_room() -> N
         stage.advance(1000).settle()
         assert stage.reason("g") is Reason.BACKING_OFF
         with capture_logs() as logs:
-            stage.barrier.follow(stage.decisions)
+            stage.barrier.on_decisions(stage.decisions)
         assert started(*calls) == [START_ENDED, START_ENDED]
         assert [(line["group"], line["reason"], line["held"]) for line in logs] == [
             ("team/g", Reason.BACKING_OFF, 2)
@@ -344,7 +344,7 @@ def test_a_group_that_nobody_decided_on_holds_nothing() -> None:
     with gang_of_three().calls() as stage:
         call = stage.held_call("g-0")
         others = {key: each for key, each in stage.decisions.groups.items() if key != "team/g"}
-        stage.barrier.follow(type(stage.decisions)(groups=others))
+        stage.barrier.on_decisions(type(stage.decisions)(groups=others))
         assert started(call) == [START_ENDED]
 
 
@@ -353,7 +353,7 @@ def test_a_gang_that_became_whole_without_another_call_is_let_go() -> None:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]
         stage.add(group("g", 2))
         stage.settle()
-        stage.barrier.follow(stage.decisions)
+        stage.barrier.on_decisions(stage.decisions)
         assert started(*calls) == ["", ""]
 
 
@@ -368,7 +368,7 @@ def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(stage.ledger.groups, "is_quorate", is_quorate)
         with capture_logs() as logs:
-            stage.barrier.follow(stage.decisions)
+            stage.barrier.on_decisions(stage.decisions)
         assert started(calls[1]) == [""]
         assert {(line["log_level"], line["group"]) for line in logs} == {("error", "team/g")}
 
@@ -490,7 +490,7 @@ def _give_up_while_the_last_member_arrives(stage: Stage) -> None:
 
             def give_up() -> None:
                 line.wait(PATIENCE)
-                stage.barrier.follow(type(ended)(ended.version, waiting))
+                stage.barrier.on_decisions(type(ended)(ended.version, waiting))
 
             giving_up = other.submit(give_up)
             line.wait(PATIENCE)
@@ -512,7 +512,7 @@ def test_a_hold_is_posted_at_most_once_however_many_ask() -> None:
 
         def ask() -> None:
             line.wait(PATIENCE)
-            stage.barrier.follow(stage.decisions)
+            stage.barrier.on_decisions(stage.decisions)
 
         with ThreadPoolExecutor(3) as others:
             asking = [others.submit(ask) for _ in range(3)]

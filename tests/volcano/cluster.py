@@ -20,7 +20,7 @@ from extender.volcano.states import ACTIVE, ENDED, TABLE, TARGETED, Action, JobP
 
 LEADS = {
     (JobPhase.PENDING, JobPhase.RUNNING),
-    (JobPhase.RUNNING, JobPhase.PENDING),  # too few run, or its queue has taken its room back
+    (JobPhase.RUNNING, JobPhase.PENDING),  # too few run, or its queue has reclaimed its capacity
     (JobPhase.RUNNING, JobPhase.COMPLETED),
     (JobPhase.RUNNING, JobPhase.FAILED),
     (JobPhase.RESTARTING, JobPhase.PENDING),

@@ -338,7 +338,7 @@ def test_beyond_those_of_the_default_retries_come_ever_later(retries: int, secon
         assert at[seconds - 0.5].status.state.phase == "Running"
 
 
-# ---- its queue takes its room back
+# ---- its queue reclaims its capacity
 
 
 @each_of("Running", "Restarting")
@@ -349,7 +349,7 @@ def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
     assert names(found.deletes) == ["j-w-1", "j-w-0"]
     found = look(after(given, found), *pods, let_go=False)
     assert (found.status.state.phase, len(found.deletes), found.creates) == ("Pending", 2, ())
-    assert "room" in found.status.state.message
+    assert "reclaimed" in found.status.state.message
     state = look(after(given, found), pod(0, version=3), pod(1, version=3)).status.state
     assert (state.phase, state.reason, state.message) == ("Running", "", "")
 

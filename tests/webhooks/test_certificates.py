@@ -145,8 +145,8 @@ def test_what_is_stored_is_read_again() -> None:
         assert read_stored(each.data) == each
     assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
     served = validity(prepared.serving.certificate)
-    assert [each.retained.prepared for each in (stored, prepared, switched)] == [None, served, None]
-    assert [each.retained.extra for each in (prepared, switched, pruned)] == [False, True, False]
+    assert [each.certificate.prepared for each in (stored, prepared, switched)] == [None, served, None]
+    assert [each.certificate.extra for each in (prepared, switched, pruned)] == [False, True, False]
     assert switched.serving == prepared.prepared
 
 

@@ -61,7 +61,7 @@ class Reference(Wire, frozen=True):
 
 
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
-    for found in conditions or ():  # a generator would take four times as long: it is asked of each pod
+    for found in conditions or ():  # a generator would take four times as long, and each pod is asked
         if found.type == kind:
             return found
     return None
@@ -72,7 +72,7 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in path)
 
 
-DEEPEST = 100  # levels of what a kind without a schema keeps: functions that walk over it call themselves
+DEEPEST = 100  # levels of nesting: functions that walk over unstructured fields are recursive
 
 
 def refuse_deep(*values: object) -> None:

@@ -2,7 +2,7 @@
 
 `ElasticQuotaTree` is that of Alibaba Cloud's ACK (kube-queue, koord-queue), `ElasticQuota` that of the
 Kubernetes SIG's scheduler-plugins, `ResourceQuota` Kubernetes' own. Amounts stay as they are written, so that
-an unreadable one costs its own node only.
+an unreadable amount affects its own node of a tree only.
 """
 
 from enum import StrEnum
@@ -109,7 +109,7 @@ def age_of(lease: LeaseSpec, now: float) -> float | None:
 
 
 def lively(lease: LeaseSpec, now: float) -> bool:
-    """Return whether the Lease has a holder that renewed it in time, by that clock."""
+    """Return whether the Lease has a holder that renewed it in time, by the clock `now`."""
     age = age_of(lease, now)
     return bool(lease.holder_identity) and age is not None and age < duration_of(lease)
 

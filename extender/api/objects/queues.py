@@ -1,4 +1,4 @@
-"""Queues, flavors, LocalQueues, Commands and the PodGroups of all APIs; and changes named by one word."""
+"""Queues, flavors, LocalQueues, Commands and the PodGroups of all APIs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ class BorrowWithinCohort(Wire, frozen=True):
 
 
 class QueuePreemption(Wire, frozen=True):
-    """Preemption in a queue: policy, durations, a factor, protected pods, and whether pods move."""
+    """Preemption settings of a queue, as in `spec.preemption`."""
 
     within_queue: str = ""
     borrow_within_cohort: BorrowWithinCohort | None = None
@@ -71,7 +71,7 @@ class QueueFlavor(Wire, frozen=True):
 class Provisioning(Wire, frozen=True):
     """Requests of a queue to an autoscaler for nodes: ProvisioningRequests."""
 
-    class_name: str = ""  # empty: not at all
+    class_name: str = ""  # empty: no nodes are requested
     parameters: dict[str, str] | None = None
 
 
@@ -249,7 +249,7 @@ class GroupHolder(Wire, frozen=True):
     queue: str = ""
     pods: int = 0
     holds: Mapping[str, str] = {}
-    deleting: int = 0  # of its pods
+    deleting: int = 0  # number of its pods that are being deleted
     overdue: str | None = None  # since when the first of these should have gone
 
 
@@ -264,8 +264,8 @@ class Raise(Wire, frozen=True):
 class Estimate(Wire, frozen=True):
     """Estimate of a PodGroup's start: two timestamps and their method, or why it is unknown."""
 
-    at_p50: str | None = None  # in half of the futures it has started by then
-    at_p90: str | None = None  # in nine of ten
+    at_p50: str | None = None  # the time by which it has started in half of the futures
+    at_p90: str | None = None  # the same in nine of ten futures
     method: str = ""  # the event that the start depends on: Declared, Learnt or Reclaim
     unknown_because: str = ""  # a sentence that names what has no known end
 

@@ -76,11 +76,11 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
     retained = {
         name: text for name, text in inherited.items() if not name.startswith("kubectl.kubernetes.io/")
     }
-    made = deepcopy(given)
-    _put_on(made, labels, retained | annotations)
-    if offspring.on_pods and isinstance(template := value_at(made, ("spec", "template")), dict):
+    child = deepcopy(given)
+    _put_on(child, labels, retained | annotations)
+    if offspring.on_pods and isinstance(template := value_at(child, ("spec", "template")), dict):
         _put_on(template, labels, annotations)
-    meta = made["metadata"]
+    meta = child["metadata"]
     meta.pop("name", None)
     name = offspring.name.format_map(values)
     meta["generateName" if name.endswith("-") else "name"] = name
@@ -95,7 +95,7 @@ def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[st
     reference = {"apiVersion": owner[0], "kind": owner[1], "name": owner_name, "uid": uid}
     meta["ownerReferences"] = [{**reference, "controller": True, "blockOwnerDeletion": True}]
     api_version, kind = offspring.made
-    return {"apiVersion": api_version, "kind": kind, **made}
+    return {"apiVersion": api_version, "kind": kind, **child}
 
 
 def body_of(part: Json, offspring: Offspring) -> Json:

@@ -72,7 +72,7 @@ def scaled_gang(annotations: Mapping[str, str], replicas: int | None, policy: st
 
 
 def asked_by(annotations: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the fields `asked` and `volcano`."""
+    """Return the numbers of the two annotations: the fields `asked` and `volcano` of MadePods."""
     asked, text = annotations.get(keys.MIN_MEMBER, ""), annotations.get(keys.VOLCANO_MIN_MEMBER)
     if text is None:
         return asked, None
@@ -127,7 +127,7 @@ def _read(text: str, gang: MadePods | None, most: int | None, usual: int, whose:
 
 
 def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
-    """Return at most as many as there are now: a rolling update begins with one pod of the new revision."""
+    """Return the size, limited to the existing pods: a rolling update begins with one new pod."""
     members = max(min(number, gang.pods), 1)
     if members > max(gang.at_once, 1):
         return GangSize(1, f"{where}: {members} pods cannot start together: {IN_TURN}; {_TOGETHER}")

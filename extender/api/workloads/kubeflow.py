@@ -71,7 +71,7 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
 
 
 def _made_first(job: Json, counts: Counts) -> int:
-    """Return the pods without the launcher of an MPIJob, which may come once the workers are ready."""
+    """Return the number of pods without an MPIJob's launcher, which may start after the workers."""
     waits = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
     return sum(counts.values()) - (counts.get("launcher", 0) if waits else 0)
 
@@ -258,10 +258,7 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
 
 
 def _pods(job: Json, train_job: Json, policy: Json) -> int:
-    """Return the number of pods.
-
-    Of MPI, the nodes belong to the Job of this name; the launcher may be one.
-    """
+    """Return the number of pods of a replicated Job. In MPI, the launcher may count as one of the nodes."""
     counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
     if counted and value_at(train_job, _NODES) is not None:
         nodes = Count(path=_NODES).read_from(train_job)

@@ -93,7 +93,7 @@ def volcano_tasks(job: Json) -> Json:
         given = task.get("template") or {}
         template = {**given, "spec": {**inherited, **(given.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    # By task, where any says a number; those that come once others run are not there at the start.
+    # Minimum by task, if any task has one, without tasks that start later.
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
     all_say = any(map(_MIN_PARTITIONS.read_from, in_parts))
     said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
@@ -123,7 +123,7 @@ def _sub_group(task: Json) -> Json:
 
 
 def _first_pods(job: Json, _: Counts) -> int:
-    """Return the number of pods of tasks without dependencies."""
+    """Return the number of pods that are created first: of tasks without dependencies."""
     tasks = shape.items_at(job, "spec", "tasks")
     return sum(_REPLICAS.read_from(task) for task in tasks if not task.get("dependsOn"))
 
@@ -285,8 +285,8 @@ def _ray_cluster(version: str) -> WorkloadRow:
 
 def _cluster_of(version: str, kind: str, spec: Path) -> Offspring:
     origin = {"ray.io/originated-from-cr-name": "{owner}", "ray.io/originated-from-crd": kind}
-    made = (f"ray.io/{version}", "RayCluster")
-    return Offspring(made=made, name="{owner}-", spec=spec, labels=origin)
+    cluster_kind = (f"ray.io/{version}", "RayCluster")
+    return Offspring(made=cluster_kind, name="{owner}-", spec=spec, labels=origin)
 
 
 def _ray_job(version: str) -> WorkloadRow:
@@ -337,14 +337,14 @@ def with_templates(app: Json) -> Json:
     """Return the driver alone: it starts first and asks for the executors."""
     spec = app.get("spec") or {}
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
-    made = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
+    templated = {role: {**given, "template": _template(spec, given, role)} for role, given in roles.items()}
     if spec.get("batchScheduler") != VOLCANO:
-        return shape.with_spec(app, **made)
+        return shape.with_spec(app, **templated)
     options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{value_at(app, ('metadata', 'name'))}-pg"
     gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
-    for part in made.values():
+    for part in templated.values():
         part["template"] = member_of(part["template"], name, {})
-    return shape.with_spec(app, **made, gangs=[gang])
+    return shape.with_spec(app, **templated, gangs=[gang])
 
 
 def _template(spec: Json, given: Json, role: str) -> Json:

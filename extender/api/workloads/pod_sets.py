@@ -1,6 +1,6 @@
 """Pod sets that a controller will make from an object, partial starts, and the paths of pod annotations.
 
-The cost is that of the object, never that of its counts.
+The cost depends on the size of the object, not on its counts.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ class JobPodSet(msgspec.Struct, frozen=True):
     role: str  # the operator's name of them, in lower case; empty where a kind has one set only
     count: int  # 1 or more
     template: Json  # metadata (labels and annotations) and spec of the first, as the operator makes it
-    later: bool = False  # made only after pods of other sets have ended: they need no capacity until then
+    later: bool = False  # created only after pods of other sets have ended: no capacity is needed until then
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
@@ -57,8 +57,8 @@ def _sets(obj: Json, within: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
         for part, values in placed_parts(whole, offspring):
             count, role = within.count * values["count"], offspring.role or part.role or within.role
             later = bool(offspring.later) and value_at(part.body, offspring.later) is True
-            made = made_of(whole, offspring, part, values)
-            yield from _sets(made, JobPodSet(role, count, {}, later or within.later), kinds)
+            child = made_of(whole, offspring, part, values)
+            yield from _sets(child, JobPodSet(role, count, {}, later or within.later), kinds)
 
 
 def _template(pod: Json, role: str) -> Json:
@@ -86,7 +86,7 @@ def _template(pod: Json, role: str) -> Json:
     return template
 
 
-# Fewer pods, by a job's annotations: asked ──a start with fewer──► given, noted ──suspended──► asked
+# Partial starts, by a job's annotations: asked ──a start with fewer──► given, recorded ──suspended──► asked
 
 
 class PartialStart(NamedTuple):
@@ -100,7 +100,7 @@ class PartialStart(NamedTuple):
 
 
 def least_of(row: WorkloadRow, obj: Json) -> int:
-    """Return the least number of pods with which a job may start; 0 without an annotation.
+    """Return the minimum number of pods of a partial start; 0 without an annotation.
 
     Raises:
         ValueError: The field is invalid.
@@ -124,7 +124,7 @@ def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
 
 
 def as_asked(row: WorkloadRow, obj: Json) -> Json:
-    """Return the object as its author wrote it, independent of its start."""
+    """Return the object with the number of pods that its author asked for."""
     recorded = partial_start(row, obj)
     return obj if recorded is None else _put(obj, row.parallelism, recorded.asked)
 

@@ -14,7 +14,7 @@ KindName = tuple[str, str]  # apiVersion, kind
 Complete = Callable[[Json], Json]
 Remark = Callable[[Json], str]
 Annotate = Callable[[Json, str, str], Json]
-Counts = Mapping[str, int]  # pods by role
+Counts = Mapping[str, int]  # number of pods by role
 
 MOST = 2**31 - 1  # of one count: the API's counts have 32 bits
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
@@ -69,19 +69,19 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     when: Mapping[
         Path, tuple[Any, ...]
     ] = {}  # made only where each path has one of its values; None: nothing there
-    template: Path = ()  # in the part, its metadata and spec
-    optional: bool = False  # the template need not be there; `complete` puts it in
+    template: Path = ()  # path of the template in the part: metadata and spec
+    optional: bool = False  # the template may be absent; `complete` adds it
     spec: Path | Mapping[str, Path] = ()  # instead of a template, its spec, or what that is made of by field
-    annotated: Path = ()  # where the part has annotations of its pods, if not in the template
-    role: str = ""  # of these pods as a set; empty: as the part, or else as what makes this object
-    later: Path = ()  # where the part says that it is made only after others have ended
-    count: Count = Count()  # how many for each part
-    first: Path = ()  # where the number is at which {index} begins; it is 0 where there is none
-    owner: tuple[KindName, str] | None = None  # its kind and the pattern of its name; None: the object
-    labels: Mapping[str, str] = {}  # the patterns of what the controller puts on
-    annotations: Mapping[str, str] = {}  # likewise
+    annotated: Path = ()  # path of the pods' annotations in the part, if they are not in the template
+    role: str = ""  # role of these pods as a set; empty: that of the part, or of the parent object
+    later: Path = ()  # path of the field by which the part is created only after others have ended
+    count: Count = Count()  # number of children for each part
+    first: Path = ()  # path of the number at which {index} begins; 0 if absent
+    owner: tuple[KindName, str] | None = None  # kind of the owner, pattern of its name; None: the object
+    labels: Mapping[str, str] = {}  # patterns of the labels that the controller adds
+    annotations: Mapping[str, str] = {}  # patterns of the annotations that the controller adds
     inherits: bool = False  # it has the annotations of the object
-    on_pods: bool = False  # labels and annotations are put on the pod template of what is made, too
+    on_pods: bool = False  # labels and annotations are added to the pod template of the child, too
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     api_version: str
     kind: str
-    named: str = ""  # its objects in the API's paths, where that is not the kind with an s
+    named: str = ""  # plural name in the API's paths, where that is not the kind with an s
 
     @property
     def plural(self) -> str:
@@ -133,7 +133,7 @@ class Commanded(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     waits: Callable[[Json], bool]
-    stopped: Callable[[Json], bool]  # it makes nothing until a Command resumes it
+    stopped: Callable[[Json], bool]  # whether it makes nothing until a Command resumes it
     podgroup: Complete
 
 
@@ -155,13 +155,13 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     together: Callable[[Json], bool] = lambda _: False  # its pods work together: no part of them is of use
     at_once: Callable[[Json, Counts], int] = lambda _, counts: sum(counts.values())  # made before any runs
     suspend: Path = ("spec", "suspend")  # the field that keeps the controller from making anything
-    commanded: Commanded | None = None  # instead of that, of a kind that Muster runs itself where it is asked
+    commanded: Commanded | None = None  # instead of `suspend`, for a kind that Muster may run itself
     manageable: bool = False  # it is a job that can wait suspended
     parallelism: Path = ()  # the number of its pods, if it may be started with fewer of them
     completions: Path = ()  # how many pods have to succeed, if it makes more once some have ended
-    succeeded: tuple[Sign, ...] = ()  # any shows that it has ended so, and makes no more pods
+    succeeded: tuple[Sign, ...] = ()  # signs of success: one is enough, and then it makes no more pods
     failed: tuple[Sign, ...] = ()
-    complete: Complete = lambda obj: obj  # with what the kind's admission puts in, in a form paths can read
+    complete: Complete = lambda obj: obj  # adds the defaults of the kind's admission for the paths
     counted: Complete | None = None  # `complete` to count pods: without children that have ended
     remark: Remark = lambda _: ""  # difference from a real cluster; empty: none
 

@@ -52,14 +52,14 @@ def _suspended_job_rest(job: Json) -> Json:
     if completions is None or not isinstance(status, dict):
         return job
     ended = Count(path=("succeeded",), default=0).read_from(status)
-    for indexes in filter(None, (status.get("failedIndexes") or "").split(",")):  # in 1,3-5,7 there are five
+    for indexes in filter(None, (status.get("failedIndexes") or "").split(",")):  # "1,3-5,7" has five indexes
         bounds = indexes.split("-")
         ended += int(bounds[-1]) - int(bounds[0]) + 1
     return {**job, "spec": {**job["spec"], "completions": max(completions - ended, 0)}}
 
 
 def _is_indexed_and_parallel(job: Json) -> bool:
-    """Return whether each of its pods has its own index, and all run at the same time."""
+    """Return whether each pod of a Job has its own index, and all run at the same time."""
     spec = job.get("spec") or {}
     completions, parallelism = spec.get("completions"), spec.get("parallelism")
     indexed = spec.get("completionMode") == "Indexed"

@@ -26,7 +26,7 @@ from extender.apimachinery.validation.rules import rule_errors
 from extender.apimachinery.validation.schemas import queue_errors, schema_errors
 from extender.volcano.admission import review_change, review_new
 
-_FREE = ("nodeSelector", "tolerations", "schedulingGates")  # of the template of a Job that is at rest
+_FREE = ("nodeSelector", "tolerations", "schedulingGates")  # mutable in the template of an inactive Job
 _FIXED = (
     *("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"),
     "successPolicy",
@@ -45,17 +45,17 @@ def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     for name in _FIXED:
         if old.get(name) != new.get(name):
             yield wrong(f"spec.{name}", new.get(name), _IMMUTABLE)
-    retained, wanted = old.get("template") or {}, new.get("template") or {}
+    current, wanted = old.get("template") or {}, new.get("template") or {}
     status, reported = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
-    at_rest = reported == "True" or "startTime" not in status  # its controller knows, or never started it
+    at_rest = reported == "True" or "startTime" not in status  # suspended by its controller, or never started
     if old.get("suspend") and at_rest and not status.get("active"):
-        retained, wanted = _without_free_parts(retained), _without_free_parts(wanted)
-    if retained != wanted:
+        current, wanted = _without_free_parts(current), _without_free_parts(wanted)
+    if current != wanted:
         yield wrong("spec.template", new.get("template"), _IMMUTABLE)
 
 
 def _without_free_parts(template: kinds.Json) -> kinds.Json:
-    """Return a template without the parts that are free then: nodes, requests and metadata of its pods."""
+    """Return a template without its mutable parts: nodes, requests and metadata of its pods."""
     spec = {key: value for key, value in deepcopy(template.get("spec") or {}).items() if key not in _FREE}
     affinity = {key: value for key, value in (spec.pop("affinity", None) or {}).items() if value}
     affinity.pop("nodeAffinity", None)
@@ -175,7 +175,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from _errors_of_each_write(kind, obj)
     if not kind.custom:
         whole = obj
-        if kind is kinds.STATEFUL_SETS:  # with the volumes of its claims, which its pods may mount
+        if kind is kinds.STATEFUL_SETS:  # its pods may mount the volumes of its claim templates
             spec = obj.get("spec") or {}
             template, claims = spec.get("template") or {}, spec.get("volumeClaimTemplates") or ()
             pod = template.get("spec") or {}
@@ -188,7 +188,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     if kind is kinds.VOLCANO_JOBS:
         yield from volcano_job_errors(obj)
     name = obj["metadata"].get("name") or ""
-    if kind is kinds.CRON_JOBS and len(name) > 52:  # its Jobs have eleven letters more
+    if kind is kinds.CRON_JOBS and len(name) > 52:  # names of its Jobs are eleven letters longer
         yield wrong("metadata.name", name, "must be no more than 52 characters")
 
 
@@ -206,7 +206,7 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
 
 def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     yield from metadata_errors(kind, obj["metadata"])
-    if kind.custom:  # the metadata of every kind is judged in the same way, not by its schema
+    if kind.custom:  # metadata is validated in the same way for all kinds, without their schemas
         schema = schema_of(kind)
         yield from (required(name) for name in schema.published.get("required", ()) if name not in obj)
         for name in sorted(set(obj) - {"metadata", "apiVersion", "kind"}):

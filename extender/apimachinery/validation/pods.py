@@ -84,7 +84,7 @@ def quota_errors(spec: Json, at: str) -> FieldErrors:
 
 _COMPUTE = {"pods", *(f"{side}{name}" for side in ("", "requests.", "limits.") for name in ("cpu", "memory"))}
 _EXISTING = ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity")
-# Which of the resources that every cluster has a scope is for.
+# Scopes, by the standard resources that they apply to.
 _SCOPES = {
     **dict.fromkeys((*_EXISTING, "PriorityClass"), _COMPUTE),
     "BestEffort": {"pods"},
@@ -120,7 +120,7 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
     if value < 0:
         yield errors.wrong(field, str(amount), "must be greater than or equal to 0")
     if (_is_extended(name) or name == "pods") and value % _NANO:
-        scales = ((10**6, "m"), (10**3, "u"), (1, "n"))  # of billionths, as Kubernetes writes the amount
+        scales = ((10**6, "m"), (10**3, "u"), (1, "n"))  # divisors of billionths, by suffix
         shown = next(f"{value // scale}{suffix}" for scale, suffix in scales if value % scale == 0)
         yield errors.wrong(field, shown, "must be an integer")
 

@@ -1,7 +1,7 @@
 """Rules of Kubernetes for the values of its own kinds: the published ones, and the table of rules.yaml.
 
-The fields that are named are those of a real API server, also where that names a list or an object instead of
-the field; the words are its own for common faults, and near them for the rest.
+Errors name the same field, list or object as a real API server. Common errors have the same text, others a
+similar one.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ from extender.apimachinery.kinds import Json
 from extender.apimachinery.validation.metadata import dns_label, label_key, labels_errors, subdomain
 from extender.shipped import read
 
-# Are judged apart.
+# Types with checks of their own.
 _ELSEWHERE = (
     "ObjectMeta",
     "Taint",
@@ -28,13 +28,13 @@ _ELSEWHERE = (
     "NodeStatus",
     "ScopedResourceSelectorRequirement",
 )
-_MAY_LACK = {  # what is published as required
+_MAY_LACK = {  # fields that are published as required, and may be absent
     **dict.fromkeys(("DeploymentSpec", "StatefulSetSpec", "JobSpec"), "template"),
     "PodFailurePolicy": "rules",
 }
-_OF_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # are named for a bad part
-_OF_LIST = ("EnvFromSource", "VolumeMount")  # whose list is named for a bad item
-_MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # are named where they say two things
+_OF_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # errors name the whole object
+_OF_LIST = ("EnvFromSource", "VolumeMount")  # errors name the whole list
+_MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # errors name two set alternatives
 
 
 @cache
@@ -44,7 +44,7 @@ def _table() -> Any:
     return table
 
 
-Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # what fields ask of each other, by type
+Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # rules between fields, by type
 
 
 def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) -> FieldErrors:
@@ -80,11 +80,11 @@ def _missing(value: Json, rules: dict[str, Json], schema: FieldSchema, at: str) 
 
 
 def _one_of(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
-    there = [name for name in fields if value.get(name) is not None]
+    present = [name for name in fields if value.get(name) is not None]
     whole = _list_at(at) if type_name in _OF_LIST else at
-    if not there and type_name != "Volume":  # which is an empty folder then
+    if not present and type_name != "Volume":  # a volume without a source is an empty folder
         yield errors.required(whole, f"must specify one of: {', '.join(fields)}")
-    for name in there[1:]:
+    for name in present[1:]:
         message = "may not specify more than one of these"
         yield errors.forbidden_field(whole if type_name in _MIXED else f"{at}.{name}", message)
 

@@ -2,7 +2,7 @@
 
 Of kinds that come from CRDs only the metadata is read as Go does; their schema finds other errors. Two sorts
 of CEL rules are implemented: those about the form of quantities, and those that compare the amounts of a
-queue. jsonschema in place of the checks saves no line: each of its errors needs Kubernetes' text.
+queue. The jsonschema library would save no lines, because each error needs Kubernetes' text.
 """
 
 import re
@@ -22,7 +22,7 @@ _SCALARS = {"string": str, "boolean": bool, "integer": int, "number": float | in
 
 
 def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
-    """Return the object that `body` is, without unknown fields; `strict` refuses those.
+    """Return the object in `body` without unknown fields; `strict` refuses unknown fields.
 
     Raises:
         StatusError: 400 for an unreadable body.
@@ -53,7 +53,7 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
 
 
 def filled(metadata: Json) -> Json:
-    """Return metadata without empty fields, as Go servers write it; empty managedFields are kept."""
+    """Return metadata without empty fields, as Go servers write it, except empty managedFields."""
     return {name: value for name, value in metadata.items() if value or name == "managedFields"}
 
 

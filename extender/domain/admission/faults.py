@@ -19,7 +19,7 @@ from extender.api.workloads.shape import STATEFUL_SET, Json, value_at
 
 
 class Code(StrEnum):
-    """Closed list of fault codes: first those of the object's own values, then those about other objects."""
+    """Closed list of fault codes: faults of the object's own values, then conflicts with other objects."""
 
     INVALID_STATE = "InvalidState"
     WEIGHT_BELOW_MIN = "WeightBelowMin"

@@ -65,7 +65,7 @@ def _recorded_amounts(queue: QueueRecord) -> _Amounts:
 
 
 def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
-    """Yield the first amount that does not fit with the queues around it, if amounts or parent are new."""
+    """Yield the fault of the first amount that contradicts other queues, if amounts or parent are new."""
     if queue.metadata.name == ROOT_QUEUE:
         return
     if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
@@ -116,10 +116,9 @@ def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, s
 def guaranteed_too_much(
     queue: Queue, before: Queue | None, tree: QueueTree, there: Resources
 ) -> Iterator[str]:
-    """Yield warnings where new guarantees directly below root add up to more than nodes offer.
+    """Yield warnings where new guarantees directly below root add up to more than nodes offer (`there`).
 
-    `there` is what nodes offer. The guarantees include those below the queues. This is no fault, since
-    nodes come and go.
+    The guarantees include those below the queues. This is no fault, since nodes come and go.
     """
     own, name = _amounts(queue).guarantee, queue.metadata.name
     if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
@@ -134,7 +133,7 @@ def guaranteed_too_much(
 
 
 def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> Iterator[str]:
-    """Yield a warning for each resource of which a new spec.deserved is more than nodes offer: `there`."""
+    """Yield a warning for each resource of which a new spec.deserved exceeds what nodes offer (`there`)."""
     own = _amounts(queue).deserved
     if before is not None and own == _amounts(before).deserved:
         return
@@ -148,7 +147,7 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
     """Yield warnings about new flavors.
 
     The warnings concern flavors that name no existing ResourceFlavor, that have only labels matched by an
-    earlier one, or that have a name by which another queue means other nodes.
+    earlier one, or whose name another queue uses for other nodes.
     """
     if before is not None and queue.spec.flavors == before.spec.flavors:
         return
@@ -202,9 +201,10 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
-    """Return the faults of a queue, those of its own values first.
+    """Return the faults of a queue.
 
-    They hide those by other queues, and a fault of the parent hides those of the amounts.
+    Faults of its own values hide those with other queues, and a fault of the parent hides those of the
+    amounts.
     """
     faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
     faults = faults or list(_review_root(queue, before))
@@ -283,13 +283,13 @@ def _not_amounts(field: str, amounts: Quantities) -> Iterator[Fault]:
 
 def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iterator[Fault]:
     capability, deserved, guarantee = lists.values()
-    for name, retained in guarantee.items():
+    for name, amount in guarantee.items():
         at = f"spec.deserved[{name}]"
         if name not in deserved:
-            text = f"absent, but the guarantee is {retained}; set it to {retained} or more, or remove that"
+            text = f"absent, but the guarantee is {amount}; set it to {amount} or more, or remove that"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
-        elif _exact(deserved[name]) < _exact(retained):
-            text = f"invalid value {deserved[name]}: must be the guarantee, {retained}, or more"
+        elif _exact(deserved[name]) < _exact(amount):
+            text = f"invalid value {deserved[name]}: must be the guarantee, {amount}, or more"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
     for name, amount in deserved.items():
         if name in capability and _exact(amount) > _exact(capability[name]):
@@ -345,14 +345,14 @@ def _review_root(queue: Queue, before: Queue | None) -> Iterator[Fault]:
         return
     then = _amounts_by_field(before)
     for field, amounts in _amounts_by_field(queue).items():
-        was = then[field]
-        if amounts.keys() != was.keys() or any(_exact(amounts[name]) != _exact(was[name]) for name in was):
+        old = then[field]
+        if amounts.keys() != old.keys() or any(_exact(amounts[name]) != _exact(old[name]) for name in old):
             text = "root is the whole cluster: its amounts cannot change; limit the queues below it instead"
             yield Fault(Code.ROOT_IMMUTABLE, field, text)
 
 
 def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
-    """Return the first reason why a queue may not be deleted: removing it may remove others."""
+    """Return the first reason why a queue may not be deleted, since other objects depend on it."""
     info = tree.info(name)
     if name in PROTECTED:
         code, text = Code.PROTECTED_QUEUE, "is never deleted: work that names no queue goes to default, "

@@ -282,7 +282,7 @@ _FIELD = "spec.containers[*].resources.requests"
 
 
 def growth(before: Pod, now: Pod) -> Resources:
-    """Return the increase of a pod's request; empty if unreadable, which the API server refuses."""
+    """Return the increase of a pod's request; empty for unreadable amounts, which the API server refuses."""
     try:
         had, has = pod_requests(before.spec), pod_requests(now.spec)
     except BadQuantity:

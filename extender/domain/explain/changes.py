@@ -36,11 +36,11 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
 _MOST_NODES = 64
-_NAMES = 4  # in one sentence
+_NAMES = 4  # names in one sentence
 
 
 def window_clears(case: WaitingCase) -> StartChange | None:
-    """Return the change that members which start leave the window once they are on nodes."""
+    """Return the change that starting members are on nodes and leave the window."""
 
     def after(n: int) -> Snapshot:
         return replace(case.snapshot, limits=replace(case.snapshot.limits, window=window + n))
@@ -57,7 +57,7 @@ def window_grows(case: WaitingCase) -> StartChange | None:
 
 
 def time(case: WaitingCase) -> StartChange:
-    """Return the end of a pause."""
+    """Return the change that a pause ends."""
     instant = max(case.decision.retry_at, case.snapshot.now)
     return case.start_change(f"about {case.snapshot.timestamp(instant)}", replace(case.snapshot, now=instant))
 
@@ -87,7 +87,7 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
         return None
     count = 1 + bisect_left(range(1, most), True, key=fits)
     found = case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
-    return None if found.then == Reason.NEVER_FITS else found  # it is too large for a ceiling
+    return None if found.then == Reason.NEVER_FITS else found  # the group is too large for a ceiling
 
 
 def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
@@ -98,27 +98,27 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
 
 
 def members(case: WaitingCase) -> StartChange | None:
-    there = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
-    more = case.group.min_member - len(there)
-    if more <= 0:
+    members = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
+    lacking = case.group.min_member - len(members)
+    if lacking <= 0:
         return None
-    text = f"with {more} more member{'s' * (more > 1)}"
-    if not there:
-        likely = more <= case.snapshot.limits.window
+    text = f"with {lacking} more member{'s' * (lacking > 1)}"
+    if not members:
+        likely = lacking <= case.snapshot.limits.window
         return StartChange(f"{text}, if they find room") if likely else None
-    if more > case.snapshot.limits.window:  # a tenant may write any number: more pods are never simulated
-        fewer = replace(case.group, min_member=len(there))
-        text = f"if it needs no more than the {len(there)} member{'s' * (len(there) > 1)} that it has"
+    if lacking > case.snapshot.limits.window:  # limited, since a tenant may write any number
+        fewer = replace(case.group, min_member=len(members))
+        text = f"if it needs no more than the {len(members)} member{'s' * (len(members) > 1)} that it has"
         return case.start_change(text, with_group(case.snapshot, fewer))
-    like = replace(there[0], node="", phase="Pending")
-    numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(more))
+    like = replace(members[0], node="", phase="Pending")
+    numbered = ((f"{like.uid}:{n}", f"{like.name}:{n}") for n in range(lacking))
     copies = (replace(like, uid=Uid(uid), name=name) for uid, name in numbered)
     whole = replace(case.group, waiting=(*case.group.waiting, *copies))
     return case.start_change(text, with_group(case.snapshot, whole))
 
 
 def requests(case: WaitingCase) -> StartChange | None:
-    """Return smaller requests of members that no node can hold."""
+    """Return the change to smaller requests, for members that no node can hold."""
     smaller = {shape: _largest_request(case, shape) for shape in missing(case.group).shapes}
     changed = {shape: amounts for shape, amounts in smaller.items() if amounts != shape.requests}
     if not changed or any(amounts is None for amounts in changed.values()):
@@ -126,7 +126,7 @@ def requests(case: WaitingCase) -> StartChange | None:
     shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in changed.items()}
     waiting = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
     spec = case.group.spec
-    if spec.stands_for:  # Muster wrote minResources by the requests as they are
+    if spec.stands_for:  # Muster computed minResources from the present requests
         spec = replace(spec, min_resources={})
     now = with_group(case.snapshot, replace(case.group, waiting=waiting, spec=spec))
     less = [
@@ -144,8 +144,8 @@ def _largest_request(case: WaitingCase, shape: Shape) -> Resources | None:
     rows, columns = np.flatnonzero(case.snapshot.nodes.suitable(shape)), case.snapshot.dimensions
     best: tuple[float, Resources] | None = None
     for row in rows.tolist():
-        there = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
-        most = {name: min(amount, there.get(name, 0)) for name, amount in shape.requests.items()}
+        allocatable = dict(zip(columns, case.snapshot.allocatable[row].tolist(), strict=True))
+        most = {name: min(amount, allocatable.get(name, 0)) for name, amount in shape.requests.items()}
         part = min((most[name] / amount for name, amount in shape.requests.items() if amount), default=1.0)
         if part > 0 and (best is None or part > best[0]):
             best = (part, most)
@@ -171,13 +171,13 @@ def resume_queue(case: WaitingCase) -> StartChange:
 
 
 def next_attempt(case: WaitingCase) -> StartChange:
-    """Return the next attempt of a job with too many start timeouts."""
+    """Return the change that users resume a job with too many start timeouts."""
     again = with_group(case.snapshot, replace(case.group, job=replace(case.group.job, start_timeouts=0)))
     return case.start_change(f"without the annotation {keys.START_TIMEOUTS}", again)
 
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
-    """Return the resumption of the group's LocalQueue."""
+    """Return the change that the group's LocalQueue is resumed."""
     local = case.group.local_queue
     if local is None or not local.stop_policy:
         return None
@@ -231,7 +231,7 @@ def _least_capability(
     if not any(starts(*each) for each in islice(more.items(), 1)):
         return {}
     for resource in sorted(more.keys() & steps.keys()):
-        for step in (steps[resource], 1):  # its queue may deserve enough of less, and then goes first
+        for step in (steps[resource], 1):  # a smaller raise may be enough, as the queue's turn may come first
             amounts = range(more[resource], before[resource] - step, -step)[::-1]
             more[resource] = amounts[bisect_left(amounts[:-1], True, key=partial(starts, resource))]
             if not starts(resource, more[resource] - 1):
@@ -240,7 +240,7 @@ def _least_capability(
 
 
 def flavor_capability(case: WaitingCase) -> StartChange | None:
-    """Return a larger capability of one flavor."""
+    """Return the change to a larger capability of one flavor."""
     asked = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
         record, reported = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
@@ -261,7 +261,7 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
 
 
 def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
-    """Return what groups of a queue and below hold and start with, and the steps of requests."""
+    """Return the amounts that groups of a subtree hold or need to start, and the steps of their requests."""
     sums, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
     for decision in case.decisions.groups.values():
         if decision.plan and queue in queues_above(case.decisions, decision.queue):
@@ -273,7 +273,7 @@ def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
 
 
 def limit(case: WaitingCase) -> StartChange | None:
-    """Return the raise of a limit on running groups or pods."""
+    """Return the change to a higher limit on running groups or pods."""
     if case.queue is None:
         return None
     record, size = case.queue, len(missing(case.group).members)
@@ -307,7 +307,7 @@ def queue_resumed(case: WaitingCase) -> StartChange | None:
 
 
 def namespace_allowed(case: WaitingCase) -> StartChange:
-    """Return the admission of a namespace by the queue, which also admits its groups ahead."""
+    """Return the change that the queue admits the namespace, which also admits its groups ahead."""
     queue, namespace = case.group.queue, case.group.key.partition("/")[0]
     allowed = with_groups(
         case.snapshot,
@@ -323,12 +323,15 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
 
 def use_allowed(case: WaitingCase) -> StartChange:
     allowed = with_group(case.snapshot, replace(case.group, use_allowed=True))
-    return case.start_change(f"once it is noted that its author may use queue {case.group.queue}", allowed)
+    return case.start_change(f"once a record says that its author may use queue {case.group.queue}", allowed)
 
 
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
-    """Return the ends of holders. Those on the group's reserved nodes come first: its messages then agree."""
-    there = sorted(case.evictable_holders(), key=_smallest_first)
+    """Return the change that holders end.
+
+    Those on the group's reserved nodes come first, as in its messages.
+    """
+    holders = sorted(case.evictable_holders(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:
         nodes, snapshot = frozenset(made.nodes.values()), case.snapshot
 
@@ -338,14 +341,14 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
             pod = snapshot.others.get(holder.uid)
             return pod is None or pod.node not in nodes
 
-        there.sort(key=is_elsewhere)
-    return _end_of(case, there, "ends", "end", needs_capacity=True)
+        holders.sort(key=is_elsewhere)
+    return _end_of(case, holders, "ends", "end", needs_capacity=True)
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
-    there = sorted(case.queue_holders(), key=_smallest_first)
-    there.sort(key=lambda holder: holder.queue != case.group.queue)
-    return _end_of(case, there, "ends", "end")
+    holders = sorted(case.queue_holders(), key=_smallest_first)
+    holders.sort(key=lambda holder: holder.queue != case.group.queue)
+    return _end_of(case, holders, "ends", "end")
 
 
 def those_ahead(case: WaitingCase) -> StartChange | None:
@@ -368,7 +371,7 @@ def claims_end(case: WaitingCase) -> StartChange | None:
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
-    """Return the end of victims whose eviction is under way: no user needs to act."""
+    """Return the change that victims are gone whose eviction is in progress: no user needs to act."""
     if case.decision.reclaim is None:
         return None
     victims = {victim.uid for victim in case.decision.reclaim.victims}
@@ -411,7 +414,7 @@ def _names_of(holders: Sequence[Holder]) -> str:
 
 
 def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
-    """Return the sort key: departing holders first, and groups before other pods, which often stay."""
+    """Return the sort key of holders: departing ones first, then groups, then other pods."""
     return (holder.deleting < holder.pods, not holder.group, holder.pods, holder.name)
 
 
@@ -439,7 +442,7 @@ _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]]
 
 
 def smallest_change(case: WaitingCase) -> StartChange | None:
-    """Return the first working change of those that its reason suggests, from the smallest on."""
+    """Return the smallest change that starts the group, of those that its reason suggests."""
     reason = case.decision.reason
     finders = _FINDERS.get(reason, ()) if reason is not None else ()
     return next((change for find in finders if (change := find(case)) is not None), None)

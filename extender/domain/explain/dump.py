@@ -63,9 +63,9 @@ class Forms:
         self._numbers: dict[Shape, int] = {}
         self._forms: dict[Any, Form] = {kind: _plain_form(kind) for kind in (bool, NoneType)}
         self._forms[str] = Form(renamed, _plain_form(str).read)
-        self._forms[int] = Form(int, _plain_form(int).read)  # those of numpy, too
+        self._forms[int] = Form(int, _plain_form(int).read)  # also numpy's integers
         self._forms[float] = Form(_write_number, _read_number)
-        self._forms[object] = self._forms[NoneType]  # values of one process only
+        self._forms[object] = self._forms[NoneType]  # values of one process are left out
         self._forms[AmountRows] = Form(lambda rows: [rows.shape[1], rows.tolist()], _read_rows)
         self._forms[Shape] = Form(self._number, lambda number: self._shapes[_read_exactly(int, number)])
         self._forms[bytes] = self._as_other_type(str, bytes.decode, str.encode)
@@ -90,7 +90,7 @@ class Forms:
         """
         try:
             return self._form_of(kind).read(written)
-        except Exception as fault:  # fields of all types may hold any value
+        except Exception as fault:  # any field of a dump may hold any value
             raise _misread(fault) from fault
 
     def write_shapes(self) -> Any:
@@ -109,12 +109,12 @@ class Forms:
 
     def _form_of(self, kind: Any) -> Form:
         if kind not in self._forms:
-            made = self._make_form(kind)
-            self._forms[kind] = Form(_packed(made.write), made.read) if kind in _MANY else made
+            form = self._make_form(kind)
+            self._forms[kind] = Form(_packed(form.write), form.read) if kind in _MANY else form
         return self._forms[kind]
 
     def _as_other_type(self, other: Any, write: _Act, read: _Act) -> Form:
-        """Return the form of values that are written as those of another type."""
+        """Return the form of a type whose values are written as values of another type."""
         form = self._form_of(other)
         return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
 
@@ -143,10 +143,10 @@ class Forms:
                 lambda written: frozenset(map(form.read, _read_exactly(list, written))),
             )
         if of and issubclass(origin, Collection):
-            form, made = self._form_of(of[0]), list if origin is list else tuple
+            form, container = self._form_of(of[0]), list if origin is list else tuple
             return Form(
                 lambda values: [*map(form.write, values)],
-                lambda written: made(map(form.read, _read_exactly(list, written))),
+                lambda written: container(map(form.read, _read_exactly(list, written))),
             )
         return self._record(kind)
 
@@ -188,7 +188,7 @@ class Forms:
         return Form(write, read)
 
 
-_NONE = object()  # no value at all
+_NONE = object()  # no default
 
 
 @cache
@@ -199,8 +199,8 @@ def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
         return [(name, types[name], kind._field_defaults.get(name, _NONE)) for name in kind._fields]
     found = []
     for field in fields(kind):
-        made = field.default_factory
-        default = field.default if made is msgspec.NODEFAULT else made()
+        factory = field.default_factory
+        default = field.default if factory is msgspec.NODEFAULT else factory()
         found.append((field.name, types[field.name], _NONE if default is msgspec.NODEFAULT else default))
     return found
 
@@ -270,12 +270,12 @@ class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
     """File of a dump: JSON. The last three fields are as `Forms` has them."""
 
     kind: str = KIND
-    muster: str  # the version that wrote it, which alone reads it
+    muster: str  # the version of Muster that wrote it; other versions refuse it
     python: str
     taken: str  # the time of the snapshot, as a timestamp
     slept: int  # number of decisions that the cycle took over from the previous one
     renamed: bool = False  # whether names are hashed, and the decisions repeated
-    otherwise: int = 0  # on how many groups something else was decided then
+    otherwise: int = 0  # number of groups with another decision after renaming
     configuration: Mapping[str, Any]
     shapes: Sequence[Any]
     decisions: Mapping[str, Any]
@@ -342,7 +342,7 @@ class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    same: bool  # byte for byte: what is decided on groups, queues, evictions and times
+    same: bool  # whether all decisions are equal byte for byte
     differences: tuple[ChangedDecision, ...]  # by group
     decisions: Decisions
 
@@ -376,7 +376,7 @@ def _without_history(decisions: Decisions) -> Decisions:
     return replace(decisions, serial=0, changed=(), renumbered=(), memory=None)
 
 
-# Words by which something is decided, or that stand in selectors.
+# Words that decisions depend on, or that selectors contain.
 _WORDS = """
     default root pod cpu memory pods ephemeral-storage of 0.0.0.0 muster
     Pending Inqueue Running Completed Unknown Aborted Succeeded Failed Unschedulable SchedulingGated
@@ -389,7 +389,7 @@ _WORDS = """
 _PARTS = re.compile(
     r"(?P<kept>\d{4}-\d\d-\d\dT[\d:.+-]+Z?|(?:[a-z0-9-]+\.)*(?:kubernetes|k8s)\.io/[\w.-]+)"
     r"|[^\x00-,/:-@\[-^`{-\x7f]+"
-)  # times and Kubernetes' own keys; and whatever is neither a space nor a sign that separates
+)  # times, Kubernetes' own keys, and words
 
 
 class Pseudonyms:
@@ -397,8 +397,8 @@ class Pseudonyms:
 
     def __init__(self, hashed: Callable[[str], str], resources: Sequence[str]) -> None:
         self._hashed = hashed
-        reserved = _PARTS.finditer(" ".join([_WORDS, *resources]))
-        self._known: dict[str, str] = {found[0]: found[0] for found in reserved}
+        words = _PARTS.finditer(" ".join([_WORDS, *resources]))
+        self._known: dict[str, str] = {found[0]: found[0] for found in words}
 
     def __call__(self, text: str) -> str:
         return _PARTS.sub(self._part, text)

@@ -22,9 +22,9 @@ from extender.domain.snapshot.wholeness import ready_since
 
 _MOST_HOLDERS = 20
 _MOST_AHEAD = 5
-_MOST_RESERVED = 3  # names in one sentence
+_MOST_NAMES = 3  # names in one sentence
 _WORK = 40_000  # one to two seconds on the largest clusters
-_LOOKS = 20  # at a node for a term of affinity take about as long as all that is done for one node
+_LOOKS = 20  # looks at a node for an affinity term that cost as much as the evaluation of a node
 
 
 class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,9 +38,9 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""  # the numbers behind it and its position, as its condition says
     position: int = 0  # its place in line; 0: it is not in line
     waiting: int = 0  # how many groups of its queue are in line
-    ahead: tuple[GroupKey, ...] = ()  # the first of those ahead of it
+    ahead: tuple[GroupKey, ...] = ()  # the first groups ahead of it
     holders: tuple[Holder, ...] = ()  # holders of lacking resources, the largest first
-    more_holders: int = 0  # how many others do
+    more_holders: int = 0  # number of further holders
     reserved: str = (
         ""  # why nothing that others hold above their shares goes to it; empty: it may, or not known
     )
@@ -67,7 +67,7 @@ def work_of(decisions: Decisions) -> int:
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> WhyGroup | None:
     """Return the explanation of a group; None without a decision.
 
-    `work`: what all cycles may go through, as `work_of` counts it.
+    `work`: the limit of work of all cycles, as `work_of` counts it.
     """
     decision, memory = decisions.groups.get(key), carried_facts_of(decisions)
     if decision is None:
@@ -90,8 +90,8 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
     change, reserved = None, ""
-    with suppress(Exception):  # any error of a group: it is only left without an explanation
-        reserved = _reserved_from(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
+    with suppress(Exception):  # an error leaves the group without an explanation
+        reserved = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in LACKS_CAPACITY else ""
         change = smallest_change(case)
     return replace(
         why,
@@ -103,8 +103,8 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _WORK) -> Why
     )
 
 
-def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
-    """Return why a group without capacity gets nothing of what others hold above their shares.
+def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
+    """Return why no capacity is reclaimed for a group from queues above their shares.
 
     Its queue would be above its own, or disruption budgets protect the victims.
     """
@@ -123,27 +123,27 @@ def _reserved_from(case: WaitingCase, cycle: Cycle) -> str:
         return ""
     rules, since = case.queue.preemption, ready_since(group)
     at = snapshot.instant(since) + max(rules.after, rules.at_most) if since else snapshot.now
-    then = replace(snapshot, now=max(at, snapshot.now))  # the losses of victims do not count any more
+    then = replace(snapshot, now=max(at, snapshot.now))  # at that time, the losses of victims no longer count
     found = case.trial.decision(then)
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
         return ""
     if is_beyond:
         return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_TAKEN_BACK}"
     found = case.trial.decision(replace(then, disruption_budgets={}))
-    return _reserved_by_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
+    return _protecting_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
 
 
-def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
+def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
     """Return the budgets that protect the victims."""
     groups = {it.group: snapshot.groups[it.group] for it in victims if it.group}
     others = (snapshot.others.get(it.uid) for it in victims if not it.group)
-    there = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
+    pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, others)]
     bound = {
         it.uid
         for it in victims
         if it.cause is not EvictionCause.RECLAIM or snapshot.queues[it.queue].protection.honours_budgets
     }
-    going = [pod for pod in there if pod.uid in bound]
+    going = [pod for pod in pods if pod.uid in bound]
     if not (names := Disruptions(snapshot.disruption_budgets).refusing(going)):
         return ""
     whose = sorted(
@@ -154,4 +154,4 @@ def _reserved_by_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -
         if len(names) == 1
         else f"disruption budgets {listed(names)} keep"
     )
-    return f"{keeps} {listed(whose, _MOST_RESERVED)}, {NOT_TAKEN_BACK}"
+    return f"{keeps} {listed(whose, _MOST_NAMES)}, {NOT_TAKEN_BACK}"

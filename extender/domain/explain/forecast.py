@@ -37,22 +37,22 @@ from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Signature, missing
 
-MOST_CYCLES = 1500  # of one future
-# The first in line of each queue that are worked out, and what they ask for that differs, which costs most:
-# else one queue would hold up the estimates of all.
+MOST_CYCLES = 1500  # cycles of one future
+# Limits per queue on groups and on distinct requests, which cost the most, so that one queue does not delay
+# all others.
 _MOST_PLACES, _MOST_KINDS = 100, 32
-_PACE = 1.05  # ends that are so close together are taken as one: intervals are wider
-_MOST_CAUSES = 200  # that are looked for in one forecast: each goes through all groups
-_MOST_NAMES = 3  # in one sentence
-_DEEPEST = 8  # groups behind one another, of which the first one's cause is meant
+_PACE = 1.05  # factor between two ends that count as one: intervals are wider than that
+_MOST_CAUSES = 200  # causes examined in one forecast: each takes a pass over all groups
+_MOST_NAMES = 3  # names in one sentence
+_DEEPEST = 8  # groups in a chain of waits, of which the first one's cause counts
 _TOO_FAR = "more happens before it starts than is worked out"
 
-_SHARES = (0.08, 0.5, 0.92)  # of starts before p10, p50 and p90: the interval is rather too wide
-_STEP = 0.08  # of the logarithm of a factor, for one start
+_SHARES = (0.08, 0.5, 0.92)  # parts of starts before p10, p50 and p90: intervals are slightly wide
+_STEP = 0.08  # change of a factor's logarithm for one start
 _EXACT = (1.0, 1.0, 1.0)  # factors
-_MOST = 20.0  # a factor, or one divided by it
-_MOST_KNOWN = 400  # factors: of namespaces in which something has started lately
-SHORTEST = 10.0  # seconds: what comes so soon is on time
+_MOST = 20.0  # the largest factor; its inverse is the smallest
+_MOST_KNOWN = 400  # factors: those of namespaces with recent starts
+SHORTEST = 10.0  # seconds: shorter deviations do not count
 
 
 class ExpectedStart(msgspec.Struct, frozen=True):
@@ -86,11 +86,11 @@ def forecasts(decisions: Decisions, cycles: int = MOST_CYCLES) -> Generator[None
     snapshot = _snapshot_without(memory.snapshot, unknown)
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
-    reclaiming = Counter[GroupKey]()  # by group the futures in which other groups give up capacity for it
+    reclaiming = Counter[GroupKey]()  # number of futures with a reclaim, by group
     for number in range(FUTURES):
         future = Future(snapshot, laws.ends_in_future(number), _PACE)
         yield
-        future.step()  # decides for the first time
+        future.step()  # makes the first decisions
         yield
         is_cut = yield from _run_until_started(future, set(waiting).difference(unknown), cycles)
         causes = _Causes(future, is_cut)
@@ -131,8 +131,8 @@ def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
 def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     """Return the snapshot without groups, but with their requests.
 
-    In each queue one group that is never complete asks for as much as all of them, so that others of them
-    are next in line all the time.
+    In each queue one incomplete group asks for as much as all removed groups, so that the queue's request and
+    share stay the same.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     left = defaultdict[str, list[GroupInfo]](list)
@@ -151,7 +151,7 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
 
 
 def _run_until_started(future: Future, left: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Run cycles until all groups have started; return whether the limit of cycles was reached."""
+    """Run cycles until all groups `left` have started; return whether the limit of cycles was reached."""
     for _ in range(cycles):
         if not left or not future.step():
             return False
@@ -161,7 +161,7 @@ def _run_until_started(future: Future, left: set[GroupKey], cycles: int) -> Gene
 
 
 class _Causes:
-    """Causes why groups have not started at the end of a future. Of equal groups, one is examined."""
+    """Causes of groups that have not started at the end of a future. Of equal groups, one is examined."""
 
     def __init__(self, future: Future, is_cut: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
@@ -175,18 +175,18 @@ class _Causes:
         return len(self._known)
 
     def cause_of(self, key: GroupKey, depth: int = 0) -> str:
-        made, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
-        if made is None or group is None or made.reason is None:
+        decision, group = self._decisions.groups.get(key), self._snapshot.groups.get(key)
+        if decision is None or group is None or decision.reason is None:
             return "it is not known what becomes of it"
-        if made.reason not in FOR_OTHERS:
-            return f"nothing that is expected to happen starts it: {made.reason.meaning}"
+        if decision.reason not in FOR_OTHERS:
+            return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
         if self._is_cut:
             return _TOO_FAR
-        similar = (group.queue, made.reason, missing(group).signature)
+        similar = (group.queue, decision.reason, missing(group).signature)
         if similar not in self._known:
             if len(self._known) >= _MOST_CAUSES:
                 return "groups without a known end hold what it lacks"
-            self._known[similar] = self._looked_for(group, made.reason, depth)
+            self._known[similar] = self._looked_for(group, decision.reason, depth)
         return self._known[similar]
 
     def _looked_for(self, group: GroupInfo, reason: Reason, depth: int) -> str:
@@ -202,22 +202,21 @@ class _Causes:
         return f"nothing that is expected to happen starts it: {reason.meaning}"
 
 
-_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # a wait for other pending groups
+_BEHIND = (Reason.BEHIND_OTHERS, Reason.RESERVED, Reason.WINDOW_FULL)  # waits for pending groups
 
-# How long groups will run, as laws of probability by what is declared and by how those of their kind
-# ran, and the ends that follow in each of several futures. Without dice: a future is a number, and over all
-# futures a group takes each part of its law once, in an order of its own.
-#
-# Run times vary by factors, not by seconds: their logarithms are taken as normal. The fewer are known, the
-# wider is the law: besides the runs it counts some that vary as much as is usual.
+# Run times of groups: distributions from declared times and from runs of the same kind, and the ends that
+# follow in each of several futures. There is no randomness: a future is a number, and over all futures a
+# group takes each part of its distribution once, in an order of its own. Run times are taken as log-normal.
+# The fewer runs are known, the wider is the distribution: it also counts virtual runs with the usual
+# deviation.
 
-FUTURES = 5  # in which what one run decides ends at 10, 30, 50, 70 and 90 % of its law
-_STEPS = (1, 2, 3, 4)  # none has a divisor in common with their number
+FUTURES = 5  # futures: a start that depends on one run comes at 10, 30, 50, 70 and 90 % of its distribution
+_STEPS = (1, 2, 3, 4)  # no divisor in common with FUTURES
 _SHORTEST = 1.0  # seconds
-_USUAL, _COUNTS = 0.3, 2  # how much runs vary, in logarithms, and as how many runs that counts
-_AS_DECLARED = 0.1  # how much runs vary about what their owners declare
-_CERTAIN = 0.9999  # by then it has outrun the law
-_LATER = 1.0 + 1e-9  # running groups end later than now, despite rounding
+_USUAL, _COUNTS = 0.3, 2  # usual deviation of logarithms, and its weight in runs
+_AS_DECLARED = 0.1  # deviation of runs from their declared time
+_CERTAIN = 0.9999  # a run beyond this part of its law has outrun it
+_LATER = 1.0 + 1e-9  # factor by which ends of running groups stay later than now
 
 
 class RunLaw(NamedTuple):
@@ -225,11 +224,11 @@ class RunLaw(NamedTuple):
 
     usual: float  # the median
     varies: float  # the standard deviation of the logarithm
-    limit: float  # Kubernetes ends it then; inf: it does not
-    is_learnt: bool  # by others that ran
+    limit: float  # run time limit of Kubernetes; inf: none
+    is_learnt: bool  # whether it follows from earlier runs
 
     def end(self, chance: float, since: float, now: float) -> RunEnd:
-        """Return the end of a run at a part `chance` (0 to 1) of its law, from `since` on, as of `now`."""
+        """Return the quantile `chance` (0 to 1) of the end of a run that began at `since`, as of `now`."""
         law, ran = NormalDist(log(self.usual), self.varies), now - since
         passed = law.cdf(log(ran)) if ran > 0.0 else 0.0
         if passed > _CERTAIN:
@@ -288,7 +287,7 @@ def _empirical_law(runs: Sequence[float], limit: float) -> RunLaw | None:
     middle, count = fmean(logs), len(logs)
     spread = sum((each - middle) ** 2 for each in logs) + _COUNTS * _USUAL**2
     known = count - 1 + _COUNTS
-    # of the next run, by the mean of these: wider by what this is uncertain, and so is how much they vary
+    # deviation of the next run, with the uncertainty of the mean
     varies = sqrt(spread / known * (1.0 + 1.0 / count)) * (1.0 + 0.7 / known)
     return RunLaw(exp(middle), varies, limit, is_learnt=True)
 

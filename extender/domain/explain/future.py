@@ -1,11 +1,12 @@
-"""A cluster in virtual time: a ledger, what is due in it, and decisions that are carried out at once.
+"""A cluster in virtual time: a ledger, due actions, and decisions that are carried out at once.
 
-    snapshot, arrivals ──► ledger ──► decide() ──► pods start, leave and are made again
+    snapshot, arrivals ──► ledger ──► decide() ──► pods start, leave and are recreated
                              ▲                                  │
-                             └── the next moment: what is due, or when time alone changes a decision
+                             └── the next instant: a due action, or time alone changes a decision
 
-`VirtualCluster` is that for all who look ahead. `Future`, for estimates and plans, goes on from a snapshot:
-nothing new comes, and groups end when they are expected to. Traces and files: extender.sim.virtual.
+`VirtualCluster` is the common part of all simulations. `Future`, for estimates and plans, continues from a
+snapshot: no new objects come, and groups end when they are expected to. Traces and files:
+extender.sim.virtual.
 """
 
 import heapq
@@ -43,7 +44,7 @@ EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its
 
 
 class Method(StrEnum):
-    """Event that an expected start depends on."""
+    """Kind of event that an expected start depends on."""
 
     DECLARED = "Declared"  # run times before it are declared, or limited by Kubernetes
     LEARNT = "Learnt"  # some run times before it are learned from groups of the same kind
@@ -81,28 +82,28 @@ class Followed(NamedTuple):
     """Pods that decisions started or removed."""
 
     started: list[PodRecord]
-    evicted: list[PodRecord]  # for others
-    undone: list[PodRecord]  # of starts that failed finally
+    evicted: list[PodRecord]  # pods that were evicted for other groups
+    undone: list[PodRecord]  # pods of starts that failed finally
 
 
 class VirtualCluster:
     """Ledger whose decisions an ideal scheduler and ideal controllers carry out at once.
 
     Args:
-        begun: What the ledger's clock shows at the beginning.
-        epoch: What is to be added to that clock for the seconds since 1970.
+        begun: Time of the ledger's clock at the beginning.
+        epoch: Seconds since 1970 minus that clock.
     """
 
     def __init__(
         self, ownership: Ownership, limits: Limits, begun: float, epoch: float, step: TimeStep
     ) -> None:
-        self.now = self.begun = self.last = begun  # the last one: when anything was due
+        self.now = self.begun = self.last = begun  # `last`: the time of the last due action
         self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
         self.cycles = 0
         self._epoch, self._step = epoch, step
         self._due: list[_Due] = []
         self._order = count()
-        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs admitted here, as they were before
+        self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs admitted here, as they were
 
     @property
     def timestamp(self) -> str:
@@ -120,7 +121,7 @@ class VirtualCluster:
         heapq.heappush(self._due, _Due(at, next(self._order), act))
 
     def advance(self) -> bool:
-        """Go to the next instant with due actions, and run them. Return False if there is none."""
+        """Advance to the next instant with due actions, and run them. Return False if there is none."""
         if (found := self._next(self.requeue_at())) is None:
             return False
         self.now, until = found
@@ -148,14 +149,14 @@ class VirtualCluster:
         return fmean(due.at for due in self._due if due.at <= until), until
 
     def decide(self) -> Snapshot:
-        """Decide, and return what that is based on."""
+        """Decide, and return the snapshot of the decisions."""
         snapshot = self.ledger.snapshot()
         self.ledger.publish(decide(snapshot, self.ledger.decisions))
         self.cycles += 1
         return snapshot
 
-    def follow(self) -> Followed:
-        """Carry out the last decisions."""
+    def carry_out(self) -> Followed:
+        """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
         undone = [uid for made in decisions.groups.values() for uid in made.undo]
         gone = [[*filter(None, map(self.remove, uids))] for uids in (undone, decisions.evictions)]
@@ -172,8 +173,8 @@ class VirtualCluster:
         started, claims = list[PodRecord](), self.ledger.claims
         coming: dict[GroupKey, list[Claim]] = {}
         for claim in [*claims.in_stage(ClaimStage.ANSWERED), *claims.in_stage(ClaimStage.PLANNED)]:
-            made = decisions.groups.get(claim.pod.group)
-            if claim.pinned or (made is not None and claim.pod.uid in made.plan):
+            decision = decisions.groups.get(claim.pod.group)
+            if claim.pinned or (decision is not None and claim.pod.uid in decision.plan):
                 coming.setdefault(claim.pod.group, []).append(claim)
         for key, of_group in coming.items():
             found = [(pod, claim.node) for claim in of_group if (pod := self.pod_of(claim)) is not None]
@@ -182,15 +183,15 @@ class VirtualCluster:
         return started
 
     def _is_quorate(self, key: GroupKey, coming: Sequence[PodRecord]) -> bool:
-        """Return whether a group of which some expected pods do not come is whole with those that do."""
+        """Return whether a group is whole although some of its expected pods do not come."""
         group = self.ledger.registry.group(key)
         roles = Counter([*group.standing.values(), *(pod.role for pod in coming)])
         return group.stood_whole or whole(*group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""
-        since, more = self.timestamp, {"phase": "Running", "started": True, "gated": False}
-        self.ledger.pods.put(replace(pod, node=node, running_since=since, **more))
+        since, changes = self.timestamp, {"phase": "Running", "started": True, "gated": False}
+        self.ledger.pods.put(replace(pod, node=node, running_since=since, **changes))
         return pod
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
@@ -206,12 +207,12 @@ class VirtualCluster:
         return replace(pod, uid=_new_uid(pod), to_be=False, reserved_for=Uid(""), created=self.timestamp)
 
     def _unsuspend(self, key: GroupKey) -> None:
-        job, made = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
+        job, decision = self.ledger.registry.jobs.get(key), self.ledger.decisions.groups[key]
         if job is None or not job.suspended:
             return
         self._waiting_jobs[key] = job
-        if made.reduced_to is not None:
-            counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in made.plan)
+        if decision.reduced_to is not None:
+            counts = Counter(int(uid.rsplit("/", 2)[1]) for uid in decision.plan)
             parts = tuple(replace(part, count=counts[number]) for number, part in enumerate(job.pods))
             job = replace(job, pods=parts, declared=counts.total())
         self.ledger.intake.put_job(replace(job, suspended=False, started_at=self.timestamp))
@@ -252,8 +253,8 @@ class Future(VirtualCluster):
         super().__init__(none, snapshot.limits, snapshot.now, snapshot.epoch, _COARSE._replace(together=pace))
         self.restore(snapshot)
         self.starts: dict[GroupKey, float] = {}  # first start of each group
-        self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # evicted for the start of a group
-        self.ends: dict[GroupKey, RunEnd] = {}  # of what runs
+        self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # pods evicted for the start of a group
+        self.ends: dict[GroupKey, RunEnd] = {}  # ends of running groups
         self._reserved: set[GroupKey] = set()  # groups that had reserved nodes before their start
         self._end_of = end_of
         self.snapshot = snapshot
@@ -282,7 +283,7 @@ class Future(VirtualCluster):
         if not self.cycles:
             self._decide()
             return True
-        done = self.follow()
+        done = self.carry_out()
         self._follow_groups(done)
         is_event, frees = any(done), bool(done.evicted or done.undone or self._opens_window(done))
         self.last = self.now if is_event else self.last
@@ -293,8 +294,8 @@ class Future(VirtualCluster):
 
     def _opens_window(self, done: Followed) -> bool:
         """Return whether groups that found the window full may start now."""
-        made = self.decisions.groups.values()
-        return bool(done.started) and any(it.reason is Reason.WINDOW_FULL for it in made)
+        decisions = self.decisions.groups.values()
+        return bool(done.started) and any(it.reason is Reason.WINDOW_FULL for it in decisions)
 
     def _follow_groups(self, done: Followed) -> None:
         gone = [*done.evicted, *done.undone]
@@ -325,14 +326,14 @@ class Future(VirtualCluster):
     def _decide(self) -> None:
         self.snapshot = self.decide()
         for key in self.decisions.changed:
-            made = self.decisions.groups.get(key)
-            if made is None or key in self.starts:
+            decision = self.decisions.groups.get(key)
+            if decision is None or key in self.starts:
                 continue
-            if made.reclaim is not None or made.verdict is Verdict.WAITING:
-                self.victims[key] = made.reclaim.victims if made.reclaim is not None else ()
-            if made.reservation is not None:
+            if decision.reclaim is not None or decision.verdict is Verdict.WAITING:
+                self.victims[key] = decision.reclaim.victims if decision.reclaim is not None else ()
+            if decision.reservation is not None:
                 self._reserved.add(key)
-            elif made.verdict is Verdict.WAITING:
+            elif decision.verdict is Verdict.WAITING:
                 self._reserved.discard(key)
-            if made.plan:
+            if decision.plan:
                 self.starts[key] = self.now

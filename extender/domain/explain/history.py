@@ -17,8 +17,8 @@ from extender.api.units import INSTANTS, as_time, timestamp_at
 from extender.domain.model.reasons import Reason
 from extender.domain.model.resources import CPU, Resources
 
-_USUAL = 7 * 86400.0  # seconds of a period
-Spent = Mapping[str, float]  # by resource, times seconds
+_USUAL = 7 * 86400.0  # seconds of the default period
+Spent = Mapping[str, float]  # amounts by resource, times seconds
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
     @property
     def is_final(self) -> bool:
-        """Return whether a record never changes: a known one counts instead."""
+        """Return whether a record never changes, so that a known copy of it counts."""
         return False
 
     def up_to(self, now: float) -> Self:
@@ -58,15 +58,15 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
     group: str
     until: float
     spent: Spent = {}
-    held: Resources = {}  # since `until`; nothing once it is over
+    held: Resources = {}  # amounts held since `until`; empty once the run is over
 
     @property
     def name(self) -> str:
         return self.group
 
     def up_to(self, now: float) -> "GroupRun":
-        more = max(now - self.until, 0.0)
-        spent = {name: self.spent.get(name, 0.0) + amount * more for name, amount in self.held.items()}
+        elapsed = max(now - self.until, 0.0)
+        spent = {name: self.spent.get(name, 0.0) + amount * elapsed for name, amount in self.held.items()}
         return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
 
     def usage_between(self, since: float, until: float) -> Spent:
@@ -79,7 +79,7 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
         return whole.spent if part >= length else {name: n * part / length for name, n in whole.spent.items()}
 
 
-# What is up to the owner of a group: time in which it waited for this is no wait.
+# Reasons that the owner of a group is responsible for: such times are no waits.
 OWN = frozenset({Reason.HELD, Reason.NOT_ENOUGH_MEMBERS, Reason.GROUP_NOT_FOUND, Reason.INVALID_SPEC})
 
 
@@ -90,8 +90,8 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
     until: float
     reason: str = ""  # reason of the wait since `until`; empty: starting, or unknown
     waited: Mapping[str, float] = {}  # by reason
-    has_started: bool = False  # whether it ended since the group ran
-    from_objects: bool = False  # no recorder saw it: the objects say that the group waited and runs
+    has_started: bool = False  # whether the wait ended because the group ran
+    from_objects: bool = False  # not recorded: derived from the objects of a running group
 
     @property
     def name(self) -> str:
@@ -119,7 +119,7 @@ class Evicted(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Evicte
     group: str = ""  # empty: the pod is not Muster's
     cause: str  # an EvictionCause
     claimant: str = ""  # the group that gets the capacity; empty: none
-    lost: Spent = {}  # the work that went with it
+    lost: Spent = {}  # the lost work
 
     @property
     def name(self) -> str:
@@ -139,7 +139,7 @@ class QueueHour(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Queu
 
     deserved: Spent = {}
     wanting: float = 0.0  # seconds in which it asked for more than it held
-    share: float = 0.0  # of what it deserved in its dominant resource, times these seconds
+    share: float = 0.0  # part of its deserved amounts that it held, times these seconds
 
 
 AnyRecord = GroupRun | Wait | Evicted | QueueHour
@@ -158,19 +158,19 @@ class ReportRow(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     name: str
-    starts: int  # of groups, also of those that had been evicted
-    waiting: int  # groups that wait at its end
+    starts: int  # starts of groups, including repeated ones
+    waiting: int  # groups that wait at the end of the period
     wait_median: float | None  # None: none has started
-    wait90: float | None  # nine of ten waits were not longer
+    wait90: float | None  # 90th percentile of waits
     wait_longest: float | None
     gpu_hours: float
     cpu_hours: float
     hours: Mapping[str, float]  # by resource: cores, bytes, devices
     evictions: int  # of pods
-    lost_gpu_hours: float  # work that went with them
+    lost_gpu_hours: float  # lost work
     lost_cpu_hours: float
-    share: float | None = None  # of what a queue deserved, while it asked for more; None: it did not
-    deserved_gpu_hours: float | None = None  # of a queue, with those below it
+    share: float | None = None  # held part of its deserved amounts while it asked for more; None: never
+    deserved_gpu_hours: float | None = None  # deserved by a queue and those below it
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
@@ -231,7 +231,7 @@ def report(records: Iterable[AnyRecord], period: Period, note: str = "") -> Repo
 
 
 def gap(first: float, period: Period) -> str:
-    """Return the missing part if recording began at `first`, for users; empty if none is."""
+    """Return the part of the period before records began at `first`, for users; empty if there is none."""
     return f"what was over before {timestamp_at(first)} is not known" if first > period.since else ""
 
 
@@ -268,7 +268,7 @@ class _Sums(msgspec.Struct):
                 self.share += record.share
 
     def join(self, more: "_Sums") -> None:
-        """Add those of others, but for what queues deserve, which comprises those below them."""
+        """Add the sums of another row, except deserved amounts, which already include descendants."""
         self.waits += more.waits
         self.waiting += more.waiting
         self.evictions += more.evictions

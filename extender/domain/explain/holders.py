@@ -27,7 +27,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     amounts: Resources  # their part of the lacking resources
     queue: str = ""  # of the group; empty for a pod of others
     group: GroupKey = GroupKey("")  # empty for a pod of others
-    uid: Uid = Uid("")  # of a pod of others
+    uid: Uid = Uid("")  # UID of a pod of others
     deleting: int = 0  # how many of its pods are being deleted
     overdue: str = ""  # since when the first of these should have gone, as a timestamp; empty: none is late
     called: str = ""  # its name for users
@@ -40,7 +40,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
     then: str = ""  # why it would wait even then; empty: it starts
     ends: tuple[str, ...] = ()  # groups, and pods of others, that would have to end, by `namespace/name`
     queue: str = ""  # the queue whose capability would have to be higher; empty if none would
-    capability: Resources = {}  # how high, of the resources in which it is too low
+    capability: Resources = {}  # the raised amounts of that capability
 
     @property
     def sentence(self) -> str:
@@ -65,7 +65,7 @@ class WaitingCase:
         self._asked = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:
-        """Return a change, with the next reason of the group, if any."""
+        """Return a change, with the reason why the group would still wait, if any."""
         outcome = self.trial.outcome(snapshot)
         return StartChange(text, then=str(outcome[1]) if outcome and outcome[1] else "")
 
@@ -85,7 +85,7 @@ class WaitingCase:
         return self.holders_by_decision(picks[reason]) if reason in picks else []
 
     def victims(self) -> Iterator[Holder]:
-        """Yield the victims, and how many of their pods still hold capacity."""
+        """Yield the groups of victims, and how many of their pods still hold capacity."""
         reclaim = self.decision.reclaim
         gone = {victim.uid: victim.group for victim in reclaim.victims} if reclaim else {}
         for key in dict.fromkeys(gone.values()):
@@ -105,7 +105,7 @@ class WaitingCase:
         return made.queue == self.group.queue and 0 < made.position < self.decision.position
 
     def holders_by_decision(self, picks: _Picks) -> list[Holder]:
-        """Return groups by their decisions, the next ones first."""
+        """Return the groups whose decision matches, the next in line first."""
         decisions = (made for made in self.decisions.groups.values() if made.key != self.group.key)
         found = sorted(filter(picks, decisions), key=lambda made: (made.position, made.key))
         return [self._holder(self.snapshot.groups[made.key]) for made in found]
@@ -123,7 +123,7 @@ class WaitingCase:
                 yield self._holding([pod], pod.key)
 
     def evictable_holders(self) -> Iterator[Holder]:
-        """Yield all holders except pods that belong to their nodes or that the cluster depends on."""
+        """Yield all holders except node-bound pods and pods that the cluster depends on."""
         yield from self.on_suitable_nodes()
         for holder in self.other_holders():
             pod = self.snapshot.others.get(holder.uid)
@@ -140,8 +140,8 @@ class WaitingCase:
                 yield self._holder(group)
 
     def largest_first(self, holders: Iterable[Holder]) -> list[Holder]:
-        there = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
-        sizes = dict(zip(self.snapshot.dimensions, there.tolist(), strict=True))
+        totals = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
+        sizes = dict(zip(self.snapshot.dimensions, totals.tolist(), strict=True))
 
         def size(holder: Holder) -> tuple[float, str]:
             parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())

@@ -23,8 +23,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing
 
 _HOSTNAME = "kubernetes.io/hostname"
-_MOST = 48  # cycles for one explanation
-_ALONE = 12  # how many are tried one by one before several together
+_MOST = 48  # limit of cycles for one explanation
+_ALONE = 12  # number of single trials before joint ones
 
 T = TypeVar("T")
 
@@ -60,9 +60,9 @@ def with_infos(
 
 def _counting(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
     """Return a queue with a group that it has not counted, or without (-1)."""
-    asks = {} if queue.record.stop_policy else group.missing_request
+    request = {} if queue.record.stop_policy else group.missing_request
     allocated, requested = dict(queue.allocated), dict(queue.requested)
-    for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, asks)):
+    for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, request)):
         add_times(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
     by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
     for pool, amounts in group.by_pool.items():
@@ -102,8 +102,8 @@ def _without_members(
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, and their nodes."""
-    there = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
-    return [*there, *((pod, node) for pod, node in group.pinned)]
+    on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
+    return [*on_nodes, *((pod, node) for pod, node in group.pinned)]
 
 
 def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:
@@ -129,15 +129,15 @@ def with_queue(snapshot: Snapshot, record: QueueRecord) -> Snapshot:
     before = snapshot.queues[record.name]
     queue = replace(before, record=record)
     if before.record.stop_policy and not record.stop_policy:
-        asks = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
-        queue = replace(queue, requested=_offered_sum(snapshot, [queue.allocated, *asks]))
+        requests = (group.missing_request for group in snapshot.groups.values() if group.queue == record.name)
+        queue = replace(queue, requested=_offered_sum(snapshot, [queue.allocated, *requests]))
     return replace(snapshot, queues={**snapshot.queues, record.name: queue})
 
 
 def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
-    """Return the row of the suitable node that holds most of its members when empty.
+    """Return the row of the suitable node that, when empty, holds the most members of the group.
 
-    Of these, the smallest. The members are those that it lacks or, if it lacks none, those on nodes.
+    The smallest such node counts. The members are the missing ones or, if none is missing, those on nodes.
     """
     fits = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
     for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
@@ -157,13 +157,13 @@ def with_nodes(snapshot: Snapshot, row: int, count: int) -> Snapshot:
     """Return the snapshot with `count` more empty nodes like the one in `row`."""
     like = snapshot.nodes.nodes[row]
     assert like is not None
-    there = len(snapshot.nodes.nodes)
+    row_count = len(snapshot.nodes.nodes)
     more: list[NodeRecord] = []
-    for number in range(there, there + count):
+    for number in range(row_count, row_count + count):
         name = f"{like.name}:{number}"
         labels = {**like.labels, _HOSTNAME: name} if _HOSTNAME in like.labels else like.labels
         more.append(replace(like, name=name, labels=labels))
-    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(there, there + count))
+    nodes = snapshot.nodes.with_changes((*snapshot.nodes.nodes, *more), range(row_count, row_count + count))
     rows = np.repeat(snapshot.allocatable[row : row + 1], count, axis=0)
     return replace(
         snapshot,
@@ -208,7 +208,7 @@ class Trial:
         self._left = min(_MOST, cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
-        """Return whether the group would start at once; False as well without a cycle left to find out."""
+        """Return whether the group would start at once; also False once all cycles are spent."""
         return self.outcome(snapshot) == (Verdict.STARTING, None)
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
@@ -224,10 +224,7 @@ class Trial:
         return decide(snapshot).groups.get(self._key)
 
     def smallest_number(self, most: int, after: Callable[[int], Snapshot]) -> int | None:
-        """Return the smallest number from 1 to `most` with which it starts.
-
-        None where `most` does not suffice.
-        """
+        """Return the smallest number from 1 to `most` with which the group starts; None: no such number."""
         if most < 1 or not self.starts(after(most)):
             return None
         return 1 + bisect_left(range(1, most), True, key=lambda n: self.starts(after(n)))
@@ -235,11 +232,10 @@ class Trial:
     def fewest(
         self, things: Sequence[T], after: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
-        """Return the first of `things` that suffices alone, or else an irreducible set.
+        """Return one of `things` that is enough alone, or else a set of which all are needed.
 
-        Empty if all do not.
-
-        `needs_capacity`: without capacity for its members, no cycle is spent.
+        Empty if all together are not enough. `needs_capacity`: without capacity for its members, no cycle is
+        spent.
         """
 
         def does(some: Sequence[T]) -> bool:
@@ -258,13 +254,13 @@ class Trial:
                 return [thing]
         fewer = bisect_left(range(1, len(things)), True, key=lambda n: does(things[:n]))
         chosen = list(things[: 1 + fewer])
-        tried = chosen[:-1]  # without the last one, those before it do not suffice
+        tried = chosen[:-1]  # the change needs the last one
         while tried:
             before = len(chosen)
             for thing in reversed(tried):
                 rest = [other for other in chosen if other is not thing]
                 if rest and does(rest):
                     chosen = rest
-            # Without the spared groups, the order of queues may differ.
+            # The order of queues may differ once the spared groups remain.
             tried = chosen if len(chosen) < before else []
         return chosen

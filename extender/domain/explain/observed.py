@@ -30,7 +30,7 @@ from extender.domain.queues.tree import in_tree_order
 from extender.domain.snapshot.phases import reported_verdict
 
 _COLUMNS = ("pending", "inqueue", "running", "unknown", "completed", "failed", "aborted")
-_MOST_GROUPS = 16  # that are named on one node
+_MOST_GROUPS = 16  # groups named for one node
 
 
 class ObservedQueue(Queue, frozen=True):
@@ -52,7 +52,7 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def entering_namespaces(self) -> list[str]:
-        """Return the namespaces that a quota leads into the queue."""
+        """Return the namespaces whose groups enter the queue by its quota."""
         return entering_namespaces(self.metadata.annotations)
 
     @property
@@ -61,7 +61,7 @@ class ObservedQueue(Queue, frozen=True):
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether the stop policy admits no groups."""
+        """Return whether the queue admits no groups because of its stop policy."""
         return self.spec.stop_policy not in ("", STOP_NONE)
 
     @property
@@ -108,7 +108,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def scheduled(self) -> Condition | None:
-        """Return the condition that says whether the group may start, and why not."""
+        """Return the condition Scheduled of the group."""
         return condition(self.status.conditions, SCHEDULED)
 
     @property
@@ -119,7 +119,7 @@ class ObservedGroup(PodGroup, frozen=True):
 
     @property
     def message(self) -> str:
-        """Return the numbers behind the verdict; empty before they are written."""
+        """Return the message of the condition Scheduled; empty before it is written."""
         return self.scheduled.message if self.scheduled else ""
 
     @property
@@ -198,8 +198,8 @@ class RequestSums:
         return in_units(sums)
 
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
-        there = {pod.metadata.uid for pod in pods}
-        self._known = {uid: known for uid, known in self._known.items() if uid in there}
+        uids = {pod.metadata.uid for pod in pods}
+        self._known = {uid: known for uid, known in self._known.items() if uid in uids}
 
     def _of_pod(self, pod: Pod) -> Mapping[str, int]:
         """Return the requests of a pod; none for invalid amounts."""

@@ -21,7 +21,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
 _FINEST = 60.0  # seconds: changes of what a group holds within this time are reported as one run
-_LONGEST_NAME = 253  # characters of a user: the API allows any number
+_LONGEST_NAME = 253  # characters of a user name, which the API does not limit
 _SLACK = 1.0  # seconds: timestamps of the API are whole ones
 _HOUR = 3600.0
 Guard = Callable[[GroupKey, Callable[[], None]], object]
@@ -29,15 +29,15 @@ _WAITS = (Verdict.WAITING, Verdict.STARTING)
 
 
 class _Step(NamedTuple):
-    """Step from one decision to the next."""
+    """Step from one decision on a group to the next."""
 
     snapshot: Snapshot
     now: float
     since: float  # earliest time of the changes; equals `now` except at the first step after a restart
-    is_first: bool  # whether nothing was seen before
+    is_first: bool  # whether this is the first observation
 
     def running_since(self, info: GroupInfo, pod: PodRecord) -> float:
-        """Return when a member on a node began to run: by its object, else by the watch."""
+        """Return when the first member on a node began to run: by its object, else by the watch."""
         seen = self.snapshot.epoch + info.bound_since.get(pod.uid, self.snapshot.now)
         return min(instant(pod.running_since) or seen, self.now)
 
@@ -69,20 +69,20 @@ class _Seen(NamedTuple):
         }
 
     def is_like(self, other: "_Seen") -> bool:
-        """Return whether nothing is to be recorded: most decisions change numbers only."""
-        was, now = self.decision, other.decision
+        """Return whether both are equal for records: most decisions change only numbers."""
+        old, new = self.decision, other.decision
         return (
-            was.verdict is now.verdict
-            and was.reason is now.reason
-            and was.queue == now.queue
-            and was.reclaim is now.reclaim
-            and not (was.undo or now.undo)
+            old.verdict is new.verdict
+            and old.reason is new.reason
+            and old.queue == new.queue
+            and old.reclaim is new.reclaim
+            and not (old.undo or new.undo)
             and (self.info is other.info or self.info.created == other.info.created)
             and (self.info is other.info or self.info.allocated == other.info.allocated)
         )
 
     def is_that_of(self, record: GroupRun | Wait) -> bool:
-        """Return whether a record belongs to this group, not to another of its name, and to its queue."""
+        """Return whether a record belongs to this very group (not to an earlier one) in its present queue."""
         return self.created <= record.start + _SLACK and self.decision.queue == record.queue
 
 
@@ -101,7 +101,7 @@ class Recorder:
         self._guard = guard
         self._runs, self._waits, self._evictions = _Runs(), _Waits(), _Evictions(is_going)
         self._before, self._seen, self._is_first = Decisions(), seen, True
-        self._infos: Mapping[GroupKey, GroupInfo] = {}  # of groups, as they were seen last
+        self._infos: Mapping[GroupKey, GroupInfo] = {}  # last seen info of each group
         for record in sorted(known, key=lambda it: it.start):
             match record:
                 case GroupRun():
@@ -118,12 +118,12 @@ class Recorder:
         made: list[AnyRecord] = []
         known = (*self._runs.open, *self._waits.open) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(before), *map(GroupKey, known))):
-            was = _seen_group(before, self._infos, key)
+            former = _seen_group(before, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
-            if group is not None and was is not None and was.is_like(group) and not self._is_first:
+            if group is not None and former is not None and former.is_like(group) and not self._is_first:
                 continue
-            self._guard(key, partial(self._follow, key, group, step, was is not None, made))
-        made += self._evictions.follow(decisions, step)
+            self._guard(key, partial(self._follow, key, group, step, former is not None, made))
+        made += self._evictions.observe(decisions, step)
         self._before, self._infos = decisions, snapshot.groups
         self._seen, self._is_first = now, False
         return made
@@ -132,8 +132,8 @@ class Recorder:
         self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool, made: list[AnyRecord]
     ) -> None:
         self._evictions.record(key, group)
-        made += self._runs.follow(key, group, step)
-        made += self._waits.follow(key, group, step, was_there)
+        made += self._runs.observe(key, group, step)
+        made += self._waits.observe(key, group, step, was_there)
 
     @property
     def open(self) -> list[AnyRecord]:
@@ -150,7 +150,7 @@ class _Runs:
     def __init__(self) -> None:
         self.open: dict[str, GroupRun] = {}
 
-    def follow(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
+    def observe(self, key: GroupKey, group: _Seen | None, step: _Step) -> Iterator[GroupRun]:
         held = group.info.allocated if group is not None else {}
         if (run := self.open.get(key)) is None:
             if group is not None and held:
@@ -173,7 +173,7 @@ class _Runs:
         spent, starts = dict[str, float](), [step.now]
         if is_same:
             starts = [step.since]
-        elif step.is_first:  # from the objects
+        elif step.is_first:  # run times from the objects
             for pod in (*group.info.placed, *group.info.departing):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), floor))
@@ -190,7 +190,7 @@ class _Waits:
     def __init__(self) -> None:
         self.open: dict[str, Wait] = {}
 
-    def follow(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
+    def observe(self, key: GroupKey, group: _Seen | None, step: _Step, was_there: bool) -> Iterator[Wait]:
         wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
             yield from self._waits_from_objects(group, step)
@@ -250,7 +250,7 @@ class _Evictions:
             members = (pod for pod in group.info.placed if pod.uid in group.decision.undo)
             self._undone[key] = [ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in members]
 
-    def follow(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
+    def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
         """Yield the evicted pods that are gone by now, or terminating."""
         wanted = {each.uid: each for each in chain.from_iterable(self._undone.values())}
         wanted |= {uid: it.victim for uid, it in decisions.evictions.items() if not it.is_slow}
@@ -292,7 +292,7 @@ class QueueHours:
     def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
         """Yield new or changed records.
 
-        A decision counts from the last sample on, for `longest` seconds at most.
+        A decision counts from the last sample on, up to `longest` seconds.
         """
         hour = now // _HOUR * _HOUR
         seconds = max(min(now - (self._sampled or now), longest), 0.0)

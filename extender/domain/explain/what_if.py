@@ -22,12 +22,12 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision, message
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
 
-_LARGEST = 2**31 - 1  # of an int32
+_LARGEST = 2**31 - 1  # largest int32
 _MOST_NODES = 1000
 _MOST_TERMS = 20
 _LONGEST = 1000  # letters of a term: names of two objects and of a resource have fewer
-_SAID = 200  # letters of one that are said again
-_NAMES = 8  # in one sentence
+_SAID = 200  # letters of a term that a fault repeats
+_NAMES = 8  # names in one sentence
 _MOST_OTHERS = 20
 
 
@@ -36,11 +36,11 @@ class BadTerm(ValueError):
 
 
 class Supposition(NamedTuple):
-    text: str  # as it was written
+    text: str  # the term as it was written
     field: str  # `queue.capability`, one of ALLOWED
     subject: str  # the queue, the group or the node; empty where none is named
     value: str
-    resource: str = ""  # of `queue.capability.cpu`
+    resource: str = ""  # `cpu` of `queue.capability.cpu`
 
     def error(self, why: str) -> BadTerm:
         return BadTerm(f"{self.text[:_SAID]!r}: {why}")
@@ -52,7 +52,7 @@ _AMOUNTS = {
     "guarantee": "guarantee",
     "borrowingLimit": "borrowing_limit",
     "lendingLimit": "lending_limit",
-}  # fields of a queue's spec, with those of its record
+}  # fields of a queue's spec and of its record
 ALLOWED: Mapping[str, str] = {
     "nodes": "nodes=+N or nodes=+N:LIKE-NODE",
     "queue.weight": "queue.weight=QUEUE:N",
@@ -97,9 +97,7 @@ def _term(text: str) -> Supposition:
 
 
 def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], about: GroupKey | None = None) -> Snapshot:
-    """Return the snapshot after the terms, one after the other.
-
-    `about`: the group that is meant where none is named.
+    """Return the snapshot with all terms applied in order. `about`: the group of terms that name none.
 
     Raises:
         BadTerm: A term names something unknown.
@@ -272,7 +270,7 @@ class ChangedGroup(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
 
     group: GroupKey
     queue: str
-    change: str  # one of CHANGES; empty where nothing that matters differs
+    change: str  # one of CHANGES; empty without a relevant difference
     before: Outlook
     after: Outlook
     called: str = ""  # its name for users
@@ -310,11 +308,11 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
     losing = [Counter(it.victim.group for it in made.evictions.values()) for made in (before, after)]
     found = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
-        was, now = (
+        old, new = (
             _outlook(made.groups[key], lost[key]) for made, lost in zip((before, after), losing, strict=True)
         )
         called = snapshot.groups[key].display_name
-        found.append(ChangedGroup(key, after.groups[key].queue, _change(was, now), was, now, called))
+        found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, called))
     order = (*CHANGES, "")
     return sorted(found, key=lambda it: (order.index(it.change), it.after.position, it.group))
 
@@ -332,7 +330,10 @@ _GOES_ON = {
 
 
 def future(group: ChangedGroup) -> str:
-    """Return the sentence behind its name, such as `would start now. Without that, it waits: NoRoom`."""
+    """Return the predicate of a sentence on the group, such as `would start now.
+
+    Without that, it waits: NoRoom`.
+    """
     before, after = group.before, group.after
     if group.change == STARTS:
         return f"would start now. Without that, it waits: {before.reason}."
@@ -361,7 +362,7 @@ class WhatIf(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     terms: tuple[str, ...]
     group: ChangedGroup | None
     others: tuple[ChangedGroup, ...] = ()
-    more_others: int = 0  # how many are left out
+    more_others: int = 0  # number of changed groups that are left out
 
 
 def what_if(snapshot: Snapshot, terms: Sequence[Supposition], about: GroupKey | None = None) -> WhatIf:

@@ -49,7 +49,7 @@ class PodsByLabels:
         self._in: dict[str, _LabelSets] = {}
 
     def count(self, pod: PodRecord, node: str, times: int) -> None:
-        """Add a pod to a node; with `times` -1, remove it. Meanwhile its labels must stay the same object."""
+        """Add a pod to a node; with `times` -1, remove it. Its labels must be the same object both times."""
         sets = self._in.get(pod.namespace)
         if sets is None:
             sets = self._in[pod.namespace] = _LabelSets()
@@ -122,8 +122,8 @@ class _LabelSets:
 # that select one of ours: most keep only their own kind away. A term is forgotten with the last pod that has
 # it. The cost of an event does not grow with the number of terms, which are found by the labels they require.
 
-# Of one namespace, terms of so much weight are followed. A wide one is compared with pods of all namespaces,
-# each with labels of its own at worst: so a gang of a thousand stays within its budget.
+# Limits per namespace on the weight of followed terms. A wide term is compared with the pods of all
+# namespaces: with this limit, a gang of a thousand stays within its budget.
 MOST_WEIGHT, WEIGHT_OF_WIDE = 10_000, 200
 ByNode = Mapping[Term, Mapping[str, int]]
 
@@ -135,24 +135,24 @@ class Terms:
         self._index = TermIndex()
         self._frozen: TermIndex | None = None
         self._pods = PodsByLabels()
-        self._of: dict[Uid, tuple[Term, ...]] = {}  # the terms of each pod whose terms are followed
-        self._users: dict[Term, int] = {}  # how many pods have a term that is followed
+        self._of: dict[Uid, tuple[Term, ...]] = {}  # followed terms by pod
+        self._users: dict[Term, int] = {}  # number of pods by followed term
         self._others = _TermsOfOthers()
-        self._brought: dict[Term, str] = {}  # namespace of the member pods with the term
-        self._weight: Counter[str] = Counter()  # by namespace, of these
+        self._brought: dict[Term, str] = {}  # namespace that brought a term
+        self._weight: Counter[str] = Counter()  # weight of these terms by namespace
         self._selected = _Places()
         self._carried = _Places()
 
     def has_capacity_for(self, pod: PodRecord) -> bool:
-        """Return whether the terms of a pod can be followed, too.
+        """Return whether the terms of a pod are within the limit of its namespace.
 
-        Those of one namespace make events expensive for all.
+        Terms make events expensive for all namespaces.
         """
-        more = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
-        return not more or self._weight[pod.namespace] + more <= MOST_WEIGHT
+        weight = sum(_weight(term, pod.namespace) for term in set(pod.shape.terms) - self._users.keys())
+        return not weight or self._weight[pod.namespace] + weight <= MOST_WEIGHT
 
     def watch(self, pod: PodRecord) -> None:
-        """Follow the terms of a member pod, and no longer its previous ones."""
+        """Follow the terms of a member pod, in place of its previous ones."""
         for term in self._others.record_member(pod):
             self._add_user(term)
         written, before = pod.shape.terms, self._of.get(pod.uid, ())
@@ -196,11 +196,11 @@ class Terms:
 
     @property
     def namespaces(self) -> int:
-        """Return how many namespaces have pods of Muster with terms."""
+        """Return the number of namespaces whose member pods have terms."""
         return len(self._weight)
 
     def index(self) -> TermIndex:
-        """Return a copy of the index; the same object until terms come or go."""
+        """Return a copy of the index; the same object until terms are added or removed."""
         if self._frozen is None:
             self._frozen = self._index.copy()
         return self._frozen
@@ -226,13 +226,13 @@ class Terms:
 
 
 def _weight(term: Term, namespace: str) -> int:
-    """Return the weight of a term: many, unless it looks only into its own namespace, by required labels."""
+    """Return the weight of a term: 1 if it selects required labels in its own namespace, else more."""
     is_local, selector = term.namespaces == frozenset({namespace}), term.label_selector
     return 1 if is_local and selector is not None and required_pairs(selector) else WEIGHT_OF_WIDE
 
 
 class _TermsOfOthers:
-    """Anti-affinity terms of other schedulers' pods: followed once one has selected a member pod."""
+    """Anti-affinity terms of other schedulers' pods; each is followed once it has selected a member pod."""
 
     def __init__(self) -> None:
         self._index = TermIndex()
@@ -240,7 +240,7 @@ class _TermsOfOthers:
         self._users: dict[Term, int] = {}
         self._followed: set[Term] = set()
         self._ours: dict[Uid, PodRecord] = {}
-        self._our_labels: PodsByLabels | None = None  # made for the first term: many clusters have none
+        self._our_labels: PodsByLabels | None = None  # created with the first term: many clusters have none
 
     def record_member(self, pod: PodRecord) -> list[Term]:
         """Record a member pod. Return the terms that are followed from now on."""
@@ -253,9 +253,9 @@ class _TermsOfOthers:
             self._our_labels.count(pod, "", 1)
         self._ours[pod.uid] = pod
         selecting = self._index.terms_selecting(pod.namespace, pod.labels)
-        more = [term for term in selecting if term not in self._followed]
-        self._followed.update(more)
-        return more
+        new_terms = [term for term in selecting if term not in self._followed]
+        self._followed.update(new_terms)
+        return new_terms
 
     def add(self, pod: PodRecord) -> list[Term]:
         """Add a pod; return the terms that are followed from now on. The terms of a pod never change."""
@@ -268,9 +268,9 @@ class _TermsOfOthers:
             if self._users[term] == 1:
                 self._index.add(term)
         ours = self._labels_of_ours()
-        more = [term for term in terms if term not in self._followed and ours.selected_by(term)]
-        self._followed.update(more)
-        return more
+        new_terms = [term for term in terms if term not in self._followed and ours.selected_by(term)]
+        self._followed.update(new_terms)
+        return new_terms
 
     def remove(self, uid: Uid) -> list[Term]:
         """Remove any pod; return the terms that are followed no more."""

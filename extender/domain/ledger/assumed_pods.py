@@ -20,7 +20,7 @@ _PATIENCE = 30.0  # seconds after which an unused grant is void
 
 
 class Grant(msgspec.Struct, frozen=True):
-    options: Options  # the nodes that may be cleared, with victims that are ours
+    options: Options  # granted nodes, with the victims that are member pods
     expires: float  # monotonic, in seconds
 
     def losses(self, claimant: PodRecord | None, pods: Mapping[Uid, PodRecord]) -> Losses:
@@ -53,7 +53,7 @@ class Preemptions:
     ) -> set[str]:
         """Return the nodes whose victims a pod of another scheduler may evict.
 
-        No gang and no start breaks by it.
+        The evictions break no gang and no start.
 
         A pod that neither the watch has shown nor the API server has confirmed may evict no pod of
         Muster: any caller of the port could have invented it.
@@ -79,7 +79,7 @@ class Preemptions:
             return set(granted)
 
     def _could_lose(self, victims: Sequence[PodRecord], promised: Losses) -> bool:
-        """Return whether the groups can lose these victims together with those promised to others."""
+        """Return whether the groups stay whole without these victims and those granted to others."""
         if any((claim := self._claims.get(pod.uid)) and claim.in_flight for pod in victims):
             return False
         lost = promised + losses(victims)
@@ -140,7 +140,8 @@ class AssumedPods:
                 return ([claim.node] if is_placed else fitting) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
                 return self._pin(pod, claim.node)
-            # The planned node is not offered: use any other where the pod fits, net of other claims.
+            # If the planned node is not offered, any other one counts where the pod fits, net of other
+            # claims.
             fits = self._claims.rows_that_fit(pod)
             rows = ((node, self._claims.capacity.row(node)) for node in self._same_flavor(claim, nodes))
             for node, row in rows:
@@ -177,8 +178,8 @@ class AssumedPods:
     def confirm(self, key: GroupKey) -> Confirmation:
         """Return the bindings that may be posted, once bound and held members make a group whole.
 
-        Every held node is checked once more. Members that still have theirs may be posted, if they
-        still make the group whole, and if a decision on its present PodGroup starts it.
+        Every held node is checked once more. Members whose node is still valid may be posted, if they make
+        the group whole and a decision on its present PodGroup starts it.
         """
         with self._lock:
             group, decisions = self._registry.groups.get(key), self._decided()
@@ -190,7 +191,7 @@ class AssumedPods:
             claims = (self._claims.get(uid) for uid in group.pods)
             held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
             lost, capacity = [], self._claims.capacity
-            for claim in held:  # another pod may use its capacity, or its node be deleted
+            for claim in held:  # its capacity may be in use, or its node gone
                 if capacity.overcommitted(claim.node, claim.pod) or not capacity.is_suitable(
                     claim.pod, claim.node
                 ):
@@ -221,7 +222,7 @@ class AssumedPods:
             self._changes.mark()
 
     def record_barred(self, uid: Uid, words: str) -> None:
-        """Record the message with which the API server permanently refuses the binding of a pod."""
+        """Record that the API server permanently refuses the binding of a pod, with its message."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
                 self._registry.group(pod.group).record_barred(uid, words)
@@ -279,5 +280,5 @@ class AssumedPods:
             return Reason.NOT_READY
         if decision.reason is not None:
             return decision.reason
-        is_extra = decision.verdict is Verdict.STARTING  # members that the start does not need come after it
+        is_extra = decision.verdict is Verdict.STARTING  # surplus members come after the start
         return Reason.BEHIND_OTHERS if is_extra else Reason.NOT_READY

@@ -12,7 +12,7 @@ from extender.domain.snapshot.nodes import Mask
 
 
 class ClaimStage(IntEnum):
-    """Stage of a claim; five stages, and the transition of each on every event.
+    """Stage of a claim: one of five, with a transition for every event.
 
         planned ──► answered ──► held ──► posted ──► bound
 
@@ -79,7 +79,7 @@ def next_stage(event: ClaimEvent, stage: ClaimStage | None) -> ClaimStage | None
 class Posting(NamedTuple):
     """Binding under way to the API server, which may have taken effect."""
 
-    token: int  # of its bind call
+    token: int  # token of the bind call
     since: float  # when it was posted: monotonic, in seconds
 
 
@@ -144,7 +144,7 @@ class Claims:
     ) -> Claim:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
-        # No sum changes when a claim advances to another pinned stage.
+        # Sums do not change between pinned stages.
         stays = before is not None and (before.node, before.stage.pinned) == (node, stage.pinned)
         then = before.pod if before is not None and stays else None
         if then is None or then.shape is not pod.shape or then.labels is not pod.labels:
@@ -168,7 +168,7 @@ class Claims:
                 self.capacity.forget_refusals(claim.node)
         return claim
 
-    # Capacity for a pod: its own claim does not count against it.
+    # Capacity for a pod, without its own claim.
 
     def fits(self, pod: PodRecord, node: str) -> bool:
         return self.capacity.fits(pod, node, self._claims.get(pod.uid))

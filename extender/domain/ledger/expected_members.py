@@ -29,7 +29,7 @@ from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 from extender.domain.snapshot.wholeness import binding_roles
 
-_LATE = -inf  # capacity is no longer reserved, until a pod comes
+_LATE = -inf  # time of a job whose reservation has expired: it begins again with the next pod
 
 
 class LaterPods:
@@ -44,7 +44,7 @@ class LaterPods:
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
         self._clock = clock
         self._patience = patience
-        self._since: dict[GroupKey, float] = {}  # when a job that has pods to come was last given one
+        self._since: dict[GroupKey, float] = {}  # when a job with later pods last got one
 
     def pods_to_come(self, job: JobRecord, there: Collection[PodRecord], has_newcomers: bool) -> int:
         """Return how many pods its controller will make now, besides those that are `there`."""
@@ -81,7 +81,7 @@ def has_later_pods(group: Group, job: JobRecord) -> bool:
     return job.is_unsuspended and group.stood_whole and job.completions is not None
 
 
-# By part of a job: how many pods are still to come, and the pods of it that have no claim.
+# By part of a job: the number of pods to come, and existing pods without a claim.
 Missing = Mapping[int, tuple[int, list[PodRecord]]]
 
 
@@ -100,7 +100,7 @@ class ExpectedMembers:
         self._rules = rules
         self._most = most
         self._waited_for: Counter[str] = Counter()  # expected members by namespace
-        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in their order
+        self._crowded_out: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # in order
         self.later = LaterPods(parts.clock, START_TIMEOUT)
 
     def manages(self, job: JobRecord) -> bool:
@@ -152,22 +152,23 @@ class ExpectedMembers:
         group.record_job(self._clock())
 
     def _missing(self, group: Group) -> Missing:
-        job, there = group.job, [pod for pod in group.pods.values() if not pod.to_be]
+        job, pods = group.job, [pod for pod in group.pods.values() if not pod.to_be]
         if group.coming.refusal:  # no capacity is reserved for refused pods
             return {}
         if job is not None and has_later_pods(group, job):
-            unclaimed = [pod for pod in there if pod.waiting and self._claims.get(pod.uid) is None]
-            return {0: (self.later.pods_to_come(job, there, bool(unclaimed)), unclaimed)}
+            unclaimed = [pod for pod in pods if pod.waiting and self._claims.get(pod.uid) is None]
+            return {0: (self.later.pods_to_come(job, pods, bool(unclaimed)), unclaimed)}
         self.later.forget(group.key)
-        if job is None or not _expects(group, job, there):
+        if job is None or not _expects(group, job, pods):
             return {}
         left = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
         parts, similar = deque(range(len(left))), defaultdict[tuple[str, Shape], deque[int]](deque)
-        for number, part in enumerate(job.pods):  # in their order
+        for number, part in enumerate(job.pods):  # in order
             similar[part.pod.role, part.pod.shape].append(number)
-        for pod in there:
-            # It is of a part with its role and shape, else, since webhooks may have changed it, of any.
+        for pod in pods:
+            # A pod belongs to a part with its role and shape or, since webhooks may change pods, to any
+            # other.
             index = _first_open(left, similar[pod.role, pod.shape], parts)
             if index is not None and not pod.deleting:
                 left[index] -= 1
@@ -176,10 +177,9 @@ class ExpectedMembers:
         return {index: (left[index], newcomers[index]) for index in range(len(job.pods))}
 
     def _record_crowded_out(self, group: Group, wanted: int) -> None:
-        """Record that a namespace exceeds its expected members.
+        """Record that a namespace exceeds its limit of expected members.
 
-        A namespace waits for all pods of a job, or for none; for all of a job that Muster has
-        admitted.
+        All pods of a job are expected, or none; those of an admitted job always are.
         """
         is_unsuspended = group.job is not None and group.job.is_unsuspended
         waited_for = self._waited_for[group.namespace] - sum(1 for _ in _expected_pods(group))
@@ -257,7 +257,7 @@ def _expects(group: Group, job: JobRecord, there: Iterable[PodRecord]) -> bool:
         return False
     if job.suspended:
         return not any(pod.waiting or pod.holds_capacity for pod in there)
-    if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first of them run, and others follow
+    if job.gang.at_once < job.gang.pods and group.stood_whole:  # the first pods run, and others follow
         return job.started and not group.became_ready
     under_way = group.start.admitted or not group.waited
     return job.started and under_way and not group.stood_whole
@@ -286,7 +286,7 @@ def _first_open(left: Sequence[int], *several: deque[int]) -> int | None:
 
 
 def _place_of(pod: PodRecord) -> tuple[int, int]:
-    """Return the part of its job, and its number among the pods of that part."""
+    """Return the part of the job that a pod belongs to, and its number in that part."""
     _, index, number = pod.uid.rsplit("/", 2)
     return int(index), int(number)
 
@@ -300,7 +300,7 @@ class LostMembers:
         self._until: dict[GroupKey, float] = {}  # by group with lost members: first end of a reservation
 
     def expiries(self) -> Iterable[float]:
-        """Return when time alone frees capacity."""
+        """Return the times at which reservations for lost members expire."""
         return self._until.values()
 
     def sync(self, evicted: Container[Uid]) -> None:
@@ -320,26 +320,26 @@ class LostMembers:
 
     def _sync_group(self, group: Group, evicted: Container[Uid]) -> None:
         now = self._parts.clock()
-        there = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
+        pods = [pod for pod in group.pods.values() if not pod.to_be and (pod.placed or pod.waiting)]
         vacated: list[PodRecord] = []
-        if not _has_later_pods(group):  # else its job keeps their places
+        if not _has_later_pods(group):  # a job with later pods reserves their places itself
             vacated, group.vacated = group.vacated, []
         candidates = [group.pods[uid] for uid, until in group.lost.items() if until > now]
         candidates += [pod for pod in vacated if pod.uid not in evicted and not _succeeded(group, pod)]
-        reserved = set(self._needed(group, there, candidates))
-        newcomers = [pod for pod in there if pod.waiting and self._parts.claims.get(pod.uid) is None]
-        for uid in [uid for uid in group.lost if uid not in reserved]:
+        needed = set(self._needed(group, pods, candidates))
+        newcomers = [pod for pod in pods if pod.waiting and self._parts.claims.get(pod.uid) is None]
+        for uid in [uid for uid in group.lost if uid not in needed]:
             self._remove_expected(group, group.pods[uid], newcomers)
         failures = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
         until = now + min(_FIRST * 2 ** min(max(failures - 1, 0), 10), _MOST)
         for pod in vacated:
-            if pod.uid in reserved:
+            if pod.uid in needed:
                 self._expect(group, pod, until)
 
     def _needed(
         self, group: Group, there: Iterable[PodRecord], candidates: Iterable[PodRecord]
     ) -> Iterable[Uid]:
-        """Yield those of which others have to come so that the gang is whole again; none where none come."""
+        """Yield the lost members that must be replaced to make the gang whole; none if none are replaced."""
         if not self._makes_others(group):
             return
         least, by_role = group.needs.min_member, binding_roles(*group.needs)
@@ -350,7 +350,7 @@ class LostMembers:
                 yield pod.uid
 
     def _makes_others(self, group: Group) -> bool:
-        """Return whether a gang that has fully run still runs, and was not ended, suspended or held."""
+        """Return whether lost members are replaced: the gang fully ran, and is not ended or held."""
         registry, job = self._parts.registry, self._parts.registry.jobs.get(group.key)
         return (
             group.stood_whole

@@ -60,7 +60,7 @@ class Usage:
         for info in infos.values():
             self.count(info, 1)
 
-    def follow(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
+    def update(self, before: GroupInfo | None, now: GroupInfo | None) -> None:
         """Update the sums after a change of a group; None: it is absent.
 
         Most changes do not affect them.
@@ -144,7 +144,7 @@ class GroupInfos:
                     after = self._moved_info(group, before)
                 group.info = changes[key] = after or self._info(group)
                 self._registry.record_info(key, was_in, group.info.queue)
-            self.usage.follow(before, group.info if group is not None else None)
+            self.usage.update(before, group.info if group is not None else None)
         self._infos = with_changes(self._infos, changes)
         self._refresh_queues()
         return dirty, self._infos, self._queues
@@ -152,16 +152,17 @@ class GroupInfos:
     def _refresh_queues(self) -> None:
         """Refresh the queues whose holdings changed: few of a thousand."""
         changed, self.usage.changed_queues = self.usage.changed_queues, set()
-        there = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
+        existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.of
         known = self._queues if self._registry.queues.version == self._queues_at else {}
         self._queues_at = self._registry.queues.version
         changes = {
-            name: self.queue_info(name) if any(name in names for names in there) else None for name in changed
+            name: self.queue_info(name) if any(name in names for names in existing) else None
+            for name in changed
         }
         if known and all(name in known for name in changed):
             self._queues = with_changes(known, changes)
-        else:  # in the order of names
-            every = sorted(set().union(*there))
+        else:  # infos stay ordered by name
+            every = sorted(set().union(*existing))
             self._queues = {
                 name: changes.get(name) or known.get(name) or self.queue_info(name) for name in every
             }
@@ -199,13 +200,13 @@ class GroupInfos:
 
     def _info(self, group: Group) -> GroupInfo:
         named, members = self._registry, Members(group, self._claims, self._stuck)
-        named.follow(group)
+        named.record_dependencies(group)
         named.settle_defaults(group)
         named.record_start(group, members.are_under_way)
         queue, needs = named.routes.queue_of(group), group.needs
         on_nodes = Counter([pod.role for pod in members.placed])
         self._record_history(group, queue, needs, members)
-        self._record_reserved_back(group, queue, needs, members)
+        self._record_held_back(group, queue, needs, members)
         ran_with = group.ran_with.at_most(needs) if group.ran_with else None
         return GroupInfo(
             key=group.key,
@@ -290,7 +291,7 @@ class GroupInfos:
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
         record, is_sized = group.record, group.job is not None or group.is_implied
-        is_sized &= group.job is not None or not group.stood_whole  # how many started together is past
+        is_sized &= group.job is not None or not group.stood_whole  # past starts do not matter
         fault = (group.job.fault if group.job else "") or (group.size.fault if is_sized else "")
         fault = fault or too_long("group", group.key) or too_long("queue", queue)
         submitter = self._registry.submitter_of(group)
@@ -316,7 +317,7 @@ class GroupInfos:
         )
 
     def _controller(self, group: Group) -> str:
-        """Return what the PodGroup that Muster is about to make stands for: `job/train`; empty: not known."""
+        """Return the owner for which Muster is to make the PodGroup, such as `job/train`; empty: unknown."""
         if (job := self._registry.jobs.get(group.key)) is not None:
             return name_of(OwnerReference(*job.kind, job.name).spoken_name)
         return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
@@ -337,7 +338,7 @@ class GroupInfos:
         yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NEVER_SAVED)
 
     def _run_time(self, group: Group) -> float | None:
-        """Return the run time of the PodGroup, else of the owner of the pods, else of all pods."""
+        """Return the declared run time of the PodGroup, else of the pods' owner, else of all pods."""
         said_by = (group.record, self._registry.jobs.get(group.key), group.owner)
         said = [it.run_time for it in said_by if it is not None and it.run_time is not None]
         return said[0] if said else _longest_names(pod.run_time for pod in group.pods.values())
@@ -348,7 +349,7 @@ class GroupInfos:
         return self._registry.run_limit_of(group) if of_pods is None else of_pods
 
     def _record_history(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Update the facts that stay true: its queue was open at its creation; it has fully run.
+        """Record the lasting facts: its queue was open at its creation; it has fully run.
 
         Only a group with no member left on a node counts as never having run: it must start whole
         again. After the first time, further needed members count as soon as they are on nodes.
@@ -366,30 +367,30 @@ class GroupInfos:
         if whole(*needs, roles, roles.total()):
             group.ran_with = needs
         elif group.ran_with is None and not group.waited and recorded is not None:
-            group.ran_with = Needs(recorded, {})  # the mark on a PodGroup does not record roles
+            group.ran_with = Needs(recorded, {})  # the record on a PodGroup does not have roles
 
-    def _record_reserved_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
-        """Record since when the group could have started.
+    def _record_held_back(self, group: Group, queue: str, needs: Needs, members: Members) -> None:
+        """Record since when the group could have started: waiting counts from then.
 
         Waiting does not count while it, or its queue, was held, its owner suspended, or gates of
         others kept members back.
         """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
         waiting = sum(not pod.keeps_capacity for pod in members.waiting)
-        there = len(members.placed) + len(members.pinned) + waiting
-        was_reserved_back = group.is_reserved_back
-        group.is_reserved_back = (
+        existing = len(members.placed) + len(members.pinned) + waiting
+        was_held_back = group.is_held_back
+        group.is_held_back = (
             (group.record is not None and group.record.held)
             or (record is not None and bool(record.stop_policy))
             or (local is not None and (local.is_shut or bool(local.stop_policy)))
             or self._registry.is_suspended(group)
-            or there < needs.min_member
+            or existing < needs.min_member
         )
-        if was_reserved_back and not group.is_reserved_back:  # to the next second: rather too late
+        if was_held_back and not group.is_held_back:  # rounded up to the next second
             group.ready_at = timestamp_at(ceil(self._wall_clock()))
 
 
 def _longest_names(times: Iterable[float | None]) -> float | None:
-    """Return the longest time; None: one is not known, or there is none."""
+    """Return the longest of these times; None: one of them is unknown, or there is none."""
     known = list(times)
     return max((float(it) for it in known if it is not None), default=None) if None not in known else None

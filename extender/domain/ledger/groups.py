@@ -23,7 +23,7 @@ class Group(msgspec.Struct, eq=False):
 
     key: GroupKey
     record: GroupRecord | None = None  # its PodGroup
-    last_record: GroupRecord | None = None  # also after that is deleted, while members are left
+    last_record: GroupRecord | None = None  # its last PodGroup, also after deletion while members are left
     known_since: int = 0  # the ledger's version since which its PodGroup has asked for the same
     records: dict[Origin, GroupRecord] = {}  # all PodGroups of its name, by API
     owner: OwnerRecord | None = None  # the controller of its pods, if they name no group
@@ -38,21 +38,21 @@ class Group(msgspec.Struct, eq=False):
     job: JobRecord | None = None  # the job that is managed, and makes its pods
     unsuspended_since: float | None = None  # observed time of the job's unsuspension
     job_finished_at: float | None = None  # observed time of the job's end
-    crowded_out: bool = False  # jobs of its namespace wait for as many pods as they may without this one
-    vacated: list[PodRecord] = []  # members that have left their nodes since it was last settled
-    lost: dict[Uid, float] = {}  # by expected replacement of a member: until when its capacity is reserved
-    coming: ComingPods = ComingPods()  # pods that its controller has created since then
-    became_ready: bool = False  # all needed members have run at the same time since then
+    crowded_out: bool = False  # its namespace has reached the limit of expected members
+    vacated: list[PodRecord] = []  # members that have left their nodes since the last update
+    lost: dict[Uid, float] = {}  # end of the reservation by expected replacement
+    coming: ComingPods = ComingPods()  # pods that its controller has created since it was unsuspended
+    became_ready: bool = False  # all needed members have run at the same time since it was unsuspended
     start: Start = Start()  # the history of its starts
     entitled_in: str = ""  # the queue in which it was while that was open; empty: none
     started_in: str = ""  # the queue in which it started, as long as members hold capacity; empty: none
     ran_with: Needs | None = None  # needs when it had last fully run
-    reduced_to: int | None = None  # with how many members it starts, if with fewer than it needs
-    waited: bool = False  # this process has let it wait
+    reduced_to: int | None = None  # members of a partial start; None: it starts with all
+    waited: bool = False  # whether it has waited since this process started
     took_from: dict[GroupKey, float] = {}  # by group: when capacity was last taken from it for this one
     gave_to: dict[str, float] = {}  # by queue: when it was last evicted for one of its groups
-    is_reserved_back: bool = False  # the group, its queue or members are held: it needs no capacity
-    ready_at: str = ""  # a timestamp: since when that is over; empty: it has not been kept back
+    is_held_back: bool = False  # the group, its queue or members are held: it needs no capacity
+    ready_at: str = ""  # timestamp of the end of that; empty: it has not been held back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
 
     def forget_history(self) -> None:
@@ -63,8 +63,8 @@ class Group(msgspec.Struct, eq=False):
     def restart(self) -> None:
         """Reset the decisions on the group: its PodGroup was replaced.
 
-        Members that were fully running by the needs of the former one still were, so the rest of them
-        is not undone for lost ones.
+        A group that has fully run by the needs of the former PodGroup still has, so lost members do not undo
+        the rest.
         """
         ran_with = self.ran_with if self.last_record is not None else None
         self.forget_history()
@@ -75,7 +75,7 @@ class Group(msgspec.Struct, eq=False):
         if _terms(self.record) != _terms(record):
             self.known_since = version
         had, has = ((each.start_timeouts if each else 0) for each in (self.record, record))
-        if had and not has and self.job is None:  # it may try again, at once
+        if had and not has and self.job is None:  # a changed group may try again at once
             self.start = replace(self.start, undone=0, failures=0, retry_at=0.0)
         self.record = record
         self.last_record = record or (self.last_record if self.pods else None)
@@ -94,7 +94,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def exists(self) -> bool:
-        """Return whether such a group exists: it has a PodGroup, or consists of pods that name none."""
+        """Return whether the group exists: it has a PodGroup, or its pods name none."""
         return self.record is not None or self.is_implied or is_single(self.key)
 
     @property
@@ -110,10 +110,10 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def needs(self) -> Needs:
-        """Return minMember and minTaskMember, or what its job makes if that is less by now.
+        """Return minMember and minTaskMember, or the number of the job's pods if that is less by now.
 
-        A waiting job, and a group that never had a PodGroup, need what `size` says, which the
-        PodGroup follows.
+        A waiting job, and a group that never had a PodGroup, need `size` members: the PodGroup is updated to
+        it.
         """
         job_waits = self.job is not None and self.job.suspended and not self.job.fault
         if self.last_record is None or job_waits:
@@ -132,13 +132,13 @@ class Group(msgspec.Struct, eq=False):
             if gang is None and (
                 is_single(self.key) or any(not pod.controller for pod in self.pods.values())
             ):
-                gang = _ONE  # nothing makes its pod
+                gang = _ONE  # no controller makes its pod
             return size_of(gang, self.asked_by_pods, self.defaults, waits=False)
         return self.job.size(self.defaults)
 
     @property
     def fewest_members(self) -> int:
-        """Return with how few members it may start; 0: with no fewer than it needs."""
+        """Return the least members of a partial start; 0: all needed members have to start."""
         if self.job is None or not self.job.suspended or self.reduced_to is not None:
             return 0
         return self.job.least if self.job.least < self.needs.min_member else 0
@@ -243,11 +243,11 @@ class Group(msgspec.Struct, eq=False):
 
     def record_coming(self, now: float) -> None:
         """Record how many pods of the job exist. Messages about missing pods are kept until one comes."""
-        there = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
+        existing = sum(1 for pod in self.pods.values() if not (pod.to_be or pod.deleting))
         if self.job is None or self.job.suspended:
             self.coming = ComingPods()
-        elif there != self.coming.there:
-            self.coming = ComingPods(there, now)
+        elif existing != self.coming.there:
+            self.coming = ComingPods(existing, now)
 
     def record_job(self, now: float) -> None:
         """Record since when the job is unsuspended, and whether its pods have become ready."""
@@ -258,7 +258,7 @@ class Group(msgspec.Struct, eq=False):
         if self.job is None or self.job.suspended:
             self.unsuspended_since, self.became_ready = None, False
             return
-        self.reduced_to = None  # the job itself makes fewer now
+        self.reduced_to = None  # the job itself asks for fewer now
         if self.unsuspended_since is None:
             self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
@@ -266,7 +266,7 @@ class Group(msgspec.Struct, eq=False):
         all_run = phases["Running"] + phases["Succeeded"] >= needed
         self.became_ready |= (
             all_run or phases["Running"] >= self.job.needed
-        )  # others may have ended and be gone
+        )  # other pods may have ended and be gone
 
     def record_vacated(self, pod: PodRecord) -> None:
         """Record that a member of a job, or of a gang that fully ran, holds its capacity no more."""
@@ -321,7 +321,7 @@ class Members:
         self.departing: list[PodRecord] = []
         self.running = self.succeeded = self.failed = 0
         self.holds_any = False
-        self.holding: list[Shape] = []  # of members that hold capacity and are not stuck
+        self.holding: list[Shape] = []  # shapes of members with capacity that are not stuck
         for pod in group.pods.values():
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"

@@ -1,4 +1,4 @@
-"""Intake of all watched objects but pods. An unchanged object costs only a comparison."""
+"""Intake of all watched objects except pods. An unchanged object costs only a comparison."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -45,7 +45,7 @@ class Intake:
         self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
         self._lock = parts.lock
         self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
-        self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # by namespace and name
+        self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # budgets by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
 
@@ -82,7 +82,7 @@ class Intake:
             self._changes.mark()
 
     def _mark_flavored(self, node: str) -> None:
-        """Mark groups as changed whose flavors depend on the labels of a node."""
+        """Mark the groups whose flavors depend on the labels of a node as changed."""
         if self._registry.queues.pools.all:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
                 self._registry.mark_dirty(key)
@@ -140,7 +140,7 @@ class Intake:
             self._registry.ancestors.drop(namespace, uid)
 
     def expect_controllers(self, is_read: Callable[[str], bool]) -> None:
-        """Record the kinds of which all objects are known."""
+        """Record the controllers whose objects have all been read."""
         self._registry.owners.is_read = is_read
 
     def expect_ancestors(self, are_read: Callable[[str], bool]) -> None:
@@ -171,7 +171,7 @@ class Intake:
                 self._record_changed([key])
 
     def leave_jobs(self, kinds: Collection[KindName]) -> None:
-        """Leave the admission of jobs of these kinds to others; Muster admits all others under its rules."""
+        """Leave jobs of these kinds to other controllers; Muster manages all others by its rules."""
         with self._lock:
             changed = {*self._registry.left_kinds} ^ {*kinds}
             self._registry.left_kinds = kinds
@@ -241,7 +241,7 @@ class Intake:
                 self._record_changed([*naming, *self._registry.jobs.naming(namespace, name)])
 
     def record_kueue(self, is_served: bool) -> None:
-        """Record whether the cluster has Kueue's own LocalQueues, for which its labels may be meant."""
+        """Record whether the cluster has Kueue's LocalQueues, to which labels of Kueue may refer."""
         with self._lock:
             local_queues = self._registry.routes.local_queues
             if local_queues.kueue_is_served is not is_served:
@@ -282,9 +282,9 @@ class Intake:
 
     def put_disruption_budget(self, record: DisruptionBudget) -> None:
         with self._lock:
-            there = self._budgets.setdefault(record.namespace, {})
-            if there.get(record.name) != record:
-                there[record.name] = record
+            budgets = self._budgets.setdefault(record.namespace, {})
+            if budgets.get(record.name) != record:
+                budgets[record.name] = record
                 self._stale.add(record.namespace)
                 self._changes.mark()
 
@@ -332,7 +332,7 @@ class Intake:
                 self._record_changed(self._registry.groups)
 
     def review_users(self) -> None:
-        """Check from now on that authors of groups in restricted queues may use these."""
+        """Check from now on that authors of groups may use restricted queues."""
         with self._lock:
             self._registry.users_count = True
             self._record_changed(self._registry.groups)

@@ -90,7 +90,7 @@ class Jobs:
 
     @property
     def with_label(self) -> list[GroupKey]:
-        """Return the jobs that name any LocalQueue."""
+        """Return all jobs that name a LocalQueue."""
         return [key for key, job in self._records.items() if job.local_queue is not None]
 
 
@@ -154,11 +154,11 @@ class Runtimes:
         return sorted(self._named_by.get(name, ()))
 
 
-_MOST_OWNERS = 8  # controllers above each other; references may form a loop
+_MOST_OWNERS = 8  # levels of controllers, since references may form a loop
 
 
 class Owner(NamedTuple):
-    key: GroupKey  # of the group that its pods form
+    key: GroupKey  # group of its pods
     kind: str = ""  # "apps/v1/Deployment"; empty: not known
 
     @classmethod
@@ -168,12 +168,12 @@ class Owner(NamedTuple):
 
 
 class Ancestor(NamedTuple):
-    """What an owner says of the groups of its pods, or of an object that it made."""
+    """Record of an owner: queue, author and rights that apply to the groups of its pods."""
 
     author: str = ""  # the user whom admission recorded on it; empty: none
     queue: str = ""  # the queue that it names; empty: none
     local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     controller: Owner | None = None
 
 
@@ -207,8 +207,8 @@ class Ancestors:
     def drop(self, namespace: str, uid: str) -> None:
         self._known.pop(group_of_owner(namespace, uid), None)
 
-    def follow(self, group: GroupKey, owners: Iterable[Owner]) -> None:
-        """Record the owners of a group, on which, and on those above them, it depends from now on."""
+    def record_owners(self, group: GroupKey, owners: Iterable[Owner]) -> None:
+        """Record the owners of a group. The group depends on them, and on the owners above them."""
         above = [owner.key for owner, _ in self._chain(owners)]
         if above == self._above.get(group, []):
             return
@@ -234,7 +234,7 @@ class Ancestors:
         return any(known is None and self.are_read(owner.kind) for owner, known in self._chain(owners))
 
     def _chain(self, owners: Iterable[Owner]) -> Iterator[tuple[Owner, Ancestor | None]]:
-        """Yield each owner and those above it, nearest first; with None, one that is not known."""
+        """Yield each owner and those above it, nearest first, with its record; None: not known."""
         for owner in owners:
             above: Owner | None = owner
             for _ in range(_MOST_OWNERS):

@@ -4,7 +4,7 @@
                                ├──►   claims   ─┤                    │
     verbs  ◄──► assumed ───────┘                └──◄ publish ◄───────┘
 
-One lock guards it, and nothing in here blocks. After a restart, the watches rebuild all of it.
+One lock guards the ledger, and no method blocks. After a restart, the watches rebuild all of its state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ __all__ = ["Confirmation", "Ledger"]
 
 
 class Ledger:
-    """Ledger: `snapshot`, then decide(), then `publish`; each costs only what changed.
+    """Ledger: `snapshot`, then decide(), then `publish`; the cost of each is that of the changes.
 
     Other callers use its parts.
 
@@ -106,13 +106,13 @@ class Ledger:
         self._min_resources = MinResources(parts, self.pods.shapes, self.limits.expected_pods)
         self._instants = Instants(self.registry)
         self._reclaimed = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
-        self._spared: dict[Uid, float] = {}  # until when
-        self._reclaims: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue, as decided last
+        self._spared: dict[Uid, float] = {}  # end of the time in which a pod is no victim, by UID
+        self._reclaims: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # last decided reclaims, by queue
         self._history = RunHistory()
         self._instant: Callable[[str], float] = lambda _: (
             clock()
         )  # reads timestamps, as the last snapshot did
-        # Dirty since the last published decisions, with the version that has the change.
+        # Groups that are dirty since the last published decisions, with the version of the change.
         self._unpublished: dict[GroupKey, int] = {}
 
     @property
@@ -185,12 +185,13 @@ class Ledger:
         if self._meter.is_due(now):
             self._meter.sample(now, self.offered())
             self._changes.mark()
-        self._meter.follow({key: holding_of(groups.get(key)) for key in dirty}, now)
+        self._meter.record_holdings({key: holding_of(groups.get(key)) for key in dirty}, now)
 
     def _end_answers(self) -> None:
-        """End answers of filter without a bind call within the longest time that a start may take.
+        """End answers of filter that no bind call has followed within the start deadline.
 
-        Volumes are bound before bind is called. Such answers would hold their capacity indefinitely.
+        They would hold their capacity indefinitely. The deadline includes the binding of volumes, which
+        precedes the bind call.
         """
         oldest = self._clock() - self.limits.start_deadline
         for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
@@ -216,9 +217,9 @@ class Ledger:
             return self._meter.is_to_be_shown(self._wall_clock())
 
     def restore_state(self, snapshot: Snapshot) -> None:
-        """Restore the state that a snapshot of another ledger has besides objects, after `restore`.
+        """Restore the rest of a snapshot's state once `restore` has recorded its objects.
 
-        Each refusal counts for as long as a new one.
+        Refusals get a full new lifetime.
         """
         with self._lock:
             now = self._clock()
@@ -244,7 +245,7 @@ class Ledger:
                 self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
 
     def publish(self, decisions: Decisions) -> None:
-        """Turn plans into claims. Claims that filter has made since the snapshot are newer, and stay."""
+        """Turn plans into claims. Claims by filter since the snapshot are newer, and stay."""
         with self._lock:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
@@ -252,17 +253,17 @@ class Ledger:
             self._record_lost_work(before, decisions)
             self._record_reclaims(before, decisions)
             for key in dict.fromkeys((*decisions.changed_since(before), *moved)):
-                was, decision = before.groups.get(key), decisions.groups.get(key)
+                old, decision = before.groups.get(key), decisions.groups.get(key)
                 self._reclaimed.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
                 if decision is None or group is None:
                     continue
-                if was is not decision:
-                    self._record_run(group, was, decision)
+                if old is not decision:
+                    self._record_run(group, old, decision)
                     self._apply(group, decision)
-                # Claims in line with either are in line with the other where neither lets any member start.
-                is_idle = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (was, decision))
-                if key in moved or not (was is decision or is_idle):
+                # Claims need no update between two decisions of which neither lets a member start.
+                is_idle = all(d and d.verdict is Verdict.WAITING and not d.plan for d in (old, decision))
+                if key in moved or not (old is decision or is_idle):
                     for pod in group.pods.values():
                         self._replan(group, pod, decision, version)
 
@@ -291,7 +292,7 @@ class Ledger:
             self._history = self._history.with_run(kind_of(group.info), ran, group.info.spec.run_time)
 
     def _refused_victims(self, reclaim: Reclaim | None) -> set[GroupKey]:
-        """Return the groups without any terminating pod where an eviction was refused."""
+        """Return the victims' groups that still have all victims, if an eviction was refused."""
         victims = reclaim.victims if reclaim is not None else ()
         if not any(victim.uid in self._spared for victim in victims):
             return set()
@@ -306,19 +307,19 @@ class Ledger:
                 expires = now + self.limits.refusal_memory
                 if lacks_only_capacity(
                     group.attempt(uid).words, pod.shape.requests
-                ):  # it may know of it by then
+                ):  # the scheduler may know of freed capacity by then
                     expires = min(expires, decision.retry_at)
                 self._refusals.add(self.pods.separate(pod), node, expires)
         if decision.reclaim != group.start.reclaim:
             # Groups from which a group reclaimed: each is a victim of the same group once.
             stayed = self._refused_victims(group.start.reclaim)
             known = ((key, at) for key, at in group.took_from.items() if key not in stayed)
-            reserved = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
+            remembered = {key: at for key, at in known if at + self.limits.reclaim_memory > now}
             victims = decision.reclaim.victims if decision.reclaim is not None else ()
-            group.took_from = reserved | {victim.group: now for victim in victims if victim.group}
+            group.took_from = remembered | {victim.group: now for victim in victims if victim.group}
             self.registry.mark_dirty(group.key)
             self._record_given(group.key, decision.reclaim, stayed)
-        # The number of members of a partial start counts until the job waits again, or has so many.
+        # The reduced number of a partial start counts until the job waits again, or asks for that number.
         keeps = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps and group.reduced_to != decision.reduced_to:
             group.reduced_to, changed = decision.reduced_to, True
@@ -337,11 +338,11 @@ class Ledger:
         causes = {it.group: it.cause for it in reclaim.victims} if reclaim is not None else {}
         for key in {*stayed, *(key for key, cause in causes.items() if cause in FROM_OTHERS)}:
             if (group := self.registry.groups.get(key)) is not None:
-                reserved = {
+                remembered = {
                     it: at for it, at in group.gave_to.items() if at + self.limits.reclaim_memory > now
                 }
-                reserved.pop(queue, None)
-                group.gave_to = reserved | ({queue: now} if key in causes else {})
+                remembered.pop(queue, None)
+                group.gave_to = remembered | ({queue: now} if key in causes else {})
                 self.registry.mark_dirty(key)
 
     def _follow_start(self, group: Group, start: Start, verdict: Verdict) -> None:
@@ -399,7 +400,7 @@ class Ledger:
     def give_up_start(self, key: GroupKey, why: str) -> None:
         """Give up the start of a job that missed its start timeout: the group waits again, and backs off.
 
-        Decisions do not matter; if they give it up, too, it is counted once.
+        A decision that also gives the start up is not counted again.
         """
         with self._lock:
             group = self.registry.groups.get(key)
@@ -443,8 +444,8 @@ class Ledger:
                 return None
             queue = self.registry.routes.queue_of_job(job) or self.registry.routes.queue_of(group)
             record = self.registry.queues.get(queue)
-            # A decision may be older than a change of the job: only claims for the current job count,
-            # is, for all pods with which it starts.
+            # A decision may be older than a change of the job: only claims for the current job count, and
+            # only if they cover all pods with which it starts.
             claimed = sum(1 for pod in group.pods.values() if pod.to_be and self.claims.get(pod.uid))
             self.registry.settle_defaults(group)
             members = group.size.members
@@ -489,9 +490,9 @@ class Ledger:
             return dict(zip(columns.names, in_all(columns.allocatable), strict=True))
 
     def ceilings(self, queue: str) -> Iterator[Ceiling]:
-        """Yield the last ceilings of a queue and all above it.
+        """Yield the ceilings of a queue and all above it, as last decided.
 
-        What all nodes offer is no ceiling: that is a question of free capacity.
+        The total of all nodes is no ceiling: it limits free capacity.
         """
         decided, offered = self.decisions.queues, self.offered()
         while (found := decided.get(queue)) is not None:
@@ -521,7 +522,7 @@ class ReclaimedCapacity:
         self._registry, self._capacity = registry, capacity
         self._memory = limits.reclaim_memory
         self._reclaims: dict[GroupKey, Reclaim] = {}
-        self._moves: dict[GroupKey, Move] = {}  # the last one of each group, with all places
+        self._moves: dict[GroupKey, Move] = {}  # last move of each group, with the places of all replacements
         self._reserved: dict[
             tuple[GroupKey, bool], list[tuple[str, Resources]]
         ] = {}  # True: for what has moved
@@ -543,15 +544,15 @@ class ReclaimedCapacity:
     def _record_move(self, moved: GroupKey, claimant: GroupKey, reclaim: Reclaim) -> None:
         group = self._registry.groups.get(moved)
         if group is not None and group.info is not None:
-            there, going = dict(_pods_with_nodes(group.info)), reclaim.homes
+            node_of, going = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple(
-                (group.pods[uid], going[uid]) for uid in there if uid in going and uid in group.pods
+                (group.pods[uid], going[uid]) for uid in node_of if uid in going and uid in group.pods
             )
-            stayed = len(there) - len(homes)
+            stayed = len(node_of) - len(homes)
             self._moves[moved] = Move(claimant, reclaim.since, reclaim.until, homes, stayed)
 
     def moves(self, groups: Mapping[GroupKey, GroupInfo], now: float) -> dict[GroupKey, Move]:
-        """Return by group the last move within the time in which it may not move again.
+        """Return the last move of each group that may not move again yet.
 
         Places that are still reserved come with it: for pods that will move, or have left, and are
         not replaced yet.
@@ -572,12 +573,12 @@ class ReclaimedCapacity:
         self._moves = dict(moves)
 
     def _left(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
-        reclaim, there = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
+        reclaim, node_of = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         going = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved = {pod.uid for pod, _ in move.homes}
-        back = {uid: node for uid, node in there.items() if uid not in moved}
-        homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in there]
-        homes.sort(key=lambda home: home[1] not in back.values())  # nodes that are used again come first
+        back = {uid: node for uid, node in node_of.items() if uid not in moved}
+        homes = [home for home in move.homes if home[0].uid in going or home[0].uid not in node_of]
+        homes.sort(key=lambda home: home[1] not in back.values())  # nodes with replacements first
         return homes[max(len(back) - move.stayed, 0) :]
 
     def _reserve(self, key: GroupKey, is_moved: bool, places: Iterable[tuple[PodRecord, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Capacity for a PodGroup's minResources beyond its members: reserved until members use it, or it ends.
+"""Capacity for a PodGroup's minResources beyond its members, reserved until members use it or the group ends.
 
 Operators like Spark's write minMember 1, for the driver, and minResources for the executors too, which the
 driver creates once it runs. Volcano reserves as much in its enqueue action: otherwise drivers would use all
@@ -50,20 +50,20 @@ class MinResources:
         for key in list(self._parts.registry.dirty):
             group = self._parts.registry.groups.get(key)
             record = group.record if group is not None else None
-            asks = record is not None and bool(record.min_resources) and not _made_by_muster(record)
-            if group is not None and (asks or key in self._keeping):
-                self._sync_group(group, record.min_resources if record is not None and asks else {})
-            if group is None or not asks:
+            reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)
+            if group is not None and (reserves or key in self._keeping):
+                self._sync_group(group, record.min_resources if record is not None and reserves else {})
+            if group is None or not reserves:
                 self._used.pop(key, None)
 
     def _sync_group(self, group: Group, asked: Resources) -> None:
         self._hand_over(group)
-        there = self._members(group)
-        lives = any(pod.phase != "Succeeded" for pod in there)
-        used = self._used_by(there, group.needs.min_member)
+        members = self._members(group)
+        lives = any(pod.phase != "Succeeded" for pod in members)
+        used = self._used_by(members, group.needs.min_member)
         offered = self._parts.claims.capacity.columns.names  # Volcano writes names of quotas as well
         asked = {name: n for name, n in asked.items() if name in offered and name != PODS} if lives else {}
-        asked = {} if self._is_used(group.key, there, asked) else asked
+        asked = {} if self._is_used(group.key, members, asked) else asked
         left = {name: n - used.get(name, 0) for name, n in asked.items()}
         for pod in list(_reserved(group)):
             requests = pod.shape.requests
@@ -77,10 +77,10 @@ class MinResources:
         if not any(_reserved(group)):
             self._keeping.discard(group.key)
         if lives and any(n > 0 for n in left.values()) and group.job is None:
-            self._expect(group, there[0], {name: n for name, n in left.items() if n > 0})
+            self._expect(group, members[0], {name: n for name, n in left.items() if n > 0})
 
     def _is_used(self, key: GroupKey, there: Iterable[PodRecord], asked: Resources) -> bool:
-        """Return whether members on nodes have used all of it since the start.
+        """Return whether members on nodes have used all of the minResources since the start.
 
         Lost members have their places for a while only.
         """
@@ -92,7 +92,7 @@ class MinResources:
         return self._used.get(key) == asked
 
     def _members(self, group: Group) -> list[PodRecord]:
-        """Return the members with capacity or, before any is on its way to a node, all that wait.
+        """Return the members with capacity or, before any has a node, all waiting members.
 
         Once one is on its way, these are the members that the start needs.
         """
@@ -102,9 +102,9 @@ class MinResources:
         return members[: max(have, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _used_by(self, there: Sequence[PodRecord], needed: int) -> Resources:
-        """Return what members use; before any is on its way, the least that `needed` ones ask for.
+        """Return what members use; before any has a node, the least that `needed` members ask for.
 
-        The plan depends on the reservation next to it, so the reverse must not be true.
+        The plan depends on the reservation, so the reservation must not depend on the plan.
         """
         if self._is_under_way(there):
             return asked_by([pod.shape for pod in there])
@@ -117,7 +117,10 @@ class MinResources:
         return any(pod.placed or (claim and claim.pinned) for pod, claim in zip(members, claims, strict=True))
 
     def _hand_over(self, group: Group) -> None:
-        """Let new pods take over claims of the same amounts, each once in a while: decisions may differ."""
+        """Let new pods take over claims of the same amounts.
+
+        A pod does so again only after a pause, since decisions may move it.
+        """
         reserved = [
             claim for each in _reserved(group) if (claim := self._parts.claims.get(each.uid)) is not None
         ]
@@ -150,7 +153,7 @@ class MinResources:
         return None
 
     def _take_over(self, pod: PodRecord, node: str, reserved: Sequence[Claim]) -> list[Claim]:
-        """Put a pod in the place of equal claims, those on its node first; return the others.
+        """Replace claims of equal amounts by a pod, those on its node first; return the other claims.
 
         Decisions check the ceilings of further requests.
         """
@@ -174,9 +177,9 @@ class MinResources:
         taken = {pod.uid for pod in _reserved(group)}
         numbers = (number for number in range(_MOST + count) if _uid(group, number) not in taken)
         for part, number in zip(range(count), numbers, strict=False):
-            asks = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
+            requests = {name: n * (part + 1) // count - n * part // count for name, n in left.items()}
             shape = self._shapes.with_requests(
-                like.shape, {name: n for name, n in asks.items() if n} | {PODS: 1}
+                like.shape, {name: n for name, n in requests.items() if n} | {PODS: 1}
             )
             member = replace(
                 like,

@@ -68,9 +68,9 @@ class ResourceColumns:
             matrix[row] = 0
 
     def offer(self, before: Iterable[str], now: Iterable[str]) -> bool:
-        """Record that a node offered `before`, and offers `now`.
+        """Record the resources of a node `before` and `now`.
 
-        Return whether columns changed, new ones zero.
+        Return whether columns changed; new ones are zero.
         """
         now, before = tuple(now), tuple(before)  # only names: a Counter would add the amounts of a mapping
         self._offering.update(now)
@@ -78,9 +78,9 @@ class ResourceColumns:
         if len(self._offering) == len(self.names) and all(self._offering[name] for name in before):
             return False
         self._offering = +self._offering
-        reserved = [name for name in self.names if name in self._offering]
+        old_names = [name for name in self.names if name in self._offering]
         new = [name for name in self._offering if name not in self._column]
-        self.rebuild(len(self.capacity), (*reserved, *new))
+        self.rebuild(len(self.capacity), (*old_names, *new))
         return True
 
     def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
@@ -103,7 +103,7 @@ class ResourceColumns:
 
     def rebuild(self, rows: int, names: tuple[str, ...]) -> None:
         before = [self._column[name] for name in names if name in self._column]
-        for name in ("allocatable", "capacity", "free"):  # the kept columns first, and zeros where it grew
+        for name in ("allocatable", "capacity", "free"):  # the old columns first; new ones are zero
             matrix, grown = getattr(self, name), np.zeros((rows, len(names)), dtype=np.int64)
             grown[: len(matrix), : len(before)] = matrix[:, before]
             setattr(self, name, grown)
@@ -131,14 +131,14 @@ class NodeCapacity:
 
     def __init__(self) -> None:
         self._columns = ResourceColumns()
-        self._stale: set[int] = set()  # rows that are not yet as their nodes and sums
-        self.epochs: dict[str, int] = {}  # by node: another number each time it changes or a bound pod leaves
+        self._stale: set[int] = set()  # rows to be updated from their nodes and sums
+        self.epochs: dict[str, int] = {}  # counter by node of its changes and of bound pods that left
         self._epochs = itertools.count(1)
         self._sums: dict[str, NodeSums] = {}  # by node
-        self._nodes: list[NodeRecord | None] = []  # by row; None if the row is vacant
+        self._nodes: list[NodeRecord | None] = []  # nodes by row; None: vacant
         self._row: dict[str, int] = {}  # by node
         self._vacant: list[int] = []  # rows
-        self._changed_rows: set[int] = set()  # since the table was last made
+        self._changed_rows: set[int] = set()  # rows that changed since the last table
         self._table = NodeTable()
         self._asked: WeakKeyDictionary[Shape, tuple[Rows, AmountRows] | None] = WeakKeyDictionary()
         self._ports = HostPorts()
@@ -212,7 +212,7 @@ class NodeCapacity:
             self.terms.count(claim.pod, node, times)
 
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
-        """Reserve capacity that is being reclaimed on a node; with `times` -1, free it."""
+        """Reserve reclaimed capacity on a node; with `times` -1, free it."""
         self._add_to_sums(node, "reserved", amounts, times)
 
     def forget_refusals(self, node: str) -> None:
@@ -230,7 +230,7 @@ class NodeCapacity:
         idle, own_shape = self.idle(node), own.pod.shape if own is not None and own.node == node else None
         reserved = (
             {} if own_shape else self._sums.get(node, _NOTHING).reserved
-        )  # planned claims there were counted before
+        )  # planned claims already include the reserved amounts
         back = own_shape.requests if own_shape else {name: -n for name, n in reserved.items()}
         if any(n > idle.get(name, 0) + back.get(name, 0) for name, n in pod.shape.requests.items()):
             return False
@@ -260,8 +260,8 @@ class NodeCapacity:
         """Return the used part of the scarcest resource on a node with `pod` on it, 0 … 1."""
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
         comes = 0 if own is not None and own.node == node else 1
-        asks = pod.shape.requests.items()
-        parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in asks if offers.get(name))
+        requests = pod.shape.requests.items()
+        parts = ((sums.taken(name) + comes * n) / offers[name] for name, n in requests if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
@@ -279,7 +279,7 @@ class NodeCapacity:
         return row is not None and bool(self.table().suitable(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
-        """Return a copy: of the few nodes with host ports, and of the few terms in use."""
+        """Return a copy of the occupancy: host ports and terms in use, which few nodes have."""
         terms = self.terms
         selected, carried = terms.selected(), terms.anti_affinity_nodes()
         return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)

@@ -27,7 +27,7 @@ from extender.domain.snapshot.nodes import NodeRecord
 from extender.domain.snapshot.snapshot import OtherPods
 
 _UNREACHABLE = "node.kubernetes.io/unreachable"  # the taint that the node lifecycle controller sets
-_GONE_CHECK = 64  # pods, at which it is looked who is gone
+_GONE_CHECK = 64  # number of pods from which on gone ones are dropped
 _SLACK = 5.0  # seconds that clocks may differ
 
 
@@ -59,10 +59,10 @@ class StuckPods:
 
     @property
     def next_at(self) -> float | None:
-        """Return when the next one is stuck, unless it ends before."""
+        """Return when the next terminating pod counts as stuck."""
         return self._due[0][0] if self._due else None
 
-    def follow(self, before: PodRecord | None, now: PodRecord | None) -> None:
+    def record_change(self, before: PodRecord | None, now: PodRecord | None) -> None:
         """Process a change of a member pod; `now`: None if it is gone."""
         if now is not None and now.deleting and now.holds_capacity:
             before_that = self._leaving[now.node].get(now.uid)
@@ -100,7 +100,7 @@ class StuckPods:
                 self._registry.mark_dirty(leaving.pod.group)
 
     def drop_expired(self) -> None:
-        """Count those no more whose grace is over."""
+        """Stop counting pods whose grace period has ended meanwhile."""
         now = self._clock()
         while self._due and self._due[0][0] <= now:
             _, uid, node = due = heappop(self._due)
@@ -133,7 +133,7 @@ class StuckPods:
             self._awaited = set(self._due)
 
 
-_FEW_CROWDED = 8  # pods that are looked at again when another one goes
+_FEW_CROWDED = 8  # pods that are tried again when another one goes
 _CROWDED = (
     f"(anti-)affinity terms that are too many together with those of others in its namespace: {MOST_WEIGHT:,}"
     f" are followed, and one that looks into other namespaces or requires no label counts as {WEIGHT_OF_WIDE}"
@@ -156,7 +156,7 @@ class Pods:
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
         self._stuck = stuck
-        self._crowded: dict[Uid, PodRecord] = {}  # as they are but for what keeps them waiting
+        self._crowded: dict[Uid, PodRecord] = {}  # pods over the limit of terms, without that limit
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
 
@@ -205,7 +205,7 @@ class Pods:
             ours = not is_left and (had is not None or self.owns(pod))
             if ours or is_left:
                 record = self._records.record_of(pod, ours)
-                if ours and had is not None:  # one that holds capacity keeps its group, whatever it names
+                if ours and had is not None:  # a pod with capacity keeps its group, whatever it names
                     record = replace(record, group=had.group, own_group=had.group, auto=had.auto)
                 self._set(self._within_bounds(record))
             else:
@@ -224,13 +224,13 @@ class Pods:
             self._count_among_others(record, is_other=False)
             self._claims.capacity.terms.unwatch(uid)
             if record.group:
-                self._stuck.follow(record, None)
+                self._stuck.record_change(record, None)
                 self._registry.group(record.group).record_vacated(record)
                 self.leave_group(record)
             if record.group or record.node:
                 self._changes.mark()
             self._crowded.pop(uid, None)
-            if record.shape.terms:  # where some go, others may come
+            if record.shape.terms:  # freed terms may make space for those of waiting pods
                 for waiting in list(islice(self._crowded.values(), _FEW_CROWDED)):
                     self._set(self._within_bounds(waiting))
 
@@ -273,7 +273,7 @@ class Pods:
         if record == before:
             return
         # The thousands of conditions that Muster writes itself must not cause a single decision: no decision
-        # depends on a version, nor on what a pod says of itself without the scheduler having said it.
+        # depends on a resourceVersion, or on a condition that the scheduler did not write.
         as_now = before and replace(before, version=record.version, unscheduled=record.unscheduled)
         if before is not None and as_now == record and before.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
@@ -282,7 +282,7 @@ class Pods:
             return
         try:
             self._store_record(record, before)
-        except Exception:  # better unknown than half-recorded: the watch delivers the pod again
+        except Exception:  # drop the pod rather than record a part of it: the watch delivers it again
             self.drop(record.uid)
             raise
 
@@ -296,7 +296,7 @@ class Pods:
         self._claims.capacity.watch_terms(record, before)
         self._moves.show(record)
         if record.group:
-            self._stuck.follow(before, record)
+            self._stuck.record_change(before, record)
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
             group.asked_by_pods = record.min_member or group.asked_by_pods
@@ -316,7 +316,7 @@ class Pods:
             self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_foreign_pod(record.uid, is_left=self.is_left(record.scheduler))
-        if record.group or _has_moved(record, before):  # of others, only capacity taken or freed matters
+        if record.group or _has_moved(record, before):  # of other pods, only capacity matters
             self._changes.mark()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
@@ -360,5 +360,5 @@ class Pods:
 
 def _has_moved(pod: PodRecord, before: PodRecord | None) -> bool:
     """Return whether a change allocates or frees capacity."""
-    was = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
-    return was != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or was[1])
+    old = (before.node, before.holds_capacity, before.shape) if before else ("", False, None)
+    return old != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or old[1])

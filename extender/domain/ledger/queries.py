@@ -215,7 +215,7 @@ class QueueQueries:
             allowed = self._registry.takes_namespace(record.queue, record.namespace)
             return activity_of(record, self._infos.queue_info(record.queue), allowed)
 
-    def local_queue_reserved(self, key: str) -> Resources:
+    def local_queue_allocation(self, key: str) -> Resources:
         """Return what its groups hold."""
         with self._lock:
             return dict(self._infos.usage.of_local.get(key, {}))

@@ -24,8 +24,8 @@ class Owners:
 
     def __init__(self) -> None:
         self._of: dict[GroupKey, OwnerRecord] = {}
-        self.suspended: set[str] = set()  # the UIDs of suspended controllers
-        self.is_read: Callable[[str], bool] = lambda _: False  # pods of a kind that is not yet wait for it
+        self.suspended: set[str] = set()  # UIDs of suspended controllers
+        self.is_read: Callable[[str], bool] = lambda _: False  # whether a kind of owners has been read
 
     def get(self, key: GroupKey) -> OwnerRecord | None:
         return self._of.get(key)
@@ -52,7 +52,7 @@ class Owners:
         return record is not None
 
 
-# Priority classes: the value of each, and how much of it counts for a group.
+# Priority classes, and the priority that groups get from them.
 #
 # A user who may create a PodGroup may write any class into it, while the API server lets pods have only
 # classes that their quota allows. So a group's priority is at most the highest that one of its pods was
@@ -129,10 +129,10 @@ class Registry:
         self.taken_in = TakenInGroups()
         self.owners = Owners()
         self.priorities = Priorities()
-        self.markers_count = False  # whether only Muster can have written the marks on PodGroups
+        self.markers_count = False  # whether only Muster can have written the records on PodGroups
         self.authors_count = False  # whether the API server refuses the names of other users
-        self.uses_count = False  # whether only those who have a right can have written that they have it
-        self.users_count = False  # whether it matters who may use a restricted queue
+        self.uses_count = False  # whether records of rights are checked
+        self.users_count = False  # whether rights to use restricted queues are checked
         # Dirty groups in order, and whether their queue may have changed since their last info.
         self._dirty: dict[GroupKey, bool] = {}
         self._moved: set[GroupKey] = set()  # dirty groups with changes of claims and the start only
@@ -177,12 +177,12 @@ class Registry:
         if before == now:
             return False
         if now is None:
-            group.entitled_in = ""  # pods that remain without a PodGroup count as new to their queue
+            group.entitled_in = ""  # pods without their PodGroup count as new in their queue
         elif not ((before and before.uid == now.uid) or group.is_implied):
             group.restart()
         self.taken_in.record(before, now)
         group.put_record(now, version)
-        self.follow(group)
+        self.record_dependencies(group)
         self.record_arrival(group)
         self.mark_dirty(group.key)
         return True
@@ -228,22 +228,22 @@ class Registry:
         now_there = (group.key for group in changed if self.routes.queue_of(group) in queues)
         return [*(key for key in viewed if not self._dirty.get(key)), *now_there]
 
-    def follow(self, group: Group) -> None:
+    def record_dependencies(self, group: Group) -> None:
         """Record the objects that a group depends on, to mark it dirty when they change."""
-        self.ancestors.follow(group.key, self._owners_of(group))
-        self.routes.follow(group)
+        self.ancestors.record_owners(group.key, self._owners_of(group))
+        self.routes.record_group(group)
 
     def record_arrival(self, group: Group) -> None:
-        """Record the arrival of a group: if its queue is open then, it stays entitled."""
+        """Record the arrival of a group: if its queue is open at that time, the group stays entitled."""
         queue = self.routes.queue_of(group)
         if group.record is not None and self.queues.is_open(queue):
             group.entitled_in = queue
 
     def record_start(self, group: Group, is_under_way: bool) -> None:
-        """Record in which queue a group is starting or has started, while that exists.
+        """Record the queue in which a group is starting or has started.
 
-        The queue is that of the records on its pods' bindings or, where those do not count, the one
-        that this process saw.
+        It is the queue recorded with its pods' bindings or, if such records do not count, the one that this
+        process saw.
         """
         if not is_under_way:
             group.started_in = ""
@@ -266,7 +266,7 @@ class Registry:
         """Forget a group of which nothing is left."""
         del self.groups[group.key]
         self.routes.forget(group)
-        self.ancestors.follow(group.key, ())
+        self.ancestors.record_owners(group.key, ())
 
     def take_dirty(self) -> tuple[Collection[GroupKey], Collection[GroupKey]]:
         """Return the groups that changed since the last call, in that order, and which of them only moved."""
@@ -275,7 +275,7 @@ class Registry:
         return dirty, moved
 
     def record_info(self, key: GroupKey, before: str, now: str) -> None:
-        """Record that the last info of a group is of queue `now`, not of `before`; empty: of none."""
+        """Record that the last info of a group is in queue `now` instead of `before`; empty: in none."""
         if before == now:
             return
         if now:
@@ -354,7 +354,7 @@ class Registry:
         return (key, *shared)
 
     def awaits_controller(self, group: Group) -> bool:
-        """Return whether an owner of the group's pods is unknown yet.
+        """Return whether an owner of the group's pods has not been read yet.
 
         Without the owner, the gang size, the queue or a limited user is unknown.
         """
@@ -387,7 +387,7 @@ class Registry:
     def was_taken_in(self, group: Group, name: str) -> bool:
         """Return whether an annotation proves that a group came while the named queue was open.
 
-        Phase and reason prove nothing.
+        Phase and reason do not count, since users may write them.
         """
         queue, record = self.queues.get(name), group.record
         if queue is None or record is None or not self.markers_count:
@@ -396,7 +396,7 @@ class Registry:
         return queue_took_it or record.admitted or record.ran_with is not None
 
     def is_suspended(self, group: Group) -> bool:
-        """Return whether the owner prevents the creation of members, other than by waiting in the queue."""
+        """Return whether the owner is suspended, except for a job that waits in its queue."""
         if group.job is not None and group.job.suspended:
             return group.job.stopped
         named = group.record.owner if group.record else ""

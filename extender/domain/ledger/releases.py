@@ -1,4 +1,4 @@
-"""Releases: which pods the scheduler is shown, and how; empty where it reads its pods from the API itself.
+"""Releases: the pods that the scheduler is shown; none if it reads its pods from the API server itself.
 
     planned ──release──► shown ──► held, posted, bound        the claim is pinned all the while
                            └──► taken back ──► leaving ──► released again
@@ -19,19 +19,19 @@ class Bypasses(NamedTuple):
     """Calls about pods that the proxy has not shown: their scheduler reads pods elsewhere."""
 
     calls: int = 0
-    age: float | None = None  # seconds since the last of them; None: there was none
+    age: float | None = None  # seconds since the last such call; None: there was none
 
 
-MOST_NOMINATED = 16  # for one node and not yet assumed there: a filter copies its state for each of them
+MOST_NOMINATED = 16  # pods nominated for one node: filter copies the node's state for each
 _LAG = 0.5  # seconds by which the scheduler's copy of nodes and bound pods may be older than Muster's
-_UNCALLED = 1.0  # seconds for an attempt that has not come to a bind call when its pod is taken back
+_UNCALLED = 1.0  # seconds until an attempt without a bind call has ended, once its pod is taken back
 _CALLED = 5.0  # seconds from the end of a bind call to the scheduler's report of it
 
 
 class ReleaseCounts(NamedTuple):
-    released: int  # shown, and not bound yet
-    leaving: int  # hidden just now, and perhaps still in the scheduler
-    taken_back: int  # how often that happened since the start
+    released: int  # pods that are shown and not bound yet
+    leaving: int  # pods taken back that the scheduler may still process
+    taken_back: int  # number of pods taken back since the start
 
 
 class Releases:
@@ -45,13 +45,13 @@ class Releases:
         self._on_change = on_change
         self._clock = clock
         self.shown: dict[Uid, Appearance] = {}
-        self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # one after the other
-        self._leaving: dict[Uid, float] = {}  # taken back: until when the scheduler may be busy with them
+        self._changed: dict[Uid, tuple[Appearance | None, ...]] = {}  # successive appearances
+        self._leaving: dict[Uid, float] = {}  # pods taken back: until when the scheduler may process them
         self._nominated: dict[str, set[Uid]] = {}  # by node: pods shown for it, before their first bind call
         self._named: dict[str, Uid] = {}  # by "namespace/name": unbound member pods
         self._planned: set[GroupKey] = set()  # groups with claims that are planned and may be shown
         self._met: set[Uid] = set()  # unbound pods that the scheduler may have been shown at some time
-        self._has_begun = False  # whether this process has begun to show pods; others did before
+        self._has_begun = False  # whether this process has begun to show pods
         self._taken_back = 0
         self._bypasses = 0
         self._bypassed_at = 0.0
@@ -83,7 +83,7 @@ class Releases:
         return self._named.get(key)
 
     def may_show(self, pod: PodRecord, node: str) -> bool:
-        """Return whether the scheduler can take a pod now that is planned for `node`."""
+        """Return whether a pod that is planned for `node` may be shown now."""
         if pod.gated or lacks_nomination(pod, node) or self._leaving.get(pod.uid, 0.0) > self._clock():
             return False
         return len(self._nominated.get(node, ())) < MOST_NOMINATED
@@ -97,7 +97,7 @@ class Releases:
         self._change(pod.uid, appearance)
 
     def take_back(self, uid: Uid, was_called: bool) -> None:
-        """Show a pod no more. `was_called`: a bind call of it was answered, or still has to be."""
+        """Stop showing a pod. `was_called`: a bind call for it was answered or is held."""
         self._count_off(uid)
         if self.shown.pop(uid, None) is not None:
             self._taken_back += 1
@@ -106,7 +106,7 @@ class Releases:
         elif was_called and uid in self._leaving:
             self._leaving[uid] = self._clock() + _CALLED
 
-    def follow(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
+    def record_claim(self, pod: PodRecord, before: Claim | None, claim: Claim | None) -> None:
         """Process a change of the claim of a member pod, from `before` to `claim`."""
         if not self.is_on:
             return
@@ -151,10 +151,7 @@ class Releases:
         self._leaving.clear()
 
     def retry(self, uid: Uid, lags: int) -> None:
-        """Show a pod again after a number of lags.
-
-        It was taken back, and its attempt has ended.
-        """
+        """Show a pod again that was taken back and whose attempt has ended, after a number of lags."""
         self._leaving[uid] = self._clock() + lags * _LAG
 
     def record_planned(self, group: GroupKey) -> None:

@@ -45,7 +45,7 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
         ledger.pods.put(pod)
     for group in snapshot.groups.values():
         _restore_group(ledger, group, snapshot)
-    ledger.snapshot()  # expected members are there now
+    ledger.snapshot()  # creates the expected members
     ledger.restore_state(snapshot)
 
 
@@ -101,7 +101,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     if info.job.managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
     for pod in (*info.waiting, *(pod for pod, _ in info.pinned)):
-        if pod.reserved_for and not pod.keeps_capacity:  # of a member that was lost
+        if pod.reserved_for and not pod.keeps_capacity:  # replacement of a lost member
             group.pods[pod.uid] = pod
             group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
     if info.job.made is not None:
@@ -112,14 +112,14 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
 
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     """Yield the pods of a group that exist. Of those that failed or are gated, only the number is known."""
-    there = [*info.placed, *info.departing, *(pod for pod, _ in info.pinned), *info.waiting]
-    like = there[0] if there else _any_pod(ledger, info)
+    pods = [*info.placed, *info.departing, *(pod for pod, _ in info.pinned), *info.waiting]
+    like = pods[0] if pods else _any_pod(ledger, info)
     number: dict[str, Any] = {"node": "", "deleting": False, "to_be": False, "reserved_for": Uid("")}
     for n in range(info.held_back):
         yield replace(like, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **number)
-    for n in range(info.failed - sum(pod.phase == "Failed" for pod in there)):
+    for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
         yield replace(like, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **number)
-    for pod in there:
+    for pod in pods:
         if not pod.to_be:
             yield pod if info.spec.recorded else replace(pod, **_ways_of(info))
 
@@ -218,7 +218,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 
 
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
-    """Return the UID of its job, and the parts of that: expected pods by their UIDs, then real ones alike."""
+    """Return the UID of a group's job, and its parts: expected pods, then real pods like them."""
     members = [*info.placed, *info.waiting, *(pod for pod, _ in info.pinned)]
     expected = [pod for pod in members if pod.to_be and not pod.reserved_for]
     real = Counter((pod.role, pod.shape) for pod in members if not pod.to_be)

@@ -44,7 +44,7 @@ class LocalQueues:
         """Remove a LocalQueue; return the groups that it concerned, None if it was unknown."""
         return self._groups_of(key) if self._forget(key) else None
 
-    def follow(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
+    def record_group(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
         """Record the LocalQueue that a group names; None: it names none."""
         before, now = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
         if before != now:
@@ -122,14 +122,14 @@ class Routes:
         self._quota_queues = dict(queues)
         return {name for name in changed if not self._named_queues.get(name)}
 
-    def follow(self, group: Group) -> None:
-        """Record the queue and the LocalQueue that a group names, to find it when these change."""
+    def record_group(self, group: Group) -> None:
+        """Record the queue and LocalQueue that a group names, so that their changes find the group."""
         self._groups_in[group.namespace].add(group.key)
-        self.local_queues.follow(group.key, group.namespace, self._named_by(group).local_queue)
+        self.local_queues.record_group(group.key, group.namespace, self._named_by(group).local_queue)
 
     def forget(self, group: Group) -> None:
         discard_from(self._groups_in, group.namespace, group.key)
-        self.local_queues.follow(group.key, group.namespace, None)
+        self.local_queues.record_group(group.key, group.namespace, None)
 
     def namespace_queue(self, namespace: str) -> str:
         """Return the default queue of a namespace, or empty: its annotation comes before its quota."""
@@ -153,7 +153,7 @@ class Routes:
         return self._groups_in.get(namespace, ())
 
     def label_of(self, group: Group) -> LocalQueueLabel | None:
-        """Return the label by which a group comes into its queue; None if no LocalQueue leads it there."""
+        """Return the LocalQueue label by which a group enters its queue; None if it enters in another way."""
         return self._named_by(group).local_queue if self.local_queue_of(group) is not None else None
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:

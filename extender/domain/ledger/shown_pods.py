@@ -12,8 +12,8 @@ from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 
 _ERRORS = "attempts to bind the pod failed"
-_MOST_ASKED = 4  # refusals for capacity before one counts: the scheduler's cache may lag
-_MOST_LAGS = 20  # how far the pauses between these grow
+_MOST_ASKED = 4  # refusals for lack of capacity until one counts, since the scheduler's cache may lag
+_MOST_LAGS = 20  # longest pause between these, in lags
 
 
 class ShownPods(Appearances):
@@ -25,7 +25,7 @@ class ShownPods(Appearances):
         self._refusals = parts.refusals
         self._clock, self._lock = parts.clock, parts.lock
         self._pods = pods
-        self._minds_gangs = False  # gangs have claims that the scheduler cannot see
+        self._minds_gangs = False  # whether gangs have claims that the scheduler does not know
 
     @property
     def is_on(self) -> bool:

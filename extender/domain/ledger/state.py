@@ -76,7 +76,7 @@ class Refusals:
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and until when
+        self._known: dict[str, dict[Shape, tuple[int, float]]] = {}  # by node: its epoch, and the expiry
 
     def add(self, shape: Shape, node: str, expires: float) -> None:
         epoch = self._claims.capacity.epochs.get(node, 0)
@@ -112,13 +112,13 @@ _FEW_INSTANTS = 10_000
 class Instants:
     """Times of groups and their members on the ledger's clock.
 
-    Each timestamp is read once, when it is first seen, so that a step of the wall clock shifts nothing
-    that is known already. One in the future then counts as now, unless a tenant wrote it: that of a
-    checkpoint would stay there, later than all that is saved until it comes. It is read again each time.
+    Each timestamp is read once, when it is first seen, so that a step of the wall clock does not shift known
+    times. A timestamp in the future counts as now, except timestamps that tenants write, such as checkpoints:
+    these are read again each time.
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.known: dict[str, float] = {}  # by timestamp; nothing in it changes: to forget, it is replaced
+        self.known: dict[str, float] = {}  # times by timestamp; never changed, only replaced
         self._registry = registry
         self._most = _FEW_INSTANTS
 
@@ -209,7 +209,7 @@ class ClaimMoves:
         claim = self._claims.get(pod.uid)
         if claim is not None and claim.stage is ClaimStage.ANSWERED:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
-            self._releases.follow(pod, claim, self._claims.get(pod.uid))
+            self._releases.record_claim(pod, claim, self._claims.get(pod.uid))
 
     def show(self, pod: PodRecord) -> None:
         """Record a pod of the watch.
@@ -226,10 +226,10 @@ class ClaimMoves:
             now = self._claims.put(
                 pod, before.node, before.stage, before.since, before.version, before.token, before.posting
             )
-        if before is not None and (now is None or now.stage is not before.stage):  # capacity or window place
+        if before is not None and (now is None or now.stage is not before.stage):  # capacity or place changed
             self._changes.record_freed(pod.group)
         if pod.group:
-            self._releases.follow(pod, before, now)
+            self._releases.record_claim(pod, before, now)
 
     def drop(self, pod: PodRecord) -> None:
         if self._claims.drop(pod.uid) is not None:
@@ -237,7 +237,7 @@ class ClaimMoves:
         self._releases.forget(pod)
 
     def count_running(self, group: Group, pod: PodRecord) -> None:
-        """Count a member as standing, or no longer."""
+        """Count a member as standing, or stop counting it."""
         if pod.placed or (pod.waiting and (self._stage(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing[pod.uid] = pod.role
         else:
@@ -257,9 +257,9 @@ class ClaimMoves:
         self._moved[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)
         if not (before and now and before.pinned and now.pinned and before.node == now.node):
-            self._registry.mark_moved(pod.group)  # else decisions see the same
+            self._registry.mark_moved(pod.group)  # other changes do not affect decisions
         if not pod.to_be:
-            self._releases.follow(pod, before, now)
+            self._releases.record_claim(pod, before, now)
 
 
 class Parts(NamedTuple):

@@ -21,7 +21,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     selector: LabelSelector | None
-    allowed: int  # evictions that the Eviction API admits now; pods that are being deleted are counted off
+    allowed: int  # evictions that the Eviction API admits now, less terminating pods
 
     def __hash__(self) -> int:
         return hash((self.namespace, self.name))
@@ -29,7 +29,7 @@ class DisruptionBudget(msgspec.Struct, frozen=True):
 
 _MOST_TRIED, _MOST_VALUES = 16, 256  # budgets for the labels of one pod; values in a selector
 _NOTHING = LabelSelector()
-_MAX_GRACE = 240.0  # seconds: less than the five minutes for which reclaimed capacity is kept
+_MAX_GRACE = 240.0  # seconds: less than the five minutes for which reclaimed capacity is reserved
 BudgetsByNamespace = Mapping[str, tuple[DisruptionBudget, ...]]
 
 
@@ -75,7 +75,7 @@ class BudgetsOfNamespace:
 class Protection(NamedTuple):
     """Protection of a queue's borrowing pods from reclaim."""
 
-    honour: frozenset[str] = frozenset({keys.BUDGETS})  # where neither the queue nor one above says anything
+    honour: frozenset[str] = frozenset({keys.BUDGETS})  # default without a setting in the queue or above it
     max_grace: float = _MAX_GRACE
 
     @property
@@ -95,7 +95,7 @@ class EvictionCause(StrEnum):
     PREEMPT = "Preempt"  # a group of higher priority in the same queue needs the capacity
     BORROW = "Borrow"  # a group of higher priority in another queue borrows the capacity
     UNMANAGED = "PreemptUnmanaged"  # a pod of another scheduler, of lower priority than the group
-    CONSOLIDATE = "Consolidate"  # it fits elsewhere, and a group then has its capacity in one piece
+    CONSOLIDATE = "Consolidate"  # it fits elsewhere, so that a group gets capacity in one piece
     DRAIN = "Drain"  # the stopPolicy of its queue is HoldAndDrain
 
 
@@ -111,11 +111,11 @@ class ReclaimVictim(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey  # empty: the pod is not Muster's
     queue: str  # of that group
     cause: EvictionCause
-    lost: float = 0.0  # the seconds of work, as a whole group, that its going costs that group
+    lost: float = 0.0  # lost work of the eviction, in seconds of the whole group
 
 
 class Reclaim(msgspec.Struct, frozen=True):
-    """Reclaim for a group, decided once: until the group starts, needs it no more, or the time is up."""
+    """Reclaim for a group, in force until the group starts or no longer needs it, or until its deadline."""
 
     victims: tuple[ReclaimVictim, ...]  # victims; empty: terminating pods are enough
     plan: Mapping[Uid, str]  # the nodes on which the group's missing members will stand
@@ -135,7 +135,7 @@ class Move(msgspec.Struct, frozen=True):
     at: float  # when it was decided
     until: float  # end of the reservation for their replacements
     homes: tuple[tuple[PodRecord, str], ...]  # members, and the nodes of their replacements
-    stayed: int  # how many others were on nodes then, or on the way to one
+    stayed: int  # number of other members with nodes at that time
 
 
 class Eviction(msgspec.Struct, frozen=True):

@@ -28,10 +28,10 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     gang: MadePods = MadePods()
     reference: OwnerReference | None = None  # owner of its pods' group; None: the owner of the pods
     annotations: Mapping[str, str] = {}  # annotations that the group inherits
-    idle: bool = False  # it wants no pods: spec.replicas is 0
+    idle: bool = False  # spec.replicas is 0
     suspended: bool = False  # spec.suspend
     run_limit: int | None = None  # seconds after which its pods are ended: spec.activeDeadlineSeconds
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that its group will run, by its annotation
 
@@ -63,7 +63,7 @@ _MPI, _MPI_NAME = ("training.kubeflow.org/operator-name", "mpi-operator"), "trai
 _LWS, _LWS_GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 _MPI_JOB, _LEADER_WORKER_SET = ("kubeflow.org/v2beta1", "MPIJob"), LEADER_WORKER_SET.key
 CONTROLLER_LABELS = (*_JOB_SET, _MPI[0], _MPI_NAME, _LWS, _LWS_GROUP)
-NAMED_CONTROLLERS = (_MPI_JOB, _LEADER_WORKER_SET)  # of whose pods labels say the name only
+NAMED_CONTROLLERS = (_MPI_JOB, _LEADER_WORKER_SET)  # kinds whose pods have only the owner's name, in a label
 
 
 def group_owner_of(pod: Pod) -> OwnerReference | None:
@@ -89,7 +89,7 @@ def auto_name(pod: Pod) -> str:
 
 
 def group_name_of(uid: str) -> str:
-    """Return the name of the group of a controller's pods, or of a pod's own group."""
+    """Return the name of the group of a controller's pods, or of a pod without a controller."""
     return f"{_PREFIX}{uid}"
 
 
@@ -125,8 +125,8 @@ def is_shared(key: str) -> bool:
 def stands_for(group: str, owners: list[OwnerReference] | None) -> OwnerReference | None:
     """Return the owner for whose pods Muster made the group of this name; None if others made it."""
     names = (group, group.partition(".")[0])
-    made = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
-    return next(made, None)
+    matching = (own for own in owners or () if podgroup_name(own) in names or named_group(own) in names)
+    return next(matching, None)
 
 
 class Ownership(msgspec.Struct, frozen=True):
@@ -146,7 +146,8 @@ class Ownership(msgspec.Struct, frozen=True):
             return False
         if scheduler != keys.DEFAULT_SCHEDULER:
             return True
-        # The admission policy has put our gate or marks on the pod: nothing else would open its gate.
+        # The admission policy has added Muster's gate or marker resources to the pod: only Muster opens its
+        # gate.
         first = pod.spec.containers[0].resources.requests if pod.spec.containers else None
         is_flagged = first is not None and not keys.MARKERS.isdisjoint(first)
         if is_flagged or any(gate.name == keys.GATE for gate in pod.spec.scheduling_gates or ()):
@@ -203,14 +204,14 @@ def queue_named_by(meta: Meta) -> str:
     return name_of((meta.annotations or {}).get(keys.QUEUE) or (meta.labels or {}).get(keys.QUEUE) or "")
 
 
-# Names of groups in pods. Names of objects have at most 253 characters, but an annotation has space for
-# 250,000, and a name is often repeated: so a longer name is cut, with an ending that no object's name has.
+# Names of groups in pods. An annotation has space for 250,000 characters, an object's name for 253: longer
+# names are cut, and get an ending that no object's name has.
 
 _LONGEST, _SHOWN, _CUT = 253, 40, "…"
 
 
 def name_of(written: str) -> str:
-    """Return a name cut to the length that is used."""
+    """Return a name, cut to the maximum length."""
     return written if len(written) <= _LONGEST else f"{written[:_SHOWN]}{_CUT}"
 
 

@@ -1,8 +1,8 @@
-"""Watch of pods for the scheduler: which events it gets, and at which resourceVersion.
+"""Watch of pods for the scheduler: the events that it gets, and their resourceVersions.
 
-Its events are the API's own, but for unbound pods of Muster: they are left out until they may start, then
-they appear with their node, and they disappear again if they may not after all. The scheduler must not be
-able to tell this from a history that the API could have had. The rules that this takes:
+The events are the API's own, except those of unbound pods of Muster: such a pod is left out until it may
+start, appears with its node then, and disappears again if its plan is withdrawn. For the scheduler, the
+result must look like a possible history of the API. This takes five rules:
 
 1. Versions never go back. What is written between two events carries the highest version so far: a reflector
    keeps the version of every event, and with an older one it would read history again.
@@ -26,7 +26,7 @@ class Appearance(NamedTuple):
     """An unbound pod that may start, as the scheduler sees it."""
 
     node: str = ""  # the nominated node; empty: as the API has it
-    asks: bool = False  # carries the mark for which the scheduler asks filter
+    asks: bool = False  # whether it has the marker resource that makes the scheduler call filter
 
 
 AS_IT_IS = Appearance()
@@ -87,7 +87,7 @@ class Appearances(Protocol):
 
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"  # annotation of a bookmark: "true"
-MARK_NAME = "kube-muster"  # of the init container that carries the mark
+MARK_NAME = "kube-muster"  # name of the init container with the marker resource
 
 
 class PodEvent(NamedTuple):
@@ -114,7 +114,7 @@ class PodPage(NamedTuple):
 
     version: int  # metadata.resourceVersion of the list, the same for all its pages
     more: str  # metadata.continue; empty on the last page
-    metadata: bytes  # as it came, for PodCodec.list_writer
+    metadata: bytes  # as received, for PodCodec.list_writer
     pods: list[ListedPod]
 
 
@@ -158,7 +158,7 @@ class TakeAway(NamedTuple):
     version: int
 
 
-Writes = list[PassOn | Show | TakeAway]  # all in one write
+Writes = list[PassOn | Show | TakeAway]  # events that are sent in one write
 
 
 class BrokenPods(ValueError):
@@ -236,9 +236,9 @@ class WaitingPod(NamedTuple):
 class Trace(NamedTuple):
     """Versions of the events that were written about a pod."""
 
-    way: Appearance | None  # the only one in which it was ever shown; None: several, or not known
-    shown: bool  # by the last writing; else it was taken away
-    since: int  # whoever comes back with a later version has the last writing
+    way: Appearance | None  # the only appearance that was ever shown; None: several, or unknown
+    shown: bool  # whether the last write showed the pod, or removed it
+    since: int  # clients that return with a later version have the last write
 
 
 class WaitingPods:
@@ -253,15 +253,15 @@ class WaitingPods:
     """
 
     def __init__(self, schedulers: frozenset[str]) -> None:
-        self._schedulers = schedulers  # names in spec.schedulerName that are ours
+        self._schedulers = schedulers  # Muster's values of spec.schedulerName
         self.version = 0  # the history of these pods is known up to here; 0: nothing is known
-        self.began = 0  # whoever comes back with an earlier version was served by another process
+        self.began = 0  # clients that return with an earlier version were served by another process
         self.reader: object = None  # the watch or list that was begun last
         self.pods: dict[Uid, WaitingPod] = {}
-        self.traces: dict[Uid, Trace] = {}  # of some pods in `pods`; the others were never shown
+        self.traces: dict[Uid, Trace] = {}  # traces of the pods that were shown
 
     def are_those(self, facts: PodFacts) -> bool:
-        """Return whether a pod is an unbound one of Muster, whose appearance Muster decides."""
+        """Return whether Muster decides the appearance of a pod: an unbound pod of Muster's schedulers."""
         return not facts.node and facts.scheduler in self._schedulers
 
     def knows_version(self, version: int) -> bool:
@@ -335,7 +335,7 @@ class Listing:
         """
         appearance = self._appearances.appearance_of(uid)
         if self._appearances.in_flight(uid):
-            return appearance or AS_IT_IS  # to leave it out would free its capacity
+            return appearance or AS_IT_IS  # without it, the scheduler would count its capacity as free
         trace = self._waiting.traces.get(uid)
         unnoticed = self._unknown or (trace is not None and trace.way != appearance)
         return None if unnoticed else appearance
@@ -387,7 +387,7 @@ class PodWatch:
         self._version = version
         self._highest = 0 if reads_all else version
         self._listing = Listing(waiting, appearances, version) if reads_all else None
-        # Unbound member pods that the client has or may have. None: in a way that is not known.
+        # Unbound member pods that the client may have; None: in an unknown appearance.
         self._shown: dict[Uid, Appearance | None] = {}
 
     def begin(self) -> Writes:
@@ -395,7 +395,7 @@ class PodWatch:
         self._waiting.reader = self
         if self._listing is not None:
             return []
-        # What the client has, which has been here before; of the doubtful ones that is not certain.
+        # Pods of a client that returns; for doubtful ones it is not certain that the client has them.
         if self._version < self._waiting.began:
             self._shown = dict.fromkeys(self._waiting.pods)
             return self._settle_all(set(self._shown))
@@ -445,7 +445,7 @@ class PodWatch:
 
     @property
     def _memory(self) -> Listing | WaitingPods:
-        """Return the set that records what came and what was written."""
+        """Return the WaitingPods that record the received events and the writes."""
         return self._listing if self._listing is not None else self._waiting
 
     def _settle_all(self, doubtful: set[Uid]) -> Writes:

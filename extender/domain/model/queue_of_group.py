@@ -13,8 +13,8 @@ from extender.api.objects.cluster import Namespace
 class LocalQueueLabel(NamedTuple):
     """The LocalQueue that a PodGroup, a pod or a job names by a label."""
 
-    name: str  # of a LocalQueue of its namespace, whether there is one or not
-    key: str  # of the label: the user's own choice is kept where the label is copied
+    name: str  # name of a LocalQueue of its namespace, existing or not
+    key: str  # key of the label, which is kept where the label is copied
 
     @property
     def is_kueues(self) -> bool:
@@ -42,8 +42,8 @@ class QueueOfOwner(NamedTuple):
 NO_QUEUE_OF_OWNER = QueueOfOwner("", None, is_known=True)
 
 
-# Record of the queue that admitted a group, on the PodGroup: it is known after the queue is deleted. It has
-# the UID of the group, so that it does not count for a copy from a file or a backup.
+# Record on the PodGroup of the queue that admitted the group, which outlives the queue. It includes the UID
+# of the PodGroup, so that it does not count on a copy from a file or a backup.
 
 
 def entry_annotation(queue_uid: str, group_uid: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 class Reason(StrEnum):
     """Reason why a group waits: the one rule that blocks it. The numbers are in the decision's detail."""
 
-    meaning: str  # without numbers
+    meaning: str  # sentence without numbers
 
     def __new__(cls, code: str, meaning: str = "") -> "Reason":
         reason = str.__new__(cls, code)
@@ -96,8 +96,8 @@ class EventReason(StrEnum):
 
 
 LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED)
-# What a further node may change. For a pod that the scheduler's own rules reject everywhere, a scheduler
-# alone would write Unschedulable as well: it may lack a volume's zone, or a domain to spread over.
+# Reasons that a further node may change, as for a scheduler without Muster. A pod that the scheduler's own
+# rules reject everywhere may lack a node in a volume's zone, or a domain to spread over.
 NODES_HELP = frozenset({*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER})
 FOR_OTHERS = (
     *LACKS_CAPACITY,
@@ -111,7 +111,7 @@ FOR_OTHERS = (
     Reason.BACKING_OFF,
 )  # reasons that may end once others have ended, or started
 
-# What a PodGroup's condition gives as its reason while the group does not wait.
+# Reasons of a PodGroup's condition while the group does not wait.
 NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
 
 REFUSAL_PREFIX = "muster: "
@@ -199,11 +199,11 @@ NotReady: Wait for `/readyz`. If a pod stays like this, either it could not be r
 """)
 REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.items()}
 
-# Of pods that Muster put into one group, and that start one by one.
+# Remedy for pods that Muster put into one group and that start one by one.
 TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
 
 # The end of a sentence that says why a group gets nothing of what others hold above their shares.
-NOT_TAKEN_BACK = "so nothing is taken back for it"
+NOT_TAKEN_BACK = "so nothing is reclaimed for it"
 
 # Holders that block a group: all that hold capacity, or those of its own queue.
 FOR_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)

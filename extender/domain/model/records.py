@@ -19,8 +19,8 @@ from extender.domain.model.shapes import Shape
 class Needs(NamedTuple):
     """Needs of a group: the members that make it fully running."""
 
-    min_member: int  # how many members
-    min_task_member: Mapping[str, int]  # how many of each role
+    min_member: int  # number of members
+    min_task_member: Mapping[str, int]  # number of members of each role
 
     def at_most(self, most: "Needs") -> "Needs":
         """Return these needs, each number limited to that of `most`."""
@@ -29,7 +29,7 @@ class Needs(NamedTuple):
 
 
 Uid = NewType("Uid", str)
-# "namespace/name" of a PodGroup, "namespace/pod:name" of a pod that is a group of its own.
+# Key of a group: "namespace/name" of a PodGroup, "namespace/pod:name" of a pod without a group.
 GroupKey = NewType("GroupKey", str)
 
 
@@ -62,10 +62,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey = GroupKey("")  # empty: the pod is not ours
     own_group: GroupKey = GroupKey("")  # the value of `group` while the pod is ours, kept while it is not
     auto: bool = False  # the pod names no group: its group follows from its controller
-    controller: str = ""  # the kind of what makes such a pod; empty: nothing is known to
+    controller: str = ""  # kind of the pod's controller; empty: unknown
     min_member: str = ""  # how many of its group start together, by its annotation
     queue: str = ""  # the queue that its own annotation or label names
-    queue_uid: str = ""  # of the queue in which it was put on its node, by its note
+    queue_uid: str = ""  # UID of the queue in which it was bound, by its annotation
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
     role: str = ""  # role for minTaskMember
     priority: int = 0  # spec.priority, as the API server admitted it
@@ -76,7 +76,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False  # it has a deletionTimestamp
     started: bool = False  # one of its containers has run at least once
     nominated: str = ""  # status.nominatedNodeName
-    binds_late: bool = False  # it has volumes or resource claims, which are bound while the pod is not yet
+    binds_late: bool = False  # it has volumes or resource claims, which are bound before the pod
     version: str = ""  # metadata.resourceVersion, while it has no node
     run_limit: int | None = None  # seconds after which it is ended: spec.activeDeadlineSeconds
     running_since: str = ""  # status.startTime
@@ -86,7 +86,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     gone_by: str = ""  # metadata.deletionTimestamp: when its grace is over
     never_preempts: bool = False  # its preemptionPolicy is Never
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     author: str = ""  # the user who made it; empty if that is not recorded
     to_be: bool = False  # there is no such pod yet: a job will make it
     reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
@@ -166,13 +166,13 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     priority_class: str = ""  # the name of its PriorityClass
     created: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
-    ran_with: int | None = None  # how many members it needed when it had fully run, by its mark
-    admitted: bool = False  # its mark says that Muster admitted its start
+    ran_with: int | None = None  # number of members it needed when it had fully run, by its annotation
+    admitted: bool = False  # its annotation says that Muster admitted its start
     last_reason: str = ""  # the reason that its status gives
     fault: str = ""  # fault of its spec, for users; empty if valid
     min_resources: Resources = {}  # requests of its minMember members together, by its spec
     local_queue: LocalQueueLabel | None = None  # the LocalQueue that its label names
-    queue_uid: str = ""  # of the queue that took it in, by its note
+    queue_uid: str = ""  # UID of the queue that admitted it, by its annotation
     owner: str = ""  # the UID of its controller
     held: bool = False  # its owner keeps it back, by an annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
@@ -181,10 +181,10 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     series: str = ""  # origin, equal for all runs of one job
     stands_for: str = ""  # the owner for whose pods Muster made it, `job/train`; empty: others made it
     preemptable: bool = True  # its members may be evicted for others
-    goes_whole: bool = False  # they are evicted all together, even those that it could spare
+    goes_whole: bool = False  # its members are evicted together, including spare ones
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
-    lost_work: int = 0  # seconds of its work that evictions have cost it, by its mark
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    lost_work: int = 0  # seconds of its work that evictions have cost it, by its annotation
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO
 
 

@@ -191,14 +191,14 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     return {name: min(amount, MOST) for name, amount in sums.items()}
 
 
-# In-place resizes: what a pod counts for while its new size is not yet in force.
+# In-place resizes: the requests of a pod until its new size is in force.
 #
 # Rule: component-helpers `AggregateContainerRequests` and `effectivePodLevelResources`, as kube-scheduler
 # counts the pods on a node: the largest of the amounts requested, set aside and in force, so that neither
 # growing nor shrinking overcommits the node; of containers each by itself, and of the pod where it has
 # requests of its own. The requested amounts do not count once the kubelet has called them infeasible.
 
-_SCALE = 10**9  # quantities are no finer than that
+_SCALE = 10**9  # the finest unit of quantities
 
 
 def counted_spec(pod: Pod) -> PodSpec:

@@ -17,7 +17,7 @@ from extender.api.units import as_datetime, as_seconds
 
 K = TypeVar("K")
 _MOST_KINDS = 4096  # kinds of groups; beyond, those that ended longest ago are forgotten
-_MOST_RUNS = 9  # of one kind
+_MOST_RUNS = 9  # runs of one kind
 _GENERATED = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}")  # as Kubernetes generates
 
 
@@ -36,7 +36,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
     stretches: Mapping[str, tuple[float, ...]] = {}
 
     def usual_run_time(self, kind: RunKind) -> float | None:
-        """Return the usual run time of such groups; None if none has ended yet."""
+        """Return the usual run time of groups of a kind; None if none has ended yet."""
         runs = self.runs.get(kind)
         return median(runs) if runs else None
 
@@ -75,8 +75,8 @@ def series_of(namespace: str, kind: str, name: str) -> str:
 class Checkpoint(NamedTuple):
     """Checkpoint of a workload: an eviction loses the work since then."""
 
-    at: str = ""  # when it was last saved, as a timestamp; empty: not known
-    every: float = 0.0  # how often it is, in seconds; 0: not known
+    at: str = ""  # timestamp of the last checkpoint; empty: unknown
+    every: float = 0.0  # interval of checkpoints in seconds; 0: unknown
 
     def with_other(self, other: "Checkpoint") -> "Checkpoint":
         """Return the later timestamp and the shorter interval of both checkpoints."""
@@ -103,5 +103,5 @@ def run_time_of(meta: Meta) -> float | None:
     """Return the declared run time in seconds; None without a valid annotation."""
     written = (meta.annotations or {}).get(keys.RUN_TIME, "")
     with suppress(ValueError):
-        return as_seconds(written) if written else None  # few say it
+        return as_seconds(written) if written else None  # few pods declare it
     return None

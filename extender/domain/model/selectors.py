@@ -8,7 +8,7 @@ from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requireme
 
 Labels = Mapping[str, str]
 _REPELLING = ("NoSchedule", "NoExecute")
-_MOST_DIGITS = 20  # of a number of 64 bits, with its sign
+_MOST_DIGITS = 20  # digits of a 64-bit number, with its sign
 
 
 def selects(selector: LabelSelector | None, labels: Labels) -> bool:
@@ -107,7 +107,7 @@ class NodePart:
         return self._hash
 
 
-# One object for equal parts, since dictionaries look at identity first.
+# Equal parts are one object: dictionaries compare identities first.
 _part = lru_cache(4096)(NodePart)
 NOWHERE = _part((("", ""),))  # no label has this key
 

@@ -49,12 +49,12 @@ class SharedLabels:
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
-_MOST_OF_OTHERS = 8  # terms of one pod of another scheduler
-_MOST_PARTS = 64  # of the nodes that one shape is bound to; beyond this, most belong to queues long changed
-# What one pod may demand, far more than any is known to. Beyond it, its group waits.
+_MOST_OF_OTHERS = 8  # terms that are followed for one pod of another scheduler
+_MOST_PARTS = 64  # cached parts of one shape; beyond this, most are outdated
+# Limits on the constraints of one pod, far above real ones. The group of a pod beyond them waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
-RESERVED_AS_READ = 4096  # selectors of terms
-_SHORT = 8 * 1024  # bytes of a node affinity that is kept as read, too, and of such selectors
+CACHED_SELECTORS = 4096  # parsed selectors of terms
+_SHORT = 8 * 1024  # bytes of a node affinity or selector that is cached once parsed
 _NOWHERE = b"[]"  # a node affinity that no node meets
 
 
@@ -68,7 +68,7 @@ class Term(NamedTuple):
     """Required pod (anti-)affinity term."""
 
     topology_key: str
-    namespaces: frozenset[str] | None  # in which it selects pods; None: all
+    namespaces: frozenset[str] | None  # namespaces in which it selects pods; None: all
     selector: bytes  # a LabelSelector as JSON, so that terms can be hashed
 
     @property
@@ -200,9 +200,9 @@ class Shapes:
     def __init__(self) -> None:
         self.labels = SharedLabels()
         self._known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
-        # By a digest of the fields: what is known needs no parsing.
+        # By a digest of the fields, so that known constraints need no parsing.
         self._written: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
-        # By namespace, and by the number of what others have there.
+        # Separate shapes, by namespace and by number of the general shape.
         self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
     def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
@@ -215,7 +215,7 @@ class Shapes:
         shape = self._written.get(written)
         if shape is None:
             requests, constraints = pod_requests(spec), constraints_of(spec, namespace)
-            if constraints.excess:  # it waits, whatever it asks for: of thousands of names few are kept
+            if constraints.excess:  # the pod waits anyway, so only a few of its resource names are kept
                 few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
                 requests = dict(few)
             shape = self._interned(requests, constraints)
@@ -240,7 +240,7 @@ class Shapes:
 
     def unevaluated(self, shape: Shape, excess: str) -> Shape:
         """Return the shape for a pod that has to wait, since its constraints exceed what is evaluated."""
-        known = self._own.get((excess, shape.number))  # a sentence, and so no namespace
+        known = self._own.get((excess, shape.number))  # a sentence is never the name of a namespace
         if known is None:
             known = Shape(shape.requests, Constraints(node_terms=_NOWHERE, excess=excess), shared=shape)
             self._own[excess, shape.number] = known
@@ -261,7 +261,7 @@ class Shapes:
         Raises:
             BadQuantity: A request cannot be read.
         """
-        apart = _reserved_away(spec, namespace)
+        apart = _foreign_anti_affinity(spec, namespace)
         written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources, apart))
         shape = self._written.get(written)
         if shape is None:
@@ -363,7 +363,7 @@ def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Te
     return tuple(dict.fromkeys(found))
 
 
-def _reserved_away(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
+def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
     """Return the required anti-affinity of a pod of another scheduler.
 
     Left to the scheduler are terms that select namespaces by labels, which are not known here, and terms
@@ -380,12 +380,12 @@ def _selector(encoded: bytes) -> LabelSelector | None:
     return _read(encoded) if len(encoded) <= _SHORT else _read_long(encoded)
 
 
-@lru_cache(maxsize=RESERVED_AS_READ)
+@lru_cache(maxsize=CACHED_SELECTORS)
 def _read(encoded: bytes) -> LabelSelector | None:
     return msgspec.json.decode(encoded, type=LabelSelector | None)
 
 
-_read_long = lru_cache(maxsize=64)(_read.__wrapped__)  # few, since they stay when their pods are gone
+_read_long = lru_cache(maxsize=64)(_read.__wrapped__)  # few, because cached ones outlive their pods
 
 
 def requests_of(shapes: Mapping[Shape, int]) -> dict[str, int]:
@@ -426,7 +426,7 @@ Pair = tuple[str, str]
 Labelled = tuple[Pair, ...]
 _Place = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any
 _ANYWHERE = ""
-_MANY, _MOST_RESERVED = 32, 64  # terms that may select a pod, and labels for which those that do are kept
+_MANY, _MOST_CACHED = 32, 64  # candidate terms from which on results are cached, and number of cached results
 
 
 class TermIndex:
@@ -445,7 +445,7 @@ class TermIndex:
     def add(self, term: Term) -> None:
         selector = term.label_selector
         places: list[_Place] = []
-        if selector is not None:  # else it selects no pod
+        if selector is not None:  # without a selector, the term selects no pod
             for namespace in (_ANYWHERE,) if term.namespaces is None else sorted(term.namespaces):
                 places += self._places_in(namespace, selector)
         self._places[term] = tuple(places)
@@ -479,7 +479,7 @@ class TermIndex:
         candidates = self.candidates(namespace, labels)
         found = [term for filed in candidates for term in filed if term.matches(namespace, labels)]
         if sum(map(len, candidates)) > _MANY:
-            if len(self._selecting) >= _MOST_RESERVED:
+            if len(self._selecting) >= _MOST_CACHED:
                 self._selecting.clear()
             self._selecting[key] = found
         return found

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
-_FEW = 256  # keys of a dict that is copied
+_FEW = 256  # keys up to which a dict is copied
 _UNCHANGED: Any = object()
 
 
@@ -48,7 +48,7 @@ class SharedMap(Mapping[K, V]):
 
     def __init__(self, base: dict[K, V], changed: dict[K, V | None], size: int) -> None:
         self._base, self._changed, self._size = base, changed, size
-        self._all: dict[K, V] | None = None if changed else base  # once it was asked for
+        self._all: dict[K, V] | None = None if changed else base  # the complete dict, once it was needed
 
     def with_changes(self, changes: Mapping[K, V | None]) -> "SharedMap[K, V]":
         size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())

@@ -35,7 +35,7 @@ from extender.domain.model.resources import asked, counted_spec
 from extender.domain.model.run_history import checkpoint_of, run_time_of, series_of
 from extender.domain.model.shapes import Constraints, Shape, Shapes
 
-_BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # kinds of owners
+_BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # owners whose pods belong to a node
 
 
 def foreign_record(pod: Pod, shapes: Shapes) -> PodRecord:
@@ -84,7 +84,7 @@ _LABELS = frozenset(
         *ownership.CONTROLLER_LABELS,
     }
 )
-_MOST_RESERVED, _LONGEST = 64, 4096  # templates, and bytes of one
+_MOST_TEMPLATES, _LONGEST = 64, 4096  # cached templates, and bytes of one
 _encode = msgspec.json.Encoder().encode
 
 
@@ -150,7 +150,7 @@ class PodRecords:
         if template.is_alone:
             group = GroupKey(f"{record.namespace}/{ownership.group_of(pod, self._auto_groups)[0]}")
             record = replace(record, group=group if ours else GroupKey(""), own_group=group)
-        elif uid in record.own_group:  # it names the one that would be its own
+        elif uid in record.own_group:  # the pod names its own future group
             named = replace(common.metadata, uid=uid, name=pod.metadata.name)
             record = self._read(replace(common, metadata=named), ours)[0].record
         return self._with_own(record, pod, self._shapes.current(shape, record.namespace))
@@ -158,7 +158,7 @@ class PodRecords:
     def _store_template(self, key: bytes, template: _Template) -> None:
         if len(key) > _LONGEST:
             return
-        while len(self._templates) >= _MOST_RESERVED:
+        while len(self._templates) >= _MOST_TEMPLATES:
             del self._templates[next(iter(self._templates))]
         self._templates[key] = template
 
@@ -233,8 +233,8 @@ class PodRecords:
 def _is_vital(pod: Pod) -> bool:
     """Return whether a pod of another scheduler is never evicted.
 
-    A pod that belongs to its node would come back at once. A pod of Muster waits in its queue as others
-    do: its author says its owner and class, so neither counts.
+    A pod that belongs to its node would come back at once. For a pod of Muster neither owner nor class
+    counts, since its author writes both.
     """
     meta, owners = pod.metadata, pod.metadata.owner_references or ()
     is_systems = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
@@ -242,7 +242,7 @@ def _is_vital(pod: Pod) -> bool:
 
 
 def _has_run(pod: Pod) -> bool:
-    """Return whether any container of the pod ever ran. A pod that its kubelet rejects fails without that."""
+    """Return whether any container of the pod ever ran: a pod that its kubelet rejects fails before."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True
     statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])
@@ -254,7 +254,7 @@ def _has_run(pod: Pod) -> bool:
 
 
 def _unscheduled(pod: Pod) -> Unscheduled | None:
-    """Return why the pod has no node; other messages change with every attempt, and are left out."""
+    """Return why the pod has no node, without messages that change with every attempt."""
     scheduled = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if scheduled is None or scheduled.status != "False":
         return None
@@ -262,12 +262,10 @@ def _unscheduled(pod: Pod) -> Unscheduled | None:
     return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
 
 
-# Marks on a PodGroup survive a restart: that the group has fully run, or that its start was admitted.
-#
-# A mark names the UID of the object that it was written on, as the note of the queue does, so a copy that is
-# applied from a file carries no valid mark. A PodGroup has no status subresource, so users who may change it
-# may write into its status too: marks count only where the API server lets only Muster write them
-# (manifests/marks.yaml).
+# Records on a PodGroup survive a restart: that the group has fully run, or that its start was admitted. Such
+# a record has the UID of its object, so that it does not count on a copy from a file. A PodGroup has no
+# status subresource, so users who may change it may also write its status: records count only where the API
+# server lets only Muster write them (manifests/marks.yaml).
 
 _MOST_RECORDS = 256 * 1024 - 1024  # bytes of an object's annotations; the API server takes 256 KiB
 TOO_MANY_RECORDS = f"more than {_MOST_RECORDS} bytes, to which Muster can add none"
@@ -353,7 +351,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     )
     mode = group.spec.disruption_mode
     reason, scheduled = "", condition(group.status.conditions, keys.INITIALLY_SCHEDULED)
-    if scheduled is not None:  # reverse of `native_condition`
+    if scheduled is not None:  # the reverse of `native_condition`
         is_started = scheduled.status == "True"
         reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
     return replace(

@@ -15,22 +15,22 @@ import numpy as np
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import RESERVED_AS_READ, Labelled, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.model.shapes import CACHED_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
 _NOWHERE: Mapping[str, int] = {}
-_FEW = 32  # rows that are looked at together cost as much as one that is looked at by name
-# Costs in looks: comparing a term with a pod's labels, and relating one to another set.
+_FEW = 32  # rows: a look at so many together costs as much as a look at one by name
+# Costs in looks: comparing a term with a pod's labels, and comparing two sets of terms.
 _MATCHING, _RELATING = 5, 3
-_READING = 24  # comparing, where more terms are in use than selectors are kept as read
+_READING = 24  # comparing a term whose parsed selector is not cached
 
 
 Spend = Callable[[float], None]  # spends looks at a node for a term; raises OverBudget beyond the limit
 
 
 def beyond_few(spend: Spend, number: int, looks: float = 1) -> None:
-    """Spend effort for things of which most pods have few; those few are free. `looks`: per thing."""
+    """Spend effort for the things beyond the few that most pods have. `looks`: cost of each."""
     if number > _FEW:
         spend(number * looks)
 
@@ -73,7 +73,7 @@ class TermSets:
         self._spend = spend
         self._index = index
         self._had, self._selecting = _Sort(), _Sort()
-        self._reserved_away: dict[Shape, TermSet] = {}
+        self._anti_affinity: dict[Shape, TermSet] = {}
         self._on: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and labels object
         self._similar: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and labels that terms name
 
@@ -81,15 +81,15 @@ class TermSets:
         """Return the set of terms of a pod. Raises OverBudget."""
         return self._known(self._had, self._selecting, terms)
 
-    def reserved_away(self, shape: Shape) -> TermSet:
+    def anti_affinity_of(self, shape: Shape) -> TermSet:
         """Return the anti-affinity terms of a shape.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        if shape not in self._reserved_away:
-            self._reserved_away[shape] = self.set_of(shape.constraints.anti_affinity)
-        return self._reserved_away[shape]
+        if shape not in self._anti_affinity:
+            self._anti_affinity[shape] = self.set_of(shape.constraints.anti_affinity)
+        return self._anti_affinity[shape]
 
     def selecting(self, pod: PodRecord) -> TermSet:
         """Return the terms in use that select a pod.
@@ -98,11 +98,11 @@ class TermSets:
             OverBudget: The evaluation is over budget.
         """
         key = pod.namespace, id(pod.labels)
-        if key not in self._on:  # the labels are kept, so that no others get their identity
+        if key not in self._on:  # the labels stay referenced, so that their identity stays unique
             similar = pod.namespace, self._index.mentioned(pod.labels)
             if similar not in self._similar:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
-                looks = _MATCHING if len(self._index) <= RESERVED_AS_READ else _READING
+                looks = _MATCHING if len(self._index) <= CACHED_SELECTORS else _READING
                 beyond_few(self._spend, sum(map(len, candidates)), looks)
                 terms = tuple(self._index.terms_selecting(pod.namespace, pod.labels))
                 self._similar[similar] = self._known(self._selecting, self._had, terms)
@@ -137,7 +137,7 @@ class _Counted:
     __slots__ = ("added", "by_node", "undone")
 
     def __init__(self) -> None:
-        self.by_node: dict[str, int] = {}  # without zeros
+        self.by_node: dict[str, int] = {}  # pods by node, without zeros
         self.added: list[str] = []
         self.undone = 0
 
@@ -181,8 +181,8 @@ class PodsByTerms:
         self._since: dict[TermSet, _Counted] = {}
         self._version = self._gone = 0
         self._seen: dict[TermSet, _Seen] = {}
-        self._is_known: dict[TermSet, bool] = {}  # whether any is
-        self._at_first: dict[TermSet, Mask] = {}  # the domains of those that are known
+        self._is_known: dict[TermSet, bool] = {}  # whether any pod of the snapshot has a term of the set
+        self._at_first: dict[TermSet, Mask] = {}  # domains of the pods of the snapshot
 
     def clone(self) -> "PodsByTerms":
         clone = PodsByTerms(self._known, self._nodes, self._spend)
@@ -216,7 +216,7 @@ class PodsByTerms:
         return seen.any
 
     def domains(self, terms: TermSet) -> Mask:
-        """Return the rows that share a domain, of any of these terms, with a pod that has the term.
+        """Return the rows that share a domain with a pod that has one of these terms.
 
         The mask must not be changed.
 
@@ -269,7 +269,7 @@ class PodsByTerms:
         return self._with_domains(since, self._at_first[terms])
 
     def _is_any_gone(self, terms: TermSet) -> bool:
-        """Return whether a pod of the snapshot was taken away."""
+        """Return whether a pod of the snapshot was removed."""
         return self._gone > 0 and any(
             min(of.by_node.values(), default=0) < 0 for _, of in self._counted(terms)
         )
@@ -290,14 +290,14 @@ class PodsByTerms:
             rows = [row for row in map(self._nodes.row.get, names) if row is not None]
             self._spend(looks_on_rows(self._nodes, len(rows)))
             codes = self._nodes.domains(key)
-            inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by code; the last one stands for -1
+            inside = np.zeros(len(codes) + 1, dtype=np.bool_)  # by domain code; the last entry stands for -1
             inside[codes[rows]] = True
             inside[-1] = False
             mask |= inside[codes]
         return mask
 
 
-# Costs in looks at a node: finding nodes for pods of one kind, and those near others.
+# Costs in looks at a node: finding nodes for pods of one kind, and finding nodes near other pods.
 _PLACING, _NEAR = 500, 80
 T = TypeVar("T")
 
@@ -409,7 +409,7 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
-        own = {self.sets.reserved_away(shape) for shape in shapes if shape.constraints.anti_affinity}
+        own = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
         if not (own or self.any_particular(pods, shapes)):
             return found
         for pod in pods:
@@ -427,7 +427,7 @@ class AffinityCounts:
         return any(map(self.is_particular, similar.values()))
 
     def is_counted(self, pod: PodRecord) -> bool:
-        """Return whether the pod's node has to be counted: its constraints concern others, or theirs it."""
+        """Return whether the pod has to be counted on its node, because of its or others' constraints."""
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
     def admit(self, pod: PodRecord) -> Mask:
@@ -442,7 +442,7 @@ class AffinityCounts:
         return admitted
 
     def spread(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
-        """Return positions in `rows` that still admit a pod of this kind after those before them.
+        """Return the positions in `rows` for pods of this kind, each valid after the earlier ones.
 
         `rows` admit `pod`. A position is repeated as often as it admits one more, up to `counts`.
 
@@ -450,7 +450,7 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         is_alone = bool(pod.shape.constraints.ports)
-        keys = self.sets.selecting(pod).common.get(self.sets.reserved_away(pod.shape), set())
+        keys = self.sets.selecting(pod).common.get(self.sets.anti_affinity_of(pod.shape), set())
         if not keys and not is_alone:
             return np.repeat(np.arange(len(rows)), counts)
         self.effort.spend(len(rows) * len(keys))
@@ -467,9 +467,9 @@ class AffinityCounts:
     def count(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Only an addition raises OverBudget."""
         if self._has_terms:
-            selecting, reserved_away = self.sets.selecting(pod), self.sets.reserved_away(pod.shape)
+            selecting, anti_affinity = self.sets.selecting(pod), self.sets.anti_affinity_of(pod.shape)
             self._selected.count(selecting, node, times)
-            self._carried.count(reserved_away, node, times)
+            self._carried.count(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
 
@@ -483,7 +483,7 @@ class AffinityCounts:
             if row is not None and conflicting_ports(ports, +taken):
                 free[row] = False
         for pods, terms in (
-            (self._selected, self.sets.reserved_away(pod.shape)),
+            (self._selected, self.sets.anti_affinity_of(pod.shape)),
             (self._carried, self.sets.selecting(pod)),
         ):
             if pods.any(terms):
@@ -498,8 +498,8 @@ class AffinityCounts:
         self.effort.spend(looks_on_rows(self._nodes, _NEAR))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
-            # Rows of the domains with capacity for all pods that must share one; of all domains without such
-            # a domain.
+            # Rows of the domains with capacity for all pods that must share a domain; if there is none, of
+            # all domains.
             codes = self._nodes.domains(term.topology_key)
             labelled = codes >= 0
             roomy = labelled.copy()

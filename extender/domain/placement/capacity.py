@@ -18,7 +18,7 @@ from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _UNBOUNDED = np.iinfo(np.int64).max
 _NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
-_DEARER = 8  # times as much as one of all rows costs a row that is counted alone, twice
+_DEARER = 8  # factor between the cost of a row counted alone and of one counted with all rows
 
 
 class CapacityCounts(NamedTuple):
@@ -29,7 +29,7 @@ class CapacityCounts(NamedTuple):
     sums: dict[frozenset[object], tuple[tuple[Shape, ...], Mapping[str, int]]]
 
     def belongs_with(self, other: "CapacityCounts") -> bool:
-        """Return whether no capacity was allocated or freed between both."""
+        """Return whether no capacity was allocated or freed between these counts and `other`."""
         return self.totals is other.totals
 
 
@@ -54,7 +54,7 @@ class Capacity:
     ) -> None:
         self._record = record
         self.base: Totals | None = None  # totals of all nodes, with assumed pods
-        self._taken: set[int] = set()  # rows, since then; not kept complete beyond FEW
+        self._taken: set[int] = set()  # rows that changed since then, up to about FEW
         self.nodes = nodes
         self.left = left
         self._columns = {name: column for column, name in enumerate(dimensions)}
@@ -63,7 +63,7 @@ class Capacity:
         self._refused = {shape: set(rows) for shape, rows in refused.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
-        self._counted: Mapping[Shape, Rows] = {}  # before allocations and releases on these rows
+        self._counted: Mapping[Shape, Rows] = {}  # counts before allocations and releases on `_taken` rows
         self._changed: set[int] = set()
         # Counts, valid until the next allocation.
         self._totals: MutableMapping[Shape, int] = {} if totals is None else totals
@@ -89,7 +89,7 @@ class Capacity:
         """Return the known totals of all nodes; None where the scheduler refuses a shape."""
         if self.is_refused_anywhere:
             return None
-        if self.base is not None:  # reads of groups that were not evaluated stay valid
+        if self.base is not None:  # so that reads of inadmissible groups stay valid
             later = self.base.after(self.left.copy()) if self._taken else self.base
             if later is not None:
                 return later
@@ -132,8 +132,8 @@ class Capacity:
     def capacity_for_both(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
-        Each row of the second array says how many of `other` the row has capacity for next to none,
-        one and up to `pods` of the first; -1 where these do not fit.
+        Each row of the second array has the number of `other` pods that fit next to 0, 1, … `pods` of the
+        first shape; -1 where the latter do not fit.
         """
         counts, others, (columns, amounts) = self.counts(shape), self.counts(other), self._request(other)
         rows = np.flatnonzero(counts + others)
@@ -153,11 +153,11 @@ class Capacity:
             known = base.pods.get(shape) if base is not None and len(self._taken) <= few else None
             if shape in self._counts or self._is_corrected(shape):
                 known = None
-            elif known is not None and base is not None and self._taken:  # corrected by what was taken since
+            elif known is not None and base is not None and self._taken:  # corrected by the changed rows
                 rows = np.fromiter(self._taken, dtype=np.int64)
                 now, then = (self._counts_on(shape, matrix, rows) for matrix in (self.left, base.capacity))
                 known += int(now.sum() - then.sum())
-            if known is None:  # counts are as many as nodes: they are kept for what is placed, not for this
+            if known is None:  # not cached: an array has an entry for each node
                 counts = self._counts.get(shape)
                 fits = self._fits(shape, self.suitable(shape))[1] if counts is None else counts
                 known = int(fits.sum()) if len(fits) else 0
@@ -276,7 +276,7 @@ class Capacity:
         return np.array(found, dtype=np.int64)
 
     def allocate(self, shape: Shape, row: int, times: int = 1) -> None:
-        """Take what one pod asks for; with `times` -1, give it back."""
+        """Allocate the request of one pod; with `times` -1, free it."""
         columns, asked = self._request(shape)
         self.left[row, columns] -= asked * times
         self._taken.add(row)
@@ -373,8 +373,8 @@ class Capacity:
         A resource without a node has no column.
         """
         if shape not in self._requests:
-            column, asks = self._columns, shape.requests.items()
-            known = {column[name]: n for name, n in asks if n > 0 and name in column}
+            column, requests = self._columns, shape.requests.items()
+            known = {column[name]: n for name, n in requests if n > 0 and name in column}
             self._requests[shape] = np.fromiter(known, np.int64), np.fromiter(known.values(), np.int64)
         return self._requests[shape]
 

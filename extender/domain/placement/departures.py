@@ -1,4 +1,4 @@
-"""Departures: when nodes become free as groups end, and when a gang fits.
+"""Departures: expected ends of groups, and when a gang fits because of them.
 
 The run time of a group is the declared one, the limit of Kubernetes, or that of earlier groups of its kind.
 If groups of a series run longer than declared, the others are expected to, as well. A group that has exceeded
@@ -24,13 +24,13 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import Missing, running_since
 
-_SHORTEST = 1.0  # seconds: what is declared shorter counts as this long
-_YOUNG = 60.0  # seconds that a group of which nothing is known is expected to run at first
+_SHORTEST = 1.0  # seconds: the shortest run time that counts
+_YOUNG = 60.0  # seconds that a group without any known run time is expected to run at first
 
 
 class RunEnd(NamedTuple):
     at: float  # when a group is expected to end, on the ledger's clock
-    is_known: bool  # whether anything but its age says so
+    is_known: bool  # whether it follows from more than the group's age
 
 
 class RunTimes:
@@ -59,10 +59,9 @@ class RunTimes:
         return declared if limit is None else min(declared, limit)
 
     def ends_by(self, group: GroupInfo, at: float) -> float:
-        """Return when a group that ran before `at` will have ended, by its own time and ended groups.
+        """Return the expected end of a group that runs at `at`, by its declared time and by ended groups.
 
-        The result does not move as time passes. It is inf if unknown, or if the group has outrun its
-        time by then.
+        The result does not depend on the present time. It is inf if unknown, or if it is before `at`.
         """
         since, seconds = running_since(group, self._snapshot.instant), self._run_time_of(group)
         if since is None or seconds is None or not since < at < since + seconds:
@@ -82,7 +81,7 @@ class RunTimes:
         return self._ends[group.key]
 
     def expected_end(self, group: GroupInfo, since: float, now: float) -> RunEnd:
-        """Return when a group that has run `since` then is expected to end, as of `now`."""
+        """Return the expected end of a group that has run since `since`, as of `now`."""
         return expected_end(self.run_time_of(group), since, now)
 
     def _since(self, group: GroupInfo) -> float:
@@ -91,7 +90,7 @@ class RunTimes:
 
     @cached_property
     def _stretches(self) -> dict[str, float]:
-        """Return by series how many times as long as declared its running groups run."""
+        """Return by series the ratio of real to declared run time of its running groups."""
         stretches: dict[str, float] = {}
         for group in self._snapshot.groups.values():
             if group.spec.run_time is not None and group.is_on_nodes:
@@ -147,7 +146,7 @@ class Departures:
     def __init__(self, groups: Iterable[GroupInfo], times: RunTimes, nodes: NodeTable) -> None:
         holders = [(group, times.end_of(group)) for group in groups if nodes_of(group)]
         self._guessed = [(nodes_of(group), end.at) for group, end in holders if not end.is_known]
-        self.instants = sorted({end.at for _, end in holders})  # when any of them ends
+        self.instants = sorted({end.at for _, end in holders})  # times at which groups end
         ends: dict[Shape, list[tuple[float, Rows]]] = {}
         for group, end in holders:
             for shape, rows in held_by(group).rows(nodes).items():
@@ -160,7 +159,7 @@ class Departures:
             self._leaving[shape] = _Leaving(times_of_pods, np.concatenate(parts))
 
     def give_back(self, capacity: Capacity, until: float) -> None:
-        """Add to `capacity` what has fallen free by then."""
+        """Add to `capacity` the amounts that are free by then."""
         for shape, leaving in self._leaving.items():
             if len(gone := leaving.until(until)):
                 capacity.take_rows({shape: gone}, -1)

@@ -38,7 +38,7 @@ class Run(NamedTuple):
     since: str = ""  # when it began, as a timestamp; empty: not known
     checkpoint: Checkpoint = NEVER_SAVED
     lost: float = 0.0  # the seconds that earlier evictions have cost its group
-    members: int = 1  # how many pods of its group are on nodes
+    members: int = 1  # pods of its group on nodes
 
 
 class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -48,10 +48,10 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     cause: EvictionCause
     queue: str  # the queue that loses the capacity; empty for a pod of another scheduler
     tier: int  # lower ones go first: surplus before whole groups, other queues before the own
-    rank: str  # among equal costs the highest goes first: the least important, then what ran shortest
+    rank: str  # among equal costs, the highest goes first: least important, then shortest run
     group: GroupKey = GroupKey("")
     run: Run = Run()
-    overrules: bool = False  # disruption budgets do not keep its pods
+    overrules: bool = False  # disruption budgets do not protect its pods
 
     @cached_property
     def last_first(self) -> tuple[int, ...]:
@@ -75,11 +75,11 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
         return nodes
 
     def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
-        """Return the amounts that a node gets back with `pods`, which are those left of the unit."""
+        """Return the amounts that become free on a node with `pods`, the remaining ones of the unit."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
-        there = self.by_node[node]
-        return requests_together(pod for pod in there if len(pods) == len(self.pods) or pod in pods)
+        on_node = self.by_node[node]
+        return requests_together(pod for pod in on_node if len(pods) == len(self.pods) or pod in pods)
 
     def victims(self, pods: Iterable[PodRecord], seconds: float) -> Iterator[ReclaimVictim]:
         """Yield the given pods as victims. `seconds`: the work that they lose."""
@@ -118,7 +118,7 @@ def _eviction_units(
     is_whole = group.job.managed or group.spec.goes_whole
     spare = () if is_whole else group.computed(_SURPLUS[by_word])
     tier = _TIERS[cause]
-    # The least important, then what ran shortest, then the newest.
+    # The least important first, then the shortest run, then the newest.
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created}"
     run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
     of_group = (rank, group.key)
@@ -190,7 +190,7 @@ class Loss(NamedTuple):
     """Loss by the eviction of pods, the smallest first."""
 
     work: float  # part of the cluster times the seconds of lost work
-    part: float  # of all there is, of the resource of which that is the most
+    part: float  # part of the cluster, in the dominant resource
     pods: int
 
 
@@ -201,7 +201,7 @@ class EvictionUnitsOfRow:
         self._tiers: dict[int, dict[str, list[EvictionUnit]]] = {}
         self._losses: list[tuple[Loss, EvictionUnit]] = []
         self.least = Loss(inf, inf, 0)
-        self.least_left = self.least  # once any unit was taken: a group may have only some pods left
+        self.least_left = self.least  # lower bound once any unit was taken
 
     def add(self, eviction_unit: EvictionUnit, loss: Loss) -> None:
         self._tiers.setdefault(eviction_unit.tier, {}).setdefault(eviction_unit.queue, []).append(
@@ -246,7 +246,7 @@ class Disruptions:
     No gang is evicted in part.
 
     Attributes:
-        going: Pods that are evicted but not yet being deleted, so that no budget counts them.
+        going: Pods that are to be evicted and that no budget counts yet.
     """
 
     def __init__(self, budgets: BudgetsByNamespace, going: Iterable[PodRecord] = ()) -> None:
@@ -295,7 +295,7 @@ class Disruptions:
                 self._taken[budget] += times
 
     def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
-        known = pod.namespace, id(pod.labels)  # pods with the same labels share them, and outlive this
+        known = pod.namespace, id(pod.labels)  # equal labels are one object, which outlives this cache
         if known not in self._known:
             if pod.namespace not in self._there:
                 self._there[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))

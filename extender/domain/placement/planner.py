@@ -21,19 +21,18 @@ from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
 ZONE = "topology.kubernetes.io/zone"
-_ENOUGH = 3  # refusing nodes of a zone, after which the whole zone counts as refusing the shape
-_FEW = 16  # pods of one shape: trying all ways of placing more takes too long
+_ENOUGH = 3  # refusing nodes from which on their whole zone counts as refusing the shape
+_FEW = 16  # most pods of the rarer shape in a search through all divisions
 _MUCH = 2**40  # pods
-_FEW_PODS = 6  # that are searched nodes for one by one
-_MOST_TRIES, _MOST_LOOKS = 100, 5e4  # at nodes, in one search for any way to place a gang
+_FEW_PODS = 6  # most pods whose nodes are searched one by one
+_MOST_TRIES, _MOST_LOOKS = 100, 5e4  # tries and looks of one bounded search for a gang
 PlannedPod = tuple[PodRecord, str]
 
 
-# What is taken of the budget of a cycle, so that it can be undone, and what is read.
-#
-# What was decided on a group that only waits stands until one of the answers read for it would be another.
+# Allocations from the budget of a cycle, which can be undone, and reads of it. The decision on a waiting
+# group stays valid until one of the answers read for it would differ.
 
-Kind = Hashable  # groups of one kind are decided on alike: what is read for one of them counts for all
+Kind = Hashable  # groups of one kind get equal decisions, so reads for one count for all
 Topic = Hashable  # subject of a read: a shape, or a part of the budget and a queue
 
 
@@ -49,16 +48,16 @@ class Question(NamedTuple):
         return self.ask(part, *self.about) == self.answer
 
 
-Read = Mapping[Topic, Sequence[Question]]  # by topic the questions asked; none: any change of it matters
+Read = Mapping[Topic, Sequence[Question]]  # by topic; without questions, any change counts
 
 
 class Reads:
     def __init__(self) -> None:
         self.by_kind: dict[Kind, dict[Topic, list[Question]]] = {}
-        self.kind_of: dict[GroupKey, Kind] = {}  # a group that equals no other has a kind of its own
+        self.kind_of: dict[GroupKey, Kind] = {}  # a unique group has a kind of its own
         self.now: dict[Topic, list[Question]] | None = None  # reads for the evaluated group; None: none
 
-    def begin(self, group: GroupKey) -> None:
+    def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
         self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
 
@@ -104,7 +103,7 @@ class Journal:
         return len(self._undo)
 
     def roll_back(self, mark: int) -> None:
-        """Undo all that was taken or given back since a mark."""
+        """Undo all allocations and releases since a mark."""
         while len(self._undo) > mark:
             self._undo.pop()()
 
@@ -114,7 +113,7 @@ R = TypeVar("R")
 
 
 def read(method: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a method of a part of the budget that answers a question about a queue or its group."""
+    """Decorate a method of the budget that answers a question about a queue or a group, to record reads."""
 
     @wraps(method)
     def ask(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -154,9 +153,9 @@ class Holding:
 
     def without_pods(self, moved: Container[Uid]) -> "Holding":
         """Return the holding without the `moved` pods, whose nodes the scheduler would not use."""
-        reserved = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
+        remaining = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
-        return Holding(reserved, [*lost, *self.unplanned])
+        return Holding(remaining, [*lost, *self.unplanned])
 
 
 def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
@@ -167,7 +166,7 @@ def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
 
 
 class Planner:
-    """Capacity of one decision: amounts, and pods by node. Allocations are recorded in `journal`."""
+    """Planner of one cycle: free amounts, and pods by node. Allocations are recorded in `journal`."""
 
     def __init__(
         self,
@@ -214,14 +213,14 @@ class Planner:
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
 
-        Largest shapes come first, on the tightest nodes. If that leaves a pod out, shapes with the
-        fewest nodes to choose from come first, then the smallest first; then, of two shapes, any way
-        there is; then other domains for pods that look at others.
+        Largest shapes come first, on the tightest nodes. If a pod is left out, the next tries are: shapes
+        with the fewest nodes first; the smallest first; for two shapes, all divisions; other domains for pods
+        with constraints on other pods.
 
         Args:
             pods: The pods to place.
-            partly: Place the pods that fit where not all do.
-            apart: Place each pod on the emptiest node, if all fit so.
+            partly: Place as many as fit if not all do.
+            apart: Place each pod on the emptiest node, if all fit that way.
 
         Returns:
             The node of each pod; None, and nothing allocated, if they do not all fit.
@@ -307,8 +306,8 @@ class Planner:
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
         """Allocate nodes for those of some pods of one kind that fit."""
-        there = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
-        rows = [(pod, row) for pod, row in there if row is not None and self.capacity.admits(pod.shape, row)]
+        placed = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
+        rows = [(pod, row) for pod, row in placed if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_particular(pods[0]):
             admitted = self.affinity.admit(pods[0])
             rows = [(pod, row) for pod, row in rows if admitted[row]]
@@ -472,9 +471,9 @@ class Planner:
             return None
         rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape)
         costs = np.where(fits < 0, _MUCH, fits[:, :1] - fits)
-        # Another row that takes k of them could change places with one of the cheapest for k that takes none.
+        # A row that takes k of them can be exchanged for one of the cheapest rows for k.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
-        # By number of placed pods of the rarer shape: the cost, and the rows.
+        # Cost and rows, by number of placed pods of the rarer shape.
         ways: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_MUCH, ())] * most]
         for at in np.unique(cheapest).tolist():
             cost, row = costs[at].tolist(), int(rows[at])

@@ -13,9 +13,9 @@ from extender.domain.model.resources import three_digits
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.nodes import AmountRows, NodeTable, Rows
 
-FEW = 64  # the most rows that are corrected one by one; if more differ, all are counted again
+FEW = 64  # most rows that are corrected one by one; beyond, all are counted again
 _UNBOUNDED = np.iinfo(np.int64).max
-PLACES = "places"  # the topic of what is read of single nodes
+PLACES = "places"  # topic of reads of single nodes
 Similar = frozenset[object]  # the keys of NodeTests: equal for shapes that suit the same nodes
 
 
@@ -35,13 +35,13 @@ class Totals:
 
     def __init__(self, capacity: AmountRows, dimensions: Sequence[str], nodes: NodeTable) -> None:
         self.capacity = capacity
-        self.pods: dict[Shape, int] = {}  # how many pods of a shape there is capacity for
+        self.pods: dict[Shape, int] = {}  # pods of each shape that fit
         self.left: dict[Similar, tuple[Sequence[Shape], Mapping[str, int]]] = {}
         """What is left on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
         """What is read otherwise than by the totals of which these are the next ones; None where they were
         counted anew."""
-        self.is_fresh = True  # nothing is known from earlier cycles
+        self.is_fresh = True  # whether it was counted without those of an earlier cycle
         self._table = _ShapeTable((), dimensions, nodes)
 
     def belongs_to(self, dimensions: Sequence[str], nodes: NodeTable) -> bool:
@@ -52,7 +52,7 @@ class Totals:
 
         The result is None where they have to be counted again.
         """
-        # Looking for the few cells that differ is several times as fast as asking each row.
+        # Searching the few different cells is several times as fast as comparing row by row.
         rows = np.unique(np.flatnonzero(self.capacity != capacity) // max(capacity.shape[1], 1))
         if len(rows) > min(FEW, len(capacity)):
             return None
@@ -60,9 +60,10 @@ class Totals:
         later._table, later.is_fresh = table, False
         then, now = self.capacity[rows], capacity[rows]
         later.pods = dict(self.pods)
-        more = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
-        recounted = [shape for n in np.flatnonzero(more).tolist() if (shape := table.shapes[n]) in self.pods]
-        later.pods.update((shape, self.pods[shape] + int(more[table.number[shape]])) for shape in recounted)
+        changes = table.count(rows, now) - table.count(rows, then) if len(rows) else np.zeros(0, np.int64)
+        indices = np.flatnonzero(changes).tolist()
+        recounted = [shape for n in indices if (shape := table.shapes[n]) in self.pods]
+        later.pods.update((it, self.pods[it] + int(changes[table.number[it]])) for it in recounted)
         later.left = dict(self.left)
         for key, (shapes, amounts) in self.left.items() if len(rows) else ():
             difference = np.maximum(now, 0) - np.maximum(then, 0)
@@ -87,8 +88,7 @@ class Totals:
     def cover(self, topics: Iterable[Hashable]) -> bool:
         """Return whether a change of any sum that was read would be noticed.
 
-        A sum that was read of a copy, before all members on their way were counted, was not counted
-        here.
+        A sum that was read from a copy, before all assumed members were counted, is not among these.
         """
         shapes = (topic for topic in topics if isinstance(topic, Shape))
         return _suited_by(topics) <= self.left.keys() and all(shape in self.pods for shape in shapes)
@@ -119,10 +119,10 @@ class _ShapeTable:
 
     def with_all(self, shapes: Mapping[Shape, object]) -> "_ShapeTable":
         """Return a table that has these shapes, too."""
-        more = shapes.keys() - self.number.keys()
-        if not more:
+        new_shapes = shapes.keys() - self.number.keys()
+        if not new_shapes:
             return self
-        added = _ShapeTable(tuple(more), self.dimensions, self.nodes)
+        added = _ShapeTable(tuple(new_shapes), self.dimensions, self.nodes)
         later = _ShapeTable((), self.dimensions, self.nodes)
         later.shapes = self.shapes + added.shapes
         later.number = {shape: number for number, shape in enumerate(later.shapes)}

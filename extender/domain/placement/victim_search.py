@@ -32,7 +32,7 @@ from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.nodes import Mask
 from extender.domain.snapshot.wholeness import Missing
 
-_TRIALS, _EXCHANGES = 64, 16  # placements to spare units, and to replace units
+_TRIALS, _EXCHANGES = 64, 16  # placements tried to spare units, and to replace units
 _LOOKS = 1024  # looks at units that might replace another one
 _NO_LOSS = Loss(0.0, 0.0, 0)
 
@@ -55,14 +55,11 @@ class Found(msgspec.Struct, frozen=True):
 
     picks: tuple[Pick, ...]
     plan: Mapping[Uid, str]  # a node for each member
-    homes: Mapping[Uid, str] = {}  # of those evicted that only move: a node for what replaces each
+    homes: Mapping[Uid, str] = {}  # nodes of the replacements of moved pods
 
 
 class Search:
-    """Search for victims.
-
-    `planner`: the capacity without terminating pods. It and `disruptions` are used up.
-    """
+    """Search for victims. `planner`, the capacity without terminating pods, and `disruptions` are used up."""
 
     def __init__(
         self,
@@ -85,7 +82,7 @@ class Search:
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
-        self._is_over = False  # the own queue must free share first
+        self._is_over = False  # whether the group's own queue must free share first
         row = planner.nodes.row
         for eviction_unit in self._eviction_units:
             for node in eviction_unit.by_node:
@@ -117,7 +114,7 @@ class Search:
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
         """Find nodes for all of some equal members, and the units to evict there; return False if none."""
         shape, left, affinity = members[0].shape, list(reversed(members)), self._planner.affinity
-        if len(members) > 1 and affinity.is_particular(members[0]):  # each changes where the next one may go
+        if len(members) > 1 and affinity.is_particular(members[0]):  # the place of each limits the next
             return all(self._place([member], plan) for member in members)
         if not shape.requests.keys() <= self._columns.keys():
             return False
@@ -137,20 +134,20 @@ class Search:
             node = self._planner.name_of(known.row)
             while left and self._planner.take_node(left[-1], node):  # up to its current capacity
                 plan[left.pop().uid] = node
-            for row in sorted(changed):  # costs of these rows may be lower now
+            for row in sorted(changed):  # rows whose costs may be lower now
                 if suitable[row]:
                     rows.push(no_cost(row))
         return not left
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
-        """Yield lower bounds of the costs of rows: nothing, or the first unit as if it were the smallest."""
+        """Yield lower bounds of the costs of rows: zero, or the first unit with the smallest loss there."""
         have_capacity = (suitable & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable).tolist():
-            there = self._on_row.get(row)
+            units = self._on_row.get(row)
             if have_capacity[row]:
                 yield no_cost(row)
-            elif there is not None:
-                eviction_unit, least = there.first(), there.least_left if self._picks.all else there.least
+            elif units is not None:
+                eviction_unit, least = units.first(), units.least_left if self._picks.all else units.least
                 yield (
                     Cost(eviction_unit.tier, least, eviction_unit.queue, eviction_unit.last_first, row)
                     if eviction_unit
@@ -160,19 +157,19 @@ class Search:
     def _cost(self, shape: Shape, row: int) -> tuple[Cost, list[Pick]] | None:
         """Return the cost of one more member on a row; None if the row cannot hold it."""
         left = self._planner.capacity.left[row]
-        more = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
-        lacking = {name: n for name, n in more if n > 0}
+        short = ((name, n - int(left[self._columns[name]])) for name, n in shape.requests.items() if n > 0)
+        lacking = {name: n for name, n in short if n > 0}
         if not lacking:
             return no_cost(row), []
-        there, node = self._on_row.get(row), self._planner.name_of(row)
+        units, node = self._on_row.get(row), self._planner.name_of(row)
         found = (
-            self._units_that_free(there.in_turn(self._shares.share), lacking, row)
-            if there is not None
+            self._units_that_free(units.in_turn(self._shares.share), lacking, row)
+            if units is not None
             else None
         )
-        if there is None or found is None:
+        if units is None or found is None:
             return None
-        for eviction_unit in there.cheaper_than(found[0].loss):  # one alone may do with which less is lost
+        for eviction_unit in units.cheaper_than(found[0].loss):  # a single unit may lose less
             freed = eviction_unit.freed_on(node, eviction_unit.pods)
             if all(n <= freed.get(name, 0) for name, n in lacking.items()):
                 alone = self._units_that_free([eviction_unit], lacking, row)
@@ -197,12 +194,12 @@ class Search:
                 continue
             picks.append(pick)
             lacking = {name: n - freed.get(name, 0) for name, n in lacking.items() if n > freed.get(name, 0)}
-            if lacking or self._is_over:  # then the queue needs more
+            if lacking or self._is_over:  # or the queue needs more share
                 self._picks.count(pick)
                 counted.append(pick)
             if not lacking:
                 break
-        others = int(self._is_over and not self._shares.suffices())  # have to go at least, wherever they are
+        others = int(self._is_over and not self._shares.suffices())  # units to evict anywhere, at least
         for pick in counted:
             self._picks.count(pick, -1)
         if lacking:
@@ -250,7 +247,7 @@ class Search:
         return plan
 
     def _instead_of(self, pick: Pick, wanted: Missing) -> Iterator[Pick]:
-        """Yield units that free as much as is needed of a unit, with a smaller loss."""
+        """Yield units that could replace a chosen unit, with a smaller loss."""
         group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.price([pick])
         if group and sum(each.eviction_unit.group == group for each in picks.all) > 1:
             return

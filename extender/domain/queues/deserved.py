@@ -5,9 +5,8 @@ summed up from the leaves to root. Then each level divides, from root down, what
 that may hold, a queue may hold all that is not reserved for others.
 
 A level is divided by weighted max-min fairness ("water filling") of each resource. A share rises in
-proportion to its weight up to the queue's request or ceiling, and is never below its guarantee, which alone
-may lift it above the request. Amounts that are deserved by name come first; where there is less than their
-sum, each gets the same part of it.
+proportion to its weight up to the queue's request or ceiling, and is at least its guarantee, even above the
+request. Specified deserved amounts come first; if there is less than their sum, each gets the same part.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ from extender.domain.queues.share_tree import (
     sums_by_parent,
 )
 
-_CYCLES = 200  # each settles at least one queue; of thousands with any requests, a few settle all
+_CYCLES = 200  # iterations: each settles at least one queue, and a few settle thousands
 
 Demands = Mapping[str, QueueDemand]
 
@@ -44,7 +43,7 @@ class Share(msgspec.Struct, frozen=True):
     """The result of the division for one queue, by resource."""
 
     deserved: dict[str, float]  # without zeros
-    ceiling: dict[str, float]  # the most that it may ever hold; inf: no limit
+    ceiling: dict[str, float]  # highest allocation at any time; inf: no limit
 
 
 class Division:
@@ -61,7 +60,7 @@ class Division:
         self.reserved: PortionRows = np.zeros_like(self.asked)
         self.deserved: PortionRows = np.zeros_like(self.asked)
         self.ceilings: PortionRows = np.zeros_like(self.asked)
-        self.potential: PortionRows = np.zeros_like(self.asked)  # ceilings, were borrowing not limited
+        self.potential: PortionRows = np.zeros_like(self.asked)  # ceilings without borrowing limits
         self._built: list[Share | None] = [None] * len(tree)
 
     @classmethod
@@ -83,8 +82,8 @@ class Division:
         same = later.takes_part == before.takes_part
         same &= np.all(later.deserved == before.deserved, axis=1)
         same &= np.all(later.ceilings == before.ceilings, axis=1)
-        reserved = zip(before._built, same.tolist(), strict=True)
-        later._built = [share if is_same else None for share, is_same in reserved]
+        cached = zip(before._built, same.tolist(), strict=True)
+        later._built = [share if is_same else None for share, is_same in cached]
         return later
 
     def share(self, node: int) -> Share | None:
@@ -101,7 +100,7 @@ class Division:
 
     @cached_property
     def given(self) -> PortionRows:
-        """Return the amounts that each node deserves by name or, where it names none, those below it do."""
+        """Return the specified deserved amounts of each node or, if it has none, of its descendants."""
         given = self.specified.given.copy()
         for level in reversed(self.tree.levels):
             inner = [node for node in level.tolist() if self.tree.has_children(node)]
@@ -112,10 +111,10 @@ class Division:
 
     @cached_property
     def parts_of_cluster(self) -> Portion:
-        """Return the part of the cluster that each node is due where all that take part ask for more.
+        """Return the part of the cluster that each node is due if all participants ask for more.
 
-        It is the amounts deserved by name, in the resource of which that is the most, else the weight
-        among siblings. Unlike what a node deserves, its part does not shrink with its request.
+        It follows from the specified deserved amounts, in the dominant resource, or else from the weight
+        among siblings. Unlike the deserved share, it does not depend on the node's request.
         """
         parts = np.zeros(len(self.tree))
         parts[TOP] = 1.0
@@ -136,9 +135,9 @@ class Division:
         return parts
 
     def unmet(self) -> dict[str, Resources]:
-        """Return by queue the available part of its guarantee, where that is less than all.
+        """Return by queue the available part of its guarantee, where not all of it is available.
 
-        Each queue gets the same part of each resource, at every level of the tree.
+        At each level of the tree, all queues get the same part of a resource.
         """
         met: PortionRows = self.reserved.copy()
         met[TOP] = np.minimum(self.reserved[TOP], self.ceilings[TOP])
@@ -163,7 +162,7 @@ class Division:
         return self.tree is other.tree and self.total == other.total and self.names == other.names
 
     def nodes_unlike(self, other: "Division") -> set[int]:
-        """Return the nodes that deserve or may hold something else than in a comparable division."""
+        """Return the nodes with other deserved amounts or ceilings than in a comparable division."""
         if self is other:
             return set()
         unlike = self.takes_part != other.takes_part
@@ -181,8 +180,8 @@ class Division:
             node, seat = self.tree.node[name], self.tree.seat[name]
             self.specified.set(node, seat, self.demands[name], self.names)
             dirty[[node, seat]] = True
-        # From the leaves up; marks the nodes that changed. A child asks its parent for no more than it may
-        # hold, and always for what is kept for it.
+        # From the leaves up, recording changed nodes. A child asks its parent for at most its limit, and at
+        # least its reserved amounts.
         said = self.specified
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
@@ -221,8 +220,8 @@ class Division:
             may_hold = self._limits_of_children(self.ceilings[parents], rows, of)
             most = np.minimum(np.minimum(may_hold, said.limits[rows]), self.asked[rows])
             siblings = Siblings(of, said.weights[rows], self.asked[rows], most, reserved, said.given[rows])
-            # At the top there is all to divide that root may hold, else what the parents deserve. What is
-            # kept for those that take no part stays out of it.
+            # At the top, the limit of root is divided; below, what the parents deserve. Amounts reserved for
+            # queues that take no part are left out.
             capacity = np.where((parents == TOP)[:, None], self.ceilings[TOP], self.deserved[parents])
             idle = sums_by_parent(np.where(allocation[:, None], 0.0, reserved), of, len(parents))
             shares = np.zeros_like(most)
@@ -235,9 +234,9 @@ class Division:
                 before[rows] = after
 
     def _limits_of_children(self, most: PortionRows, rows: Nodes, of: Nodes) -> PortionRows:
-        """Return what children may hold of the `most` of their parents.
+        """Return the ceilings of children, given the ceilings `most` of their parents.
 
-        It is the part that is not reserved for siblings, within their own limits.
+        A child's ceiling is the part that is not reserved for siblings, within its own limits.
         """
         reserved = self.reserved[rows]
         unclaimed = np.maximum(most - sums_by_parent(reserved, of, len(most)), 0.0)
@@ -261,7 +260,7 @@ def _changed_queues(before: Division, total: Resources, demands: Demands) -> lis
 class Siblings(msgspec.Struct, eq=False):
     """Queues among which something is divided, a row each: those of one parent are next to each other."""
 
-    of: Nodes  # the position of its parent among the parents
+    of: Nodes  # position of its parent among the parents
     weights: Portion
     asked: PortionRows
     most: PortionRows  # requests, limited to their ceilings
@@ -274,8 +273,8 @@ class Siblings(msgspec.Struct, eq=False):
 
 def divide_level(capacity: PortionRows, siblings: Siblings) -> PortionRows:
     """Return the share of each sibling in its parent's amounts: `capacity`, a row for each parent."""
-    # Amounts deserved by name come first, limited to request and ceiling. If that is more
-    # than there is, each has the same part.
+    # Specified deserved amounts come first, limited to request and ceiling. If their sum is too large, each
+    # gets the same part.
     of, wanted = siblings.of, np.minimum(siblings.given, siblings.asked)
     named = np.minimum(wanted, siblings.most)
     first = _level(capacity, of, np.zeros_like(named), wanted, siblings.guarantees, named)
@@ -305,8 +304,8 @@ def _level(
         level = np.divide(left, heaviness, out=np.zeros_like(left), where=heaviness > 0)
         risen = start + level[of] * speed
         shares = np.where(free, np.clip(risen, least, most), shares)
-        # Where the bounds add more than they take away, the level can only fall: who is at its lower bound
-        # stays there. Else it can only rise.
+        # Where lower bounds add more than upper bounds remove, the level can only fall, and siblings at their
+        # lower bound stay there. Otherwise it can only rise.
         added = np.where(free, shares - risen, 0.0)
         balance = sums_by_parent(added, of, len(capacity))[of]
         free &= (balance != 0) & (np.sign(added) != np.sign(balance))
@@ -354,7 +353,7 @@ class Holdings:
         return later
 
     def nodes_unlike(self, other: "Holdings") -> set[int]:
-        """Return the nodes that hold or reserve something else than in the same tree before."""
+        """Return the nodes with other held or reserved amounts than in `before`."""
         sums = [(self._held, other._held)]
         if self._filled is not self._held or other._filled is not other._held:
             sums.append((self._filled, other._filled))
@@ -374,7 +373,7 @@ class Holdings:
         return self._filled[node]
 
     def taken_above(self, node: int, more: Resources) -> Resources:
-        """Return the part of `more` at a node that its parent has to give, beyond the node's reservation."""
+        """Return the part of `more` beyond a node's reservation, which its parent has to provide."""
         reserved, filled = self.reserved(node), self._filled[node]
         if not reserved:
             return more
@@ -412,7 +411,7 @@ class Holdings:
 def summed_up(
     tree: ShareTree, own: Mapping[str, Resources], reserved_at: Callable[[int], Resources] = lambda _: {}
 ) -> list[Resources]:
-    """Return by node the sum over a queue and those below; `reserved_at` is the least of each."""
+    """Return by node the sum over a queue and those below it; `reserved_at` gives a node's minimum."""
     sums: list[dict[str, int]] = [{} for _ in tree.queues]
     for queue, amounts in own.items():
         sums[tree.seat[queue]].update(amounts)

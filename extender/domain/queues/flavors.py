@@ -21,14 +21,14 @@ from extender.domain.model.resources import Resources, add, in_flavor, offered
 from extender.domain.model.selectors import NOWHERE, Labels, NodePart, is_tolerated, parts_of, taint_text
 from extender.domain.model.shapes import Shape, requests_of
 
-if TYPE_CHECKING:  # `muster why` knows queues, and starts in less time without numpy
+if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
     import numpy as np
     import numpy.typing as npt
 
     Mask = npt.NDArray[np.bool_]  # by row of a node
 
-MOST_FLAVORS = 16  # of a queue
-MOST_POOLS = 64  # in all queues together
+MOST_FLAVORS = 16  # flavors of a queue
+MOST_POOLS = 64  # pools of all queues
 _MOST_KNOWN = 4096  # cached combinations of label values
 
 
@@ -38,8 +38,8 @@ class Flavor(msgspec.Struct, frozen=True):
     name: str
     nodes: NodePart  # the nodes with its labels, without those of the flavors before it
     amounts: Mapping[str, Resources] = {}  # by the field of `QueueDemand` that they belong to
-    shared: str = ""  # the ResourceFlavor that says which nodes it has; empty: the queue does
-    taints: tuple[Taint, ...] = ()  # of that one: only pods that tolerate them get it
+    shared: str = ""  # the ResourceFlavor with its node labels; empty: the queue has them
+    taints: tuple[Taint, ...] = ()  # of the ResourceFlavor: only pods that tolerate them get the flavor
 
     @property
     def is_missing(self) -> bool:
@@ -69,7 +69,10 @@ def shared_flavor(written: ResourceFlavor) -> SharedFlavor:
 
 
 def resolve(flavors: tuple[Flavor, ...], known: Mapping[str, SharedFlavor]) -> tuple[Flavor, ...]:
-    """Return the flavors of one queue, with the nodes of ResourceFlavors. `known`: these, by name."""
+    """Return the flavors of one queue, with the nodes of ResourceFlavors.
+
+    `known`: ResourceFlavors by name.
+    """
     if not any(flavor.shared for flavor in flavors):
         return flavors
     found = [known.get(flavor.shared) for flavor in flavors]
@@ -227,7 +230,7 @@ class PoolRows:
         return {name: n for pool in self._around[part] for name, n in pool.count(amounts).items()}
 
     def most_requested(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
-        """Return the most that users of these flavors, or of all nodes without any, may ask of each pool."""
+        """Return the most that queues with these flavors, or without any, may request of each pool."""
         parts = tuple(flavor.nodes for flavor in flavors)
         if parts not in self._within:
             rows = [self._rows[part] for part in parts if part in self._rows]

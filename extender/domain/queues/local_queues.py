@@ -19,7 +19,7 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     queue: str = ""  # the queue that its groups go to
-    stop_policy: str = ""  # as that of a queue, for its groups only
+    stop_policy: str = ""  # spec.stopPolicy, as of a queue, for its groups only
     uid: str = ""  # empty: there is no such LocalQueue
     fault: str = ""  # fault of its spec, for users; empty if valid
 
@@ -97,7 +97,7 @@ READY = "Ready"
 
 
 class Activity(NamedTuple):
-    reason: str  # a code; READY: groups may start
+    reason: str  # code of the reason; READY: groups may start
     message: str  # for users, without numbers
 
     @property

@@ -18,11 +18,11 @@ from extender.api.units import as_datetime, timestamp_at
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import PODS, Resources
 
-_INSTANTS = 60  # in a half-life
-_SHOWN = 4  # times in a half-life that statuses change
-_NOTHING = 1e-6  # of the cluster: less is forgotten, unless it is held now
-_ROUNDED_OFF = 1e-9  # of the cluster: what is left of sums that are zero
-_MOST = 100  # users and namespaces that a queue's status names
+_INSTANTS = 60  # samples in a half-life
+_SHOWN = 4  # changes of statuses in a half-life
+_NOTHING = 1e-6  # part of the cluster: less is forgotten, unless it is held now
+_ROUNDED_OFF = 1e-9  # part of the cluster: rounding errors of sums
+_MOST = 100  # users and namespaces in a queue's status
 
 
 class UsedBy(NamedTuple):
@@ -45,24 +45,24 @@ class HeldAmounts(NamedTuple):
 
 class PastUsage(msgspec.Struct, frozen=True, eq=False):
     at: float = 0.0  # in seconds since 1970
-    parts: Mapping[UsedBy, float] = {}  # of the cluster, in the resource of which it is the most
+    parts: Mapping[UsedBy, float] = {}  # parts of the cluster, in the dominant resource
     queues: Mapping[str, float] = {}  # the parts of all groups of each queue together
     shown_at: float = 0.0
-    shown: Mapping[str, QueueUsage] = {}  # by queue as its status says it
+    shown: Mapping[str, QueueUsage] = {}  # usage by queue, as in its status
 
     def due_at(self, half_life: float) -> float:
-        """Return the next time at which it is to be taken."""
+        """Return the time of the next sample."""
         return self.at + half_life / _INSTANTS
 
     def is_due(self, now: float, half_life: float) -> bool:
-        """Return whether that time has come, or the clock was set back."""
+        """Return whether the next sample is due, or the clock was set back."""
         return now >= self.due_at(half_life) or now < self.at
 
     def after(self, now: float, half_life: float, held: Mapping[UsedBy, float]) -> "PastUsage":
-        """Return the usage including what was `held` on average since it was last taken."""
-        reserved = 0.5 ** (max(now - self.at, 0.0) / half_life)
-        both = {holder: self.parts.get(holder, 0.0) * reserved for holder in {**self.parts, **held}}
-        parts = {holder: part + held.get(holder, 0.0) * (1.0 - reserved) for holder, part in both.items()}
+        """Return the usage with a new sample: what was `held` on average since the last one."""
+        decay = 0.5 ** (max(now - self.at, 0.0) / half_life)
+        both = {holder: self.parts.get(holder, 0.0) * decay for holder in {**self.parts, **held}}
+        parts = {holder: part + held.get(holder, 0.0) * (1.0 - decay) for holder, part in both.items()}
         parts = {holder: part for holder, part in parts.items() if part >= _NOTHING or holder in held}
         later = PastUsage(now, parts, _by_queue(parts))
         if self.shown_at <= now < self.shown_at + half_life / _SHOWN:
@@ -70,22 +70,20 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         return replace(later, shown_at=now, shown=later._queue_usages())
 
     def restored(self, queue: str, written: QueueUsage, half_life: float) -> "PastUsage":
-        """Return the usage including the status of a queue that is not known yet."""
+        """Return the usage with that of a queue's status, if the queue has none yet."""
         try:
             since = (self.at - seconds_of(written.at)) / half_life
         except (ValueError, OverflowError):
             return self
-        reserved = 0.5 ** max(since, -1.0)  # negative: written later by another replica, or a wrong clock
-        parts = {UsedBy(queue): written.share * reserved}
-        parts |= {UsedBy(queue, user=each.name): each.share * reserved for each in written.users or ()}
-        parts |= {
-            UsedBy(queue, namespace=each.name): each.share * reserved for each in written.namespaces or ()
-        }
+        decay = 0.5 ** max(since, -1.0)  # a negative age: another replica's later write, or a wrong clock
+        parts = {UsedBy(queue): written.share * decay}
+        parts |= {UsedBy(queue, user=each.name): each.share * decay for each in written.users or ()}
+        parts |= {UsedBy(queue, namespace=each.name): each.share * decay for each in written.namespaces or ()}
         parts = {**self.parts, **parts}
         return PastUsage(self.at, parts, _by_queue(parts), self.shown_at, {**self.shown, queue: written})
 
     def _queue_usages(self) -> dict[str, QueueUsage]:
-        """Return usage as the statuses of queues state it, without queues that held nothing lately."""
+        """Return the usage for the statuses of queues, without queues without recent usage."""
         users: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         namespaces: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for holder, part in self.parts.items():
@@ -152,8 +150,8 @@ class UsageMeter:
         # By holder: amounts that changed since the last sample, times the seconds without them.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
 
-    def follow(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
-        """Record that groups hold this from now on; None: nothing."""
+    def record_holdings(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:
+        """Record the amounts that groups hold from now on; None: nothing."""
         for key, holding in holdings.items():
             if holding != (before := self._holdings.get(key)):
                 self._add(before, now, -1)
@@ -166,7 +164,7 @@ class UsageMeter:
                     self._holdings[key] = holding
 
     def restore(self, queue: str, written: QueueUsage | None) -> None:
-        """Take what the status of a queue says, unless something is known of it."""
+        """Restore the usage in the status of a queue, unless some is known already."""
         if self.half_life and written is not None and UsedBy(queue) not in self.past.parts:
             self.past = self.past.restored(queue, written, self.half_life)
             self._written[queue] = written.at
@@ -175,13 +173,13 @@ class UsageMeter:
         return bool(self.half_life) and (self._total is None or self.past.is_due(now, self.half_life))
 
     def is_to_be_shown(self, now: float) -> bool:
-        """Return whether statuses change by now though nothing else does."""
+        """Return whether the usage in statuses is due to change."""
         if not (self.half_life and (self._held or self.past.parts)):
             return False
         return self.is_due(now) and now >= self.past.shown_at + self.half_life / _SHOWN
 
     def sample(self, now: float, total: Resources) -> None:
-        """Take the averages. `total`: what all nodes offer."""
+        """Take a sample: averages since the last one. `total`: what all nodes offer."""
         seconds = now - self.past.at
         held = dict(self._held) if seconds > 0 else {}
         for holder, late in self._late.items() if seconds > 0 else ():
@@ -194,9 +192,9 @@ class UsageMeter:
                 self._add(holding, now, 1)
 
     def _make_up(self, holding: HeldAmounts, now: float) -> None:
-        """Count what a group held before it was seen.
+        """Count the usage of a group before this process saw it.
 
-        The group started before this process, and the status of its queue was written earlier.
+        The group had started earlier; its usage counts from the last status of its queue on.
         """
         written = self._written.get(holding.queue, holding.since)
         try:

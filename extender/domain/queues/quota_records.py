@@ -56,10 +56,10 @@ class QuotaQueue(msgspec.Struct, frozen=True, gc=False):
     source: QuotaSource
     parent: str
     capability: Written = {}
-    guarantee: Written = {}  # also what it deserves by name: a queue deserves what it is guaranteed
+    guarantee: Written = {}  # also its specified deserved amounts
     most_groups: int | None = None  # how many groups may run at the same time; None: no limit
     namespaces: tuple[str, ...] = ()  # namespaces whose pods and groups enter it, sorted
-    reserved: bool = False  # its quota is unreadable: the queue is neither created nor changed
+    unreadable: bool = False  # its quota cannot be read: the queue is neither created nor changed
 
 
 class QuotaPlan(msgspec.Struct, frozen=True):
@@ -74,9 +74,9 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     unsure: frozenset[str] = frozenset()
 
 
-MOST_JOBS = "kube-queue/max-jobs"  # in the amounts of a tree: how many jobs may run at the same time
+MOST_JOBS = "kube-queue/max-jobs"  # key in the amounts of a tree: the limit of running jobs
 _MOST_GROUPS = 2**31 - 1
-_ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # a capability of 0 of these means no limit to a Queue
+_ALMOST_NONE = {CPU: "1m", MEMORY: "1"}  # for a Queue, a capability of 0 of these means no limit
 
 
 class QuotaAmounts(NamedTuple):
@@ -123,7 +123,7 @@ def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple
         if not is_counted(name):
             continue
         try:
-            # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes takes.
+            # Raises BadQuantity. YAML reads 0.5 as a number, which Kubernetes accepts.
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise BadQuantity(f"{str(value)[:60]!r} is not a quantity such as 500m, 2 or 1.5Gi")
             text: Quantity = repr(value) if isinstance(value, float) else value
@@ -136,7 +136,7 @@ def _readable_amounts(field: str, amounts: Mapping[str, Any], faults: list[tuple
     return found
 
 
-_LONGEST = 63  # as long as a label's value, because pods may name their queue in a label
+_LONGEST = 63  # the length of a label's value, since pods may name their queue in a label
 _VALID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = "-quota"
 
@@ -151,9 +151,9 @@ def queue_name(name: str) -> str:
         return name + _SUFFIX
     if len(name) <= _LONGEST and _VALID.fullmatch(name):
         return name
-    reserved = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
+    readable = re.sub("[^a-z0-9]+", "-", name[:_LONGEST].lower()).strip("-")
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{reserved[:40].rstrip('-') or 'queue'}-{digest}"
+    return f"{readable[:40].rstrip('-') or 'queue'}-{digest}"
 
 
 class QuotaStep(StrEnum):
@@ -162,7 +162,7 @@ class QuotaStep(StrEnum):
     CHANGE = "change"
     CLOSE = "close"
     DELETE = "delete"
-    LEAVE = "leave"  # made by others
+    LEAVE = "leave"  # not made from a quota
 
 
 def quota_source(queue: Queue) -> str:
@@ -177,7 +177,7 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
     `empty`: neither groups nor queues are in the queue.
     """
     if queue is None:
-        return QuotaStep.NOTHING if wanted is None or wanted.reserved else QuotaStep.CREATE
+        return QuotaStep.NOTHING if wanted is None or wanted.unreadable else QuotaStep.CREATE
     if not quota_source(queue):
         return QuotaStep.NOTHING if wanted is None else QuotaStep.LEAVE
     if queue.metadata.deletion_timestamp:
@@ -186,7 +186,7 @@ def step_of(wanted: QuotaQueue | None, queue: Queue | None, *, empty: bool) -> Q
         if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
             return QuotaStep.CLOSE
         return QuotaStep.DELETE if empty and queue.status.state == "Closed" else QuotaStep.NOTHING
-    return QuotaStep.CHANGE if not wanted.reserved and queue_patch(wanted, queue) else QuotaStep.NOTHING
+    return QuotaStep.CHANGE if not wanted.unreadable and queue_patch(wanted, queue) else QuotaStep.NOTHING
 
 
 def is_ended(queue: Queue) -> bool:
@@ -221,11 +221,11 @@ def queue_patch(wanted: QuotaQueue, queue: Queue) -> Json:
     spec, now = queue.spec, queue.metadata.annotations or {}
     ours = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
     notes = dict.fromkeys(ours) | annotations_of(wanted)
-    reserved = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
+    guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, wanted.guarantee)
     changed: Json = {
         "capability": _amounts_patch(spec.capability, wanted.capability),
         "deserved": _amounts_patch(spec.deserved, wanted.guarantee),
-        "guarantee": {"resource": reserved} if reserved else None,
+        "guarantee": {"resource": guarantee} if guarantee else None,
     }
     patch = {name: value for name, value in changed.items() if value}
     if (spec.parent or keys.ROOT_QUEUE) != wanted.parent:

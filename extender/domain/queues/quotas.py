@@ -50,23 +50,25 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Found:
     """
     smallest: Written = {}
     first: QuotaSource | None = None
-    reserved = False
+    unreadable = False
     for quota in quotas:
         if quota.spec.scopes or quota.spec.scope_selector:
             continue
         source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quota.metadata)
-        # Nothing else in a quota than what is limited of requests is the scheduler's.
+        # Only limits on requests concern the scheduler.
         hard = quota.spec.hard or {}
         plain = {name: hard[name] for name in _PLAIN if name in hard}
         named = {name.removeprefix(_REQUESTS): hard[name] for name in hard if name.startswith(_REQUESTS)}
         amounts = amounts_of(None, plain | named)
         yield from _faults(source, amounts)
-        first, reserved = first or source, reserved or bool(amounts.faults)
+        first, unreadable = first or source, unreadable or bool(amounts.faults)
         for name, amount in amounts.capability.items():
             if name not in smallest or at_most(amount, 1000) < at_most(smallest[name], 1000):
                 smallest[name] = amount
     if first is not None:
-        yield _queue(first.namespace, ROOT_QUEUE, first, QuotaAmounts(smallest), [first.namespace], reserved)
+        yield _queue(
+            first.namespace, ROOT_QUEUE, first, QuotaAmounts(smallest), [first.namespace], unreadable
+        )
 
 
 def _faults(source: QuotaSource, amounts: QuotaAmounts) -> Iterator[QuotaFault]:
@@ -79,7 +81,7 @@ def _queue(
     source: QuotaSource,
     amounts: QuotaAmounts,
     namespaces: Iterable[str],
-    reserved: bool,
+    unreadable: bool,
 ) -> QuotaQueue:
     return QuotaQueue(
         name=queue_name(named),
@@ -89,15 +91,14 @@ def _queue(
         guarantee=amounts.guarantee,
         most_groups=amounts.most_groups,
         namespaces=tuple(sorted(namespaces)),
-        reserved=reserved,
+        unreadable=unreadable,
     )
 
 
-# An ElasticQuotaTree, node by node: parents before their children.
-#
-# Its root becomes a queue directly below Muster's own, so that its max holds for all of the tree. What its
-# min declares beyond the guarantees of its nodes belongs to no queue: it is the size of the tree, often that
-# of the cluster, and is not kept from other queues. A node that cannot be read costs all below it, too.
+# An ElasticQuotaTree, node by node: parents before their children. The root of the tree becomes a queue
+# directly below Muster's root, so that its max limits the whole tree. Its min beyond the guarantees of its
+# nodes is the size of the tree, often that of the cluster, and is reserved for no queue. If a node cannot be
+# read, its descendants have no queues either.
 
 TREE_VERSION, TREE_KIND = "scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree"
 
@@ -109,7 +110,7 @@ class _Place(msgspec.Struct):
     depth: int = 0  # levels below Muster's root
     limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
     left: dict[str, int] | None = None  # None: no parent limits it
-    reserved: bool = False
+    unreadable: bool = False
 
 
 class TreeReader:
@@ -126,7 +127,7 @@ class TreeReader:
             self._read(tree.spec.root, "spec.root", _Place())
         if self.found:
             root, *below = self.found
-            ours = (queue for queue in below if queue.parent == root.name and not queue.reserved)
+            ours = (queue for queue in below if queue.parent == root.name and not queue.unreadable)
             guarantee = {**quantities(total(offered(queue.guarantee) for queue in ours))}
             self.found[0] = replace(root, guarantee=guarantee)  # sum of the nodes directly below
 
@@ -142,20 +143,20 @@ class TreeReader:
             return self._fault(at, f"it is on level {place.depth + 1}; at most {self._max_depth} are allowed")
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
-        reserved = place.reserved
-        for field, why in () if reserved else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
+        unreadable = place.unreadable
+        for field, why in () if unreadable else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
             self._fault(f"{at}: {field}", why)
-            reserved = True
+            unreadable = True
         entering = {namespace for namespace in node.namespaces or () if namespace}
         if entering and node.children:
             self._fault(f"{at}: namespaces", "only nodes without children have namespaces")
             entering = set()
-        self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, reserved))
+        self.found.append(_queue(node.name, place.queue, self.source, amounts, entering, unreadable))
         limits = {**place.limits, **{name: (most, node.name) for name, most in amounts.largest.items()}}
         promised: dict[str, int] | None = amounts.promised
-        if place.queue == ROOT_QUEUE and not node.min:  # its size is its max then, if it has one
+        if place.queue == ROOT_QUEUE and not node.min:  # the size of the tree is then its max, if it has one
             promised = amounts.largest or None
-        below = _Place(queue, place.depth + 1, limits, promised, reserved)
+        below = _Place(queue, place.depth + 1, limits, promised, unreadable)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", below)
 
@@ -201,10 +202,9 @@ def _excess_amounts(amounts: QuotaAmounts, place: _Place) -> Iterator[tuple[str,
     add(place.left, amounts.promised, times=-1)
 
 
-# All quotas together: of two that claim the same name or namespace, the first counts.
-#
-# Trees come first, then ElasticQuotas, then ResourceQuotas; of one kind, the older. That a namespace which a
-# tree covers has ResourceQuotas as well is no fault: they make no queue there.
+# All quotas together: of two that claim the same name or namespace, the first counts. Trees come first, then
+# ElasticQuotas, then ResourceQuotas; of one kind, the oldest. ResourceQuotas of a namespace that a tree
+# covers are no fault, and make no queue.
 
 Review = Callable[[str, Callable[[], object]], bool]
 _NAMESPACED = (ELASTIC_KIND, RESOURCE_KIND)
@@ -231,19 +231,19 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
         max_depth: How many levels of queues there may be below root.
         review: Calls a function for one quota, and returns whether it succeeded; None raises its errors.
     """
-    made = _Plan(review)
+    plan = _Plan(review)
     for tree in sorted(quotas.trees, key=_age):
         source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
-        made.add_quota(source, partial(made.read_tree, tree, source, max_depth))
+        plan.add_quota(source, partial(plan.read_tree, tree, source, max_depth))
     for quota in sorted(quotas.elastic, key=_age):
         source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
-        made.add_quota(source, partial(queue_of_elastic_quota, quota))
+        plan.add_quota(source, partial(queue_of_elastic_quota, quota))
     by_namespace = groupby(sorted(quotas.resource, key=_place), key=attrgetter("metadata.namespace"))
     for _, several in by_namespace:
         held = list(several)
         source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, held[0].metadata)
-        made.add_quota(source, partial(queue_of_resource_quotas, held))
-    return made.result()
+        plan.add_quota(source, partial(queue_of_resource_quotas, held))
+    return plan.result()
 
 
 def _age(quota: _Object) -> tuple[str, str, str]:
@@ -261,7 +261,7 @@ class _Plan:
         self._namespaces: dict[str, str] = {}
         self._faults: list[QuotaFault] = []
         self._unsure: set[str] = set()
-        self._left_out: set[tuple[QuotaSource, str]] = set()  # names that another source has
+        self._left_out: set[tuple[QuotaSource, str]] = set()  # sources whose name is taken by another one
 
     def result(self) -> QuotaPlan:
         return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure))

@@ -49,7 +49,7 @@ class PreemptionRules(msgspec.Struct, frozen=True, gc=False):
     min_runtime: float = 0.0  # seconds that its groups run before they may be evicted
     after: float = TAKE_AFTER  # seconds that complete groups wait before a reclaim
     at_most: float = TAKE_AT_MOST  # seconds after which a reclaim ignores the lost work
-    patience: float = 1.0  # factor: work that may be lost, relative to what the group lacked
+    patience: float = 1.0  # factor: acceptable lost work, relative to what the group lacked
     honour: frozenset[str] | None = None  # protections of borrowing pods; None: those of the parent
     max_grace: float | None = None  # most grace seconds of victims; None: those of the parent
     consolidation: bool = False  # its groups may be moved, and others for them
@@ -89,7 +89,7 @@ def read_selector(selector: LabelSelector | None) -> LabelSelector | None:
 
 MOST_OVERSELL = 100
 D = TypeVar("D", float, None)
-RESERVE_AFTER = 7200.0  # seconds; sooner lengthens mean waits (make bench ARGS=reservations)
+RESERVE_AFTER = 7200.0  # seconds; lower values lengthen mean waits (make bench ARGS=reservations)
 START_TIMEOUT = 300.0  # seconds
 _STOP_POLICIES = ("", keys.STOP_NONE, keys.STOP_HOLD, keys.STOP_DRAIN)
 
@@ -210,7 +210,7 @@ def duration_of(text: str, default: D) -> float | D:
 class LosingTo(NamedTuple):
     """Queue that lost capacity by reclaim, and the one that got it.
 
-    The evictions that one tenant causes in vain are not counted against others.
+    Unused reclaims of one tenant do not count against others.
     """
 
     queue: str
@@ -218,12 +218,12 @@ class LosingTo(NamedTuple):
 
 
 class Reclaimed(msgspec.Struct, frozen=True, gc=False):
-    """Time at which a queue last reclaimed capacity from another one."""
+    """Last reclaim of a queue from another one: its time, its group, and unused reclaims."""
 
     group: GroupKey  # the group that got the capacity
     at: str  # a timestamp
     in_vain: int = 0  # unused reclaims in a row, each within an hour of the last
-    unused: tuple[QueueTaken, ...] = ()  # groups that have not run for long enough since, the last ones
+    unused: tuple[QueueTaken, ...] = ()  # the last groups without enough use of it yet
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -237,18 +237,18 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0  # queues with a higher one come first
     strategy: str = ""  # spec.dequeueStrategy
     placement: str = ""  # Pack or Spread, on the nodes of most or least load; empty: Pack, for gangs alone
-    fair_share: str = ""  # how queues below it take turns: Instant or Historical; empty: as order.py says
+    fair_share: str = ""  # how queues below it take turns: Instant or Historical; empty: see order.py
     spec_state: str = ""  # spec.state as written; empty: none
     status_state: str = ""  # the state last published, as written
     parent: str = ""  # as written; `queue_states.parent_of` says which queue is above it
     hierarchy: str = ""  # the path in its annotation
-    reclaimable: bool = True  # other queues may take back what it holds above what it deserves
-    priority_threshold: int | None = None  # of the strategy `mixed`: groups from it on let none pass
+    reclaimable: bool = True  # other queues may reclaim what it holds above its deserved share
+    priority_threshold: int | None = None  # of `mixed`: no group passes one with at least this
     ageing: int = 0  # priority that a waiting group gains per hour
     stop_policy: str = ""  # Hold: no group is admitted; HoldAndDrain: running ones are evicted
     oversell: float | None = None  # factor of the capability that may be admitted; None: the cluster's
     limits: RunningLimits = RunningLimits()
-    default_request: Resources = {}  # of a group without minResources, before its pods are there
+    default_request: Resources = {}  # request of a group without minResources, before its pods exist
     borrowing_limit: Resources | None = None  # the most above what it deserves; None: no limit
     lending_limit: Resources | None = None  # the most of what it deserves that others may use; None: all
     reserve_after: float = RESERVE_AFTER  # seconds a group waits before capacity is reserved for it

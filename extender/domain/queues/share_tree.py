@@ -29,7 +29,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
     weight: int  # at least 1
     request: Resources  # allocated and waiting requests of its own groups
     capability: Resources | None = None  # the most that it and those below it may hold; None: it names none
-    guarantee: Resources = {}  # kept for it even if it does not take part
+    guarantee: Resources = {}  # reserved for it even if it takes no part
     groups: bool = True  # whether it has groups, and so takes part
     parent: str = ""  # the queue above it; root where there is none of that name
     deserved: Resources | None = None  # specified deserved amounts, divided first; None: none
@@ -46,7 +46,7 @@ def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]
 def put_row(
     rows: PortionRows, row: int, amounts: Mapping[str, float], names: Sequence[str], otherwise: float = 0.0
 ) -> None:
-    """Write the amounts of a queue into its row; `otherwise` for those that it does not name."""
+    """Write the amounts of a queue into its row; `otherwise` stands for absent ones."""
     rows[row] = [amounts.get(name, otherwise) for name in names] if amounts else otherwise
 
 
@@ -89,7 +89,7 @@ class ShareTree:
         while level:
             self.levels.append(np.array(level, dtype=np.intp))
             level = [child for node in level for child in self._add_children(node, below)]
-        self._bounds = np.array([self._first, self._end], dtype=np.intp)  # of the children of each node
+        self._bounds = np.array([self._first, self._end], dtype=np.intp)  # first and last child of each node
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -158,14 +158,14 @@ def _grouped(parents: Mapping[str, str]) -> dict[str, list[str]]:
 
 Portions = Mapping[str, float]  # amounts by resource; not whole numbers, since a division makes fractions
 
-EPSILON = 0.1  # of a millicore, a byte, a device: smaller differences do not count
+EPSILON = 0.1  # millicores, bytes or devices: smaller differences do not count
 
 
 def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     """Return the limits of a queue by its specification alone.
 
-    They are its capability (cpu and memory of zero are no limit), and what it deserves by name and may
-    borrow. A resource that is not listed is unlimited.
+    They are its capability (cpu and memory of zero are no limit), and its specified deserved amounts plus its
+    borrowing limit. A resource that is not listed is unlimited.
     """
     limits = {
         name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)
@@ -178,7 +178,7 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
 
 
 def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
-    """Return what no other queue may hold: the guarantee, and unlent amounts that are deserved by name."""
+    """Return the amounts that no other queue may hold: the guarantee, and unlent deserved amounts."""
     reserved = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
     for name, lent in (demand.lending_limit or {}).items():
         reserved[name] = max(
@@ -196,12 +196,12 @@ class Specified(msgspec.Struct, eq=False):
 
     requests: PortionRows  # allocated and waiting requests of its own groups
     groups: Mask  # whether it has groups of its own
-    weights: Portion  # its part in the division
+    weights: Portion  # its weight in the division
     limits: PortionRows  # limits by its own specification; inf: no limit
-    borrowing: PortionRows  # above what it is given, where it deserves nothing by name; inf: no limit
+    borrowing: PortionRows  # limit above its share, if it has no specified deserved amount; inf: no limit
     reserved: PortionRows  # amounts that no other queue may use
     given: PortionRows  # specified deserved amounts
-    oversell: Portion  # the factor on its limits
+    oversell: Portion  # factor on its limits
 
     @classmethod
     def empty(cls, nodes: int, resources: int) -> "Specified":

@@ -2,7 +2,7 @@
 
 A queue that is being deleted is closed. Otherwise spec.state decides; if that is empty, the last state in the
 status stays in force. Closing a queue also closes those below it, whatever their own spec says. Each of these
-is marked, durably, before its status changes: when the parent opens, those with a mark open with it, and
+gets an annotation before its status changes. When the parent opens, queues with the annotation open, and
 those that are closed themselves do not.
 """
 
@@ -20,7 +20,7 @@ class QueueState(StrEnum):
     OPEN = "Open"
     CLOSING = "Closing"
     CLOSED = "Closed"
-    UNKNOWN = "Unknown"  # spec or status has no known state: it takes no groups until that is corrected
+    UNKNOWN = "Unknown"  # unknown state in spec or status: it admits no groups until that is corrected
 
 
 class QueueAction(StrEnum):
@@ -101,10 +101,10 @@ def parent_of(name: str, queue: QueueRecord) -> str:
 
 
 def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
-    """Return the step about the closed-by-parent annotation. `below_shut`: an ancestor is shut.
+    """Return the step about the closed-by-parent annotation.
 
-    The annotation is removed once it means nothing any more: the queue itself is closed, or its parent is
-    open, and spec.state or the status says that it is open, too.
+    `below_shut`: an ancestor is closed. The annotation is removed once it has no effect: the queue itself is
+    closed, or the parent is open, and so is the queue by spec.state or status.
     """
     wished = desired_state(queue)
     if not queue.flagged:
@@ -115,7 +115,7 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
     return Mark.KEEP
 
 
-# Commands of `bus.volcano.sh`: objects by whose creation a queue is opened or closed.
+# Commands of `bus.volcano.sh`: users create them to open or close a queue.
 #
 # A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are written to
 # the queue in one step, and then only the Command is left to be removed. Those for one queue are executed in
@@ -140,9 +140,9 @@ class CommandStep(StrEnum):
     """Step for a Command."""
 
     EXECUTE = "execute"
-    REMOVE = "remove"  # it has taken effect
+    REMOVE = "remove"  # the Command has taken effect
     REFUSE = "refuse"
-    LOOK_FOR_QUEUE = "look for its queue"  # the watch has not shown it: it is new, or gone
+    LOOK_FOR_QUEUE = "look for its queue"  # the watch has not shown the queue: it is new, or gone
 
 
 class Judgement(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     record: QueueRecord
     exists: bool  # whether the API has it; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
-    groups: int  # how many the queue has, of any phase
+    groups: int  # number of its groups, in any phase
     allocated: Resources  # requests of its pods on nodes or pinned to nodes
     requested: Resources  # `allocated`, and the requests of waiting entitled groups
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
@@ -59,7 +59,7 @@ class Ceiling(msgspec.Struct, frozen=True):
 
 # Faults of a queue or of its place in the tree: its groups wait, since their share is unknown.
 
-MOST_LEVELS = 100  # below root; the flag --max-queue-depth allows no more
+MOST_LEVELS = 100  # levels below root; the upper limit of the flag --max-queue-depth
 
 
 def fault_of(name: str, queues: Mapping[str, QueueRecord]) -> str:
@@ -90,9 +90,9 @@ class Queues:
 
     def __init__(self) -> None:
         self.records: dict[str, QueueRecord] = {}  # queues of the API; `default` may be missing
-        self.version = 0  # grows with each change of them
+        self.version = 0  # grows with each change of the queues
         self._children: defaultdict[str, set[str]] = defaultdict(set)
-        self.names: dict[str, str] = {}  # by UID
+        self.names: dict[str, str] = {}  # names by UID
         self.gone: set[str] = set()  # UIDs of queues that were seen here and are gone
         self._faults: dict[str, str] = {}  # cached faults of queues in this tree
         self._pools: Pools | None = None
@@ -135,7 +135,7 @@ class Queues:
     ) -> QueueInfo:
         record = self.get(name)
         above = closed_above(name, self.records) if name in self.records else ""
-        if name in self.records and name not in self._faults:  # it only changes with the tree
+        if name in self.records and name not in self._faults:  # a fault only changes with the tree
             self._faults[name] = fault_of(name, self.records) or self._lacks_pool(name)
         return QueueInfo(
             record=record or QueueRecord(name),
@@ -155,7 +155,7 @@ class Queues:
 
     def _protection_of(self, name: str) -> Protection:
         """Return the protection; each part is that of the nearest queue upwards that declares it."""
-        if name not in self.records:  # whatever a pod names: of that nothing is kept
+        if name not in self.records:  # pods may name any queue, so nothing is cached for unknown ones
             return Protection()
         if name not in self._protections:
             rules, default = [record.preemption for record in self._upwards(name)], Protection()
@@ -204,7 +204,7 @@ class Queues:
         return ""
 
     def _upwards(self, name: str) -> Iterator[QueueRecord]:
-        """Yield a queue and those above it; a cycle ends where it began."""
+        """Yield a queue and those above it; stop at a cycle."""
         passed: set[str] = set()
         while name not in passed and (record := self.records.get(name)) is not None:
             passed.add(name)
@@ -326,7 +326,7 @@ class TakenInGroups:
             self._of[now.queue_uid][now.key] = now
 
     def any_of(self, queue_uid: str) -> bool:
-        """Return whether the record of a group names this queue as the one that admitted it."""
+        """Return whether this queue admitted any group, by the groups' records."""
         return queue_uid in self._of
 
     def left_by(self, existing: Set[str]) -> list[GroupRecord]:

@@ -1,4 +1,4 @@
-"""Backfill: on the nodes that are reserved for a group, other groups may start that end before it starts.
+"""Backfill: other groups may start on nodes reserved for a group if they end before its start.
 
 A cycle forecasts when groups end, and where the group finds capacity then. The reserved capacity of those
 nodes is withheld from all other groups, and available again while a group is evaluated that may use it.
@@ -37,7 +37,7 @@ from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, Rows
 from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
-FAR = 6.0  # factor of the reserved period: groups with unknown run times may pass later starts
+FAR = 6.0  # assumed run time of groups without a known one, in reserved periods
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
 """By whose room was given back: what was known of the room without it, and with it."""
 
@@ -46,8 +46,8 @@ class Forecast:
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self.times = RunTimes(cycle.snapshot)
-        self.has_searched = False  # whether this cycle has looked for nodes; it takes long, so once is enough
-        self._reserved: AmountRows | None = None  # by row, what becomes free and is reserved
+        self.has_searched = False  # whether this cycle has searched nodes, which it does only once
+        self._reserved: AmountRows | None = None  # future capacity that is reserved, by row
         self.headroom = HeadroomForecast(cycle, self.times)
 
     def find(self, group: GroupInfo, planner: Planner, stay: float) -> Reservation | None:
@@ -70,11 +70,11 @@ class Forecast:
         known = at if at is None or not self.headroom.is_guess(group, wanted, at) else None
         below = short_levels(self._cycle.budget, group, wanted)
         expected = snapshot.timestamp(known)
-        asks = missing(group).requests
-        return Reservation(now, nodes, asks, known, known, now + stay, expected, below)
+        requests = missing(group).requests
+        return Reservation(now, nodes, requests, known, known, now + stay, expected, below)
 
     def put_off(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
-        """Return the same nodes with the time at which they, and headroom, are expected now; None: never."""
+        """Return the reservation with the newly expected time of its nodes and headroom; None: never."""
         wanted = self._cycle.budget.flavors.settled_members(group)
         if (asked := self._reserved_requests(reservation, wanted)) is None:
             return None
@@ -123,7 +123,7 @@ class Forecast:
         return rows_of(placed, self._cycle.snapshot.nodes)
 
     def free_at_start(self, reservation: Reservation, rows: Rows) -> AmountRows:
-        """Return what will be free on the reserved `rows` when the group is expected to start.
+        """Return the free amounts on the reserved `rows` at the expected start of the group.
 
         Without a known time, that is once all groups that run there have ended.
         """
@@ -193,8 +193,8 @@ class ReservedCapacity(msgspec.Struct, eq=False):
     rows: Rows
     needs: AmountRows  # amounts that the group will need on these rows
     reserved: AmountRows  # amounts that others cannot use there now
-    headroom: Need  # its need below ceilings
-    binds: bool  # all queues; else those within their shares need not wait behind it
+    headroom: Need  # headroom that the group will need
+    binds: bool  # whether it binds all queues, or only those above their shares
 
 
 class Backfill:
@@ -210,17 +210,17 @@ class Backfill:
         self._reported: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and their text
         self._fits_without: dict[Signature, bool] = {}
         self._given_back: GivenBackCounts = {}
-        self._free: tuple[CapacityCounts, Planner] | None = None  # without reservations
+        self._free: tuple[CapacityCounts, Planner] | None = None  # capacity without reservations
 
     @cached_property
     def forecast(self) -> Forecast:
         return Forecast(self._cycle)
 
     def reserve(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
-        """Reserve what the group will need by the time it starts; the rest is left to all.
+        """Reserve the amounts that the group will need at its start; the rest stays available.
 
-        Of what is free already, all is reserved once that time has come, or if it is unknown. But no
-        node is idle for a group that lacks headroom for an unknown time.
+        Free amounts are all reserved once that time has come, or if it is unknown. No node stays idle for a
+        group that lacks headroom for an unknown time.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
         wanted, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
@@ -247,9 +247,8 @@ class Backfill:
     def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass.
 
-        It may because it ends before that, because it is within its share and they are not, or
-        because it comes first in their queue and nothing is promised to them. `lends`: it is not
-        within its share, either.
+        It ends before their start; or it is within its share and they are not; or it comes first in their
+        queue and they have no promise. `lends`: the group is above its share.
         """
         passed: list[ReservedCapacity] = []
         for held_capacity in self._reserved.values():
@@ -277,7 +276,7 @@ class Backfill:
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a group that starts use reserved capacity and headroom before unreserved capacity.
 
-        The reserved part is gone when that is needed.
+        It frees the reserved part before the reservation needs it.
         """
         if held_capacities := [
             held_capacity
@@ -292,9 +291,9 @@ class Backfill:
                 budget.running.add(group, len(plan))
 
     def _has_turn_before(self, group: GroupInfo, held_capacity: ReservedCapacity) -> bool:
-        """Return whether the group's queue comes before one with a reservation without a promise.
+        """Return whether the group's queue has its turn before that of a reservation without a promise.
 
-        A reservation brings its queue no more than its part over time.
+        Over time, a reservation must not give its queue more than its part.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         return not held_capacity.reservation.is_promised and is_ahead(
@@ -342,7 +341,7 @@ class Backfill:
         if not is_particular and known.get(wanted.signature) is False:
             return False  # capacity only shrinks in a cycle
         now = planner.capacity.known
-        if self._free is None or not self._free[0].belongs_with(now):  # made again once capacity was taken
+        if self._free is None or not self._free[0].belongs_with(now):  # computed again after allocations
             self._fits_without = known = {it: fits for it, fits in known.items() if not fits}
             self._free = now, planner.clone()
             for reserved in self._reserved.values():
@@ -356,9 +355,9 @@ class Backfill:
 def _given_back(
     budget: Budget, held_capacities: Collection[ReservedCapacity], known: GivenBackCounts
 ) -> Iterator[None]:
-    """Free reserved capacity for others during the block; what they allocate stays theirs after it.
+    """Free reserved capacity for others during the block; their allocations stay.
 
-    `known`: what was counted while it was free before.
+    `known`: cached counts with the capacity free.
     """
     planner, whose = budget.planner, frozenset(held_capacity.group.key for held_capacity in held_capacities)
     capacity, outside = planner.capacity, planner.capacity.known

@@ -48,8 +48,8 @@ class Retry(NamedTuple):
     """Retry of members that join a running group."""
 
     at: float = 0.0  # time of the retry; 0: none was refused
-    waits: bool = False  # whether that is still to come
-    failed: str = ""  # why they were refused, where that is news
+    waits: bool = False  # whether that time is still to come
+    failed: str = ""  # why they were refused, if that is new
 
 
 def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
@@ -74,14 +74,14 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
 
 @computed_once
 def binding_refusal(group: GroupInfo) -> str:
-    """Return why the API server refuses the binding of a member on any node; empty: it does not."""
+    """Return why the API server refuses to bind a member to any node; empty: it does not."""
     words = (attempt.barred for attempt in group.attempts.values())
     refused = next(filter(None, words), "")
     return refused and f"its binding is refused: {refused.removeprefix('refused: ')}"
 
 
 def refusal_of(active: ActivePlan) -> str:
-    """Return the scheduler's last message about a member that has no node yet; empty: nothing."""
+    """Return the scheduler's last message about a member without a node; empty: none."""
     attempts = active.group.attempts
     lacking = (*(pod for pod, _ in active.group.pinned), *active.group.waiting)
     words = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
@@ -93,9 +93,7 @@ def why_no_plan(active: ActivePlan) -> str:
     unused = "the scheduler did not use the planned nodes in time"
     if any(pod.to_be and not pod.reserved_for for pod in active.group.waiting):
         unused = "its controller has not created all its pods in time"
-    return refusal_of(active) or (
-        unused if active.moved else "no room for the members that are still missing"
-    )
+    return refusal_of(active) or (unused if active.moved else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:

@@ -45,11 +45,11 @@ class QueueRules(NamedTuple):
         changed = {name: it for name, it in records.items() if it is not _existing_members(self.queues, name)}
         if not changed:
             return self._replace(queues=queues)
-        there = {name: record for name, record in changed.items() if record is not None}
+        present = {name: record for name, record in changed.items() if record is not None}
         limits: dict[str, RunningLimits | None] = dict.fromkeys(changed)
-        limits |= {name: it.limits for name, it in there.items() if it.limits != _UNLIMITED}
-        spread = {name for name, it in there.items() if it.placement == keys.SPREAD}
-        drained = {name for name, it in there.items() if it.stop_policy == keys.STOP_DRAIN}
+        limits |= {name: it.limits for name, it in present.items() if it.limits != _UNLIMITED}
+        spread = {name for name, it in present.items() if it.placement == keys.SPREAD}
+        drained = {name for name, it in present.items() if it.stop_policy == keys.STOP_DRAIN}
         return QueueRules(
             queues,
             with_changes(self.limits, limits),
@@ -77,7 +77,7 @@ class Budget:
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.rules.limits, self.journal)
         self.window = Window(snapshot, self.shares.tree, self.journal)
-        self.allocations = 0  # count; while it is unchanged, so is the budget
+        self.allocations = 0  # number of allocations: while it is unchanged, so is the budget
 
     def place(
         self, group: GroupInfo, pods: Iterable[PodRecord], partly: bool = False, places: int | None = None
@@ -125,7 +125,7 @@ class Budget:
         self.shares.add(group.queue, self.requests(group, plan))
 
     def free_plan(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Undo a hold."""
+        """Free the capacity and share of a group's plan."""
         self.planner.give_back(group.waiting, plan)
         self.shares.add(group.queue, self.requests(group, plan), -1)
 
@@ -160,15 +160,15 @@ class Window:
 
     def __init__(self, snapshot: Snapshot, tree: ShareTree, journal: Journal) -> None:
         self.size = self.left = snapshot.limits.window
-        self.taken = Counter[str]()  # by queue
+        self.taken = Counter[str]()  # members in flight by queue
         self._snapshot, self._tree = snapshot, tree
         self._collecting: GroupKey | None = None  # the gang that reserves common places
         self._overdue: GroupKey | None = None  # the group that reserves any places
-        self._needed: dict[GroupKey, int] = {}  # by these two groups, less what they have taken
+        self._needed: dict[GroupKey, int] = {}  # places that these two groups still need
         self.held_up: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
 
-    def begin(
+    def reserve_places(
         self, gangs: Iterable[GroupInfo], others: Iterable[GroupInfo], is_due: Callable[[float], bool]
     ) -> None:
         """Choose the groups that reserve places.
@@ -209,7 +209,7 @@ class Window:
         self.__dict__.pop("_common_left", None)
 
     def gives_a_turn_to(self, group: GroupInfo) -> bool:
-        """Return whether a group reserves places: it is not evaluated like others that want the same."""
+        """Return whether a group reserves places, so that it is not equal to others with the same needs."""
         return group.key in self._needed
 
     @property
@@ -224,7 +224,7 @@ class Window:
         return members <= max(self.left - reserved, self.places(group))
 
     def places(self, group: GroupInfo) -> int:
-        """Return how many members of a group may start, one by one or as a gang."""
+        """Return the number of places that a group may use, one by one or as a gang."""
         queue = group.queue
         if group.key == self._overdue:
             return max(self.left, 0)
@@ -235,7 +235,7 @@ class Window:
         return max(min(own + common, self.left - self._reserved(self._overdue, group)), 0)
 
     def _reserved(self, holder: GroupKey | None, group: GroupInfo) -> int:
-        """Return the places that `holder` still needs, unless it is the group itself."""
+        """Return the places reserved for `holder`; 0 if that is the group itself."""
         return 0 if holder is None or holder == group.key else max(self._needed[holder], 0)
 
     @cached_property
@@ -294,7 +294,7 @@ class Excess(NamedTuple):
 
     scope: Scope
     text: str  # the numbers, for users
-    always: bool  # whether it would even if nothing ran
+    always: bool  # whether the limit is too low even if nothing ran
 
 
 Sums = Mapping[Scope, Counter[str]]  # running groups and pods by scope
@@ -352,25 +352,25 @@ class RunningCounts:
             for kind, more in asked.items():
                 if more > left[kind]:
                     reserved = self._reserved.get(scope, Counter())[kind]
-                    there = self._sums.get(scope, Counter())[kind]
-                    most, retained = (
-                        left[kind] + there + reserved,
+                    running = self._sums.get(scope, Counter())[kind]
+                    most, reserved_text = (
+                        left[kind] + running + reserved,
                         f" + {reserved} reserved" if reserved else "",
                     )
-                    text = f"{scope}: {kind}: {there} run or start{retained} + {more} asked > {most}"
+                    text = f"{scope}: {kind}: {running} run or start{reserved_text} + {more} asked > {most}"
                     return Excess(scope, text, more > most)
         return None
 
     def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
-        """Yield for each limit its scope, what `pods` more members would count for, and what is left."""
-        more = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
+        """Yield the scope of each limit, the counts of `pods` more members, and the remaining counts."""
+        added = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
-            there, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
+            used, reserved = self._sums.get(scope, _NOTHING), self._reserved.get(scope, _NOTHING)
             limits = {"groups": limit.groups, "pods": limit.pods}
             left = {
-                kind: most - there[kind] - reserved[kind] for kind, most in limits.items() if most is not None
+                kind: most - used[kind] - reserved[kind] for kind, most in limits.items() if most is not None
             }
-            yield scope, {kind: more[kind] for kind in left if more[kind]}, left
+            yield scope, {kind: added[kind] for kind in left if added[kind]}, left
 
     @read
     def headroom(self, group: GroupInfo) -> int:

@@ -28,9 +28,9 @@ from extender.domain.scheduling.victims import live_pod
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing
 
-_SEARCHES = 4  # for one gang in one cycle, each without the units that found no place before
+_SEARCHES = 4  # searches for one gang in one cycle, each without the units that found no place before
 _MOST = 64  # pods that move for one gang
-_MOST_LOOKS = 1e5  # at a node for a term, to find a place for them
+_MOST_LOOKS = 1e5  # looks at a node for a term, to find places for moved pods
 
 
 class NothingLost(VictimShares):
@@ -82,7 +82,7 @@ def find_with_homes(
 def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]) -> Mapping[Uid, str]:
     """Return nodes for the replacements of pods, if there are any.
 
-    Their constraints are not at the gang's expense: where they cost too much, there are none.
+    Their evaluation does not count for the gang: if it is over budget, the result is None.
     """
     own = cycle.effort.allow(_MOST_LOOKS)
     try:
@@ -117,7 +117,7 @@ def _replacement_of(cycle: Cycle, pod: PodRecord) -> PodRecord:
 
 
 def have_homes(cycle: Cycle, reclaim: Reclaim) -> bool:
-    """Return whether the nodes still admit those that are to move and have not yet."""
+    """Return whether the planned nodes still admit the pods that have not moved yet."""
     pods = (live_pod(cycle, victim) for victim in reclaim.victims if victim.uid in reclaim.homes)
     return all(_admits(cycle, pod, reclaim.homes[pod.uid]) for pod in pods if pod is not None)
 
@@ -145,10 +145,10 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
 def _reserve_move(
     cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
 ) -> ReservedCapacity:
-    budget, there = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
+    budget, existing = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing)}
     rows, needs = budget.planner.capacity.asked_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.take_amounts(rows, needs)
-    gone = [home for home in homes if home[0].uid not in there]
+    gone = [home for home in homes if home[0].uid not in existing]
     below = budget.shares.headroom(group.queue, budget.flavors.requests(gone)) if gone else ()
     limits = budget.running.remaining(group, len(gone)) if gone else ()
     headroom: Amounts = {
@@ -157,6 +157,6 @@ def _reserve_move(
     }
     reserve(budget, headroom)
     nodes = {pod.uid: node for pod, node in homes}
-    asks = total(pod.shape.requests for pod, _ in homes)
-    reservation = Reservation(move.at, nodes, asks, is_promised=True, is_for_moved=True)
+    requests = total(pod.shape.requests for pod, _ in homes)
+    reservation = Reservation(move.at, nodes, requests, is_promised=True, is_for_moved=True)
     return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds=True)

@@ -41,9 +41,9 @@ OVER_BUDGET = (
 class Efforts:
     """Efforts: how much work evaluations of the groups of each namespace may take in a cycle.
 
-    Each namespace has an amount of its own, so that none waits for what others spend, and what is left of a
-    common one. `namespaces`: the number of namespaces with terms; beyond `_MOST_IN_COMMON / _LEAST`, each
-    makes a cycle longer.
+    Each namespace has an amount of its own, independent of others, and may use the rest of a common amount.
+    `namespaces`: the number of namespaces with terms; beyond `_MOST_IN_COMMON / _LEAST`, each makes a cycle
+    longer.
     """
 
     def __init__(self, namespaces: int) -> None:
@@ -91,14 +91,14 @@ class Cycle:
         self.journal = self.budget.journal
         self.effort = self.budget.planner.affinity.effort
         self.efforts = Efforts(snapshot.occupancy.namespaces)
-        self.costly: set[GroupKey] = set()  # groups whose evaluation used common effort
+        self.costly: set[GroupKey] = set()  # groups whose evaluation used the common effort
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._inadmissible = inadmissible
         self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether capacity is being reclaimed for one more group
-        self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # by queue, once it was asked for
+        self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # cached reclaims by queue
         # Next time at which time alone could change a decision, by group or `NO_GROUP`.
         self.instants: dict[GroupKey, float] = {}
         self.evaluated = NO_GROUP  # the group that is evaluated now
@@ -111,7 +111,7 @@ class Cycle:
         return sum(self.efforts.spent.values())
 
     def decision_on(self, group: GroupKey) -> GroupDecision | None:
-        """Return the current decision; that on a group which does not take part is known from before."""
+        """Return the current decision; for a group that does not take part, that of an earlier cycle."""
         found = self.decided.get(group)
         return found if found is not None or group in self.groups else self._inadmissible.get(group)
 
@@ -170,7 +170,7 @@ class Cycle:
         return left
 
     def is_due(self, instant: float) -> bool:
-        """Return whether a time has come; otherwise the group is evaluated again at that time."""
+        """Return whether a time has come; otherwise request the evaluation of the group at that time."""
         if self.snapshot.now >= instant:
             return True
         self.look_again_at(instant)
@@ -192,12 +192,12 @@ class Cycle:
 
     @cached_property
     def promised(self) -> Mapping[Uid, GroupKey]:
-        """Return the pods whose capacity is being reclaimed, with the group that gets it."""
+        """Return the pods whose capacity is being reclaimed, with the group that gets the capacity."""
         return {victim.uid: key for key, reclaim in self.reclaims.items() for victim in reclaim.victims}
 
     @property
     def takes_back(self) -> bool:
-        """Return whether whole groups have to go: any running group may be among them."""
+        """Return whether whole groups are to be evicted, which may be any running ones."""
         return bool(self.has_begun_reclaim or self.reclaims or self.draining)
 
     @cached_property
@@ -267,7 +267,7 @@ class Guard:
         cycle, key = self._cycle, self._group.key
         self._mark, self._outer = cycle.journal.mark(), cycle.evaluated
         cycle.evaluated, self._read = key, cycle.reads.now
-        cycle.reads.begin(key)
+        cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # any error of the group
         self._allowed = cycle.efforts.remaining(key, is_over_budget)
         self._left = cycle.effort.allow(self._allowed)
@@ -279,7 +279,7 @@ class Guard:
         if isinstance(fault, OverBudget):
             self._cycle.look_again_at(next_try_at(self._cycle, self._group))
         self._cycle.evaluated, self._cycle.reads.now = self._outer, self._read
-        if not isinstance(fault, Exception):  # whatever it is: one group never stops the rest
+        if not isinstance(fault, Exception):  # no error of one group stops the others
             return False
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
         journal.roll_back(self._mark)

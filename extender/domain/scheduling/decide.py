@@ -62,8 +62,8 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     replacements = keep_all(cycle, replacing) if replacing else []
     stands = sorted(groups[State.STANDING], key=lambda group: group.order)
     standing = keep_all(cycle, stands) if stands else []
-    one_by_one = (reserved.group for reserved in (*replacements, *standing))
-    cycle.budget.window.begin(in_line, one_by_one, cycle.is_due)
+    one_by_one = (active.group for active in (*replacements, *standing))
+    cycle.budget.window.reserve_places(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.keep_for_moved()
     waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
@@ -100,7 +100,9 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     reservations.make()
     does_any_wait = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
     may_any_starve = does_any_wait or inadmissible.then is not None
-    starving = reclaim.begin(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
+    starving = (
+        reclaim.begin_reclaims(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
+    )
     if cycle.draining:
         victims.drain_queues(cycle)
 
@@ -112,7 +114,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
 
 def _keeps_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
-    """Return whether capacity or headroom is kept for claimants, also where a reservation has it."""
+    """Return whether capacity or headroom is reserved for claimants, also by a reservation."""
     capacity = cycle.budget.planner.capacity
     is_claimed = reservations.in_force and any(map(capacity.total, lending.claims))
     return bool(lending.keeps_any or is_claimed)
@@ -150,7 +152,7 @@ def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None
     if not goes_on and (fault := blocking_decision(cycle, group)) is not None:
         return undo_decision(cycle, group) or fault
     if not group.exists and state in (State.STANDING, State.REPLACING):
-        # Members on nodes whose PodGroup is gone keep running, and no others join them.
+        # Without a PodGroup, members on nodes keep running, and no others join them.
         return GroupDecision(
             group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, missing_group_message(group)
         )

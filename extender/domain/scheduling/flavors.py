@@ -33,7 +33,7 @@ Why = tuple[Reason, str]
 class Flavored(Missing, frozen=True):
     """Members bound to the nodes of flavors."""
 
-    asked: Resources = {}  # of flavors, too
+    asked: Resources = {}  # requests, including those of flavors
 
     @cached_property
     def requests(self) -> Resources:
@@ -43,9 +43,9 @@ class Flavored(Missing, frozen=True):
 class Way(NamedTuple):
     """Assignment of flavors to all roles of a group."""
 
-    wanted: Missing  # the members, bound to the nodes of these
-    asked: Resources  # requests there, of flavors, too
-    instead: Mapping[str, Collection[str]]  # by resource as what it is counted there, if it is
+    wanted: Missing  # the members, bound to the nodes of these flavors
+    asked: Resources  # requests on these nodes, including those of flavors
+    instead: Mapping[str, Collection[str]]  # names under which a resource is counted there, by resource
 
 
 class Flavors:
@@ -113,7 +113,7 @@ class Flavors:
         return self._asks[key]
 
     def has_choice(self, group: GroupInfo) -> bool:
-        """Return whether its flavors are undecided; not where nodes of one alone suit it."""
+        """Return whether a group has a choice of flavors: nodes of several suit it."""
         return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
     def settled_members(self, group: GroupInfo) -> Missing:
@@ -131,7 +131,7 @@ class Flavors:
         return not flavor.refuses(shapes) and all(self._nodes.suitable(shape).any() for shape in bound)
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
-        """Return the part of `requests` that is counted by flavors, on the nodes of one."""
+        """Return the part of `requests` that is counted by flavors on the nodes of `flavor`."""
         return self._shares.standing.pool_rows.count(flavor.nodes, requests)
 
     def ceiling_on(self, queue: str, asked: Resources) -> Why | None:
@@ -151,8 +151,8 @@ class Flavors:
         """
 
         def steps(flavor: Flavor) -> int:
-            more = total([taken, self.counted_part(flavor, asked)])
-            return self._shares.steps_to_lender(queue, more)
+            after = total([taken, self.counted_part(flavor, asked)])
+            return self._shares.steps_to_lender(queue, after)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
 
@@ -175,12 +175,12 @@ class Flavors:
         """
         admitted: list[PodRecord] = []
         for pod in pods:
-            more = total([asked, self.counted_part(flavor, pod.shape.requests)])
-            if self._shares.above_ceiling(queue, more):
+            after = total([asked, self.counted_part(flavor, pod.shape.requests)])
+            if self._shares.above_ceiling(queue, after):
                 break
-            if not lends and self._shares.is_above_share(queue, more):
+            if not lends and self._shares.is_above_share(queue, after):
                 break
-            asked.update(more)
+            asked.update(after)
             admitted.append(pod)
         return admitted
 
@@ -209,7 +209,7 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 @computed_once
 def roles_of(group: GroupInfo) -> Similar:
-    """Return what a group lacks, and where members of the same roles are."""
+    """Return the roles with missing members, and the nodes of existing members."""
     missed = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_capacity)
     return frozenset((missed + placed).items())
@@ -233,16 +233,14 @@ def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
     return used
 
 
-LacksCapacity = Callable[
-    [Missing], Why | None
-]  # why members find no capacity next to each other; None if they do
+LacksCapacity = Callable[[Missing], Why | None]  # why members find no capacity; None if they do
 
 
 def _always_fits(_: Missing) -> Why | None:
     return None
 
 
-# Of several flavors the reason is that which is nearest to a start.
+# Of the reasons of several flavors, the one nearest to a start counts.
 _NEAREST_FIRST = (
     *LACKS_CAPACITY,
     Reason.REFUSED_BY_SCHEDULER,
@@ -253,8 +251,8 @@ _NEAREST_FIRST = (
 )
 _NEVER = (Reason.NEVER_FITS, Reason.INVALID_SPEC)
 _MORE_ATTEMPTS = 64  # placements tried for one group, besides one for each role and flavor
-_MOST_WAYS = 16  # in which victims are searched for one group
-_MOST_TEXTS = 8  # flavors of which the sentence says why; a status should stay small
+_MOST_WAYS = 16  # assignments for which victims of one group are searched
+_MOST_TEXTS = 8  # flavors in a sentence, since statuses should stay small
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -263,7 +261,7 @@ class Tried(msgspec.Struct, frozen=True):
     flavor: str
     reason: Reason
     detail: str
-    is_amount: bool  # whether the flavor says so, and not the nodes
+    is_amount: bool  # whether the flavor's amounts are the obstacle, and not the nodes
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -281,7 +279,7 @@ class Choice(msgspec.Struct, frozen=True):
     asked: Resources
     role: str = ""
     tried: tuple[Tried, ...] = ()
-    is_above_share: bool = False  # whether another choice may be there once capacity is lent
+    is_above_share: bool = False  # whether another choice may exist once capacity is lent
 
     @property
     def exceeds_queue(self) -> bool:
@@ -292,9 +290,9 @@ class Choice(msgspec.Struct, frozen=True):
         """Return the reason for all flavors together, and the obstacle of each."""
         reason = min((tried.reason for tried in self.tried), key=_NEAREST_FIRST.index)
         texts = [f"flavor {it.flavor}: {it.reason} ({it.detail})" for it in self.tried[:_MOST_TEXTS]]
-        more = and_more(len(self.tried) - _MOST_TEXTS)
+        left_out = and_more(len(self.tried) - _MOST_TEXTS)
         role = f"role {self.role}: " if self.role else ""
-        return reason, role + "; ".join(texts + more)
+        return reason, role + "; ".join(texts + left_out)
 
 
 _NOTHING = Choice(Missing(()), {}, {})
@@ -346,7 +344,7 @@ def flavored(amounts: Flavors, group: GroupInfo, wanted: Missing, flavors: Mappi
     return Missing(tuple(members), wanted.absent)
 
 
-_Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # its name, its members, and what it may use
+_Role = tuple[str, Sequence[PodRecord], Sequence[Flavor]]  # name, members and allowed flavors
 
 
 class _Search(msgspec.Struct, eq=False):
@@ -365,7 +363,7 @@ class _Search(msgspec.Struct, eq=False):
     empty: "_Search | None" = None
     is_above_share: bool = False
     dead_end: Choice = _NOTHING  # the first role that found no flavor, and why
-    never: dict[tuple[str, ...], Tried | None] = {}  # by the flavors of the roles up to one: why it has none
+    never: dict[tuple[str, ...], Tried | None] = {}  # by flavors of earlier roles: why it has none
 
     def choose(self, roles: Sequence[_Role], chosen: Choice) -> Choice | None:
         """Return flavors for `roles`, next to those `chosen` before; None if there are none."""
@@ -401,10 +399,9 @@ class _Search(msgspec.Struct, eq=False):
             self.dead_end = replace(chosen, flavors=names, role=role, tried=tuple(reasons))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], chosen: Choice) -> Tried | None:
-        """Return why the first of `roles` can never have a flavor.
+        """Return why the first of `roles` can never have a flavor, next to those `chosen` before.
 
-        None if it can, next to those `chosen` before and to some of the later roles, or where too
-        many of these remain.
+        None if it can, together with some choice for the later roles, or if too many choices remain.
         """
         key = (*chosen.flavors.values(), flavor.name)
         if key not in self.never:
@@ -416,17 +413,17 @@ class _Search(msgspec.Struct, eq=False):
         return self.never[key]
 
     def _try(self, flavor: Flavor, role: _Role, chosen: Choice) -> tuple[Tried | None, Choice]:
-        """Return why a flavor does not fit a role, and the choice with it."""
+        """Return why a flavor does not fit a role (None if it does), and the choice with that flavor."""
         name, pods, _ = role
         asked = total(pod.shape.requests for pod in pods)
-        more = total([chosen.asked, self.amounts.counted_part(flavor, asked)])
+        after = total([chosen.asked, self.amounts.counted_part(flavor, asked)])
         wanted = Missing((*chosen.wanted.members, *on_nodes_of(flavor, pods)))
-        if (why := self._refused(flavor, pods) or self._above(flavor, more)) is None:
+        if (why := self._refused(flavor, pods) or self._above(flavor, after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
             lacks = self.lacks_capacity(wanted) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             why = None if lacks is None else Tried(flavor.name, *lacks, is_amount=False)
-        return why, Choice(wanted, chosen.flavors | {name: flavor.name}, more)
+        return why, Choice(wanted, chosen.flavors | {name: flavor.name}, after)
 
     def _refused(self, flavor: Flavor, pods: Sequence[PodRecord]) -> Tried | None:
         if not (detail := flavor.refuses(pod.shape for pod in pods)):

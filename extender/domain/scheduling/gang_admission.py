@@ -36,7 +36,7 @@ Members = Mapping[str, int]  # by role; a job with partial starts has one role, 
 # Reasons that block no other group. InvalidSpec is that of a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
-BEHIND = "behind"  # topic of the reads of groups behind a head
+BEHIND = "behind"  # topic of reads of groups behind the head of a queue
 
 
 class Behind(NamedTuple):
@@ -50,7 +50,7 @@ def behind_message(head: GroupKey, queue: str) -> str:
     return f"{head} goes first in queue {queue}"
 
 
-_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # capacity that others may use since
+_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # others may use capacity
 
 
 class Admission:
@@ -74,14 +74,14 @@ class Admission:
         self._reservations = reservations
         self._strategies = strategies
         self._next_equal = next_equal
-        self.lines: Mapping[str, list[GroupInfo]] = {}  # by queue all groups to be evaluated, in their order
-        self.heads: dict[Scope, GroupKey] = {}  # groups that wait and let none pass, by whom they hold up
+        self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to be evaluated, in order, by queue
+        self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
         # In this pass, by signature: why members find no capacity, the allocations before, and the reads.
         self._unplaceable: dict[Signature | None, tuple[Why, int, Read]] = {}
-        self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # by queue, decided in this pass
+        self._equals: dict[tuple[str, Equals], GroupDecision | None] = {}  # decisions of this pass, by queue
 
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
-        """Evaluate `groups` in their order; return those above their share (none while capacity is lent).
+        """Evaluate `groups` in order; return those above their share (none once capacity is lent).
 
         Behind a group that no other may pass, the rest of its queue waits.
         """
@@ -95,7 +95,7 @@ class Admission:
             allocations = budget.allocations
             while (
                 line and budget.allocations == allocations
-            ):  # its turn lasts until one of its groups takes something
+            ):  # a queue's turn lasts until one of its groups gets capacity
                 group = line.popleft()
                 with Guard(self._cycle, group):
                     decision = self._decide(group)
@@ -117,7 +117,7 @@ class Admission:
             insort(self.lines[group.queue], following, key=self._strategies.rank)
 
     def _decide(self, group: GroupInfo) -> GroupDecision | None:
-        if (known := self._cycle.decided.get(group.key)) is not None:  # capacity is being reclaimed for it
+        if (known := self._cycle.decided.get(group.key)) is not None:  # reclaiming
             return self._record_blocker(group, known)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
@@ -178,7 +178,7 @@ class Admission:
         If none can start, the result is the obstacle of the whole job, or of the smallest one if the whole
         can never start. If only the window lacks places, the job waits for these.
         """
-        if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # no reason to start smaller
+        if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # independent of the size
             return group, whole
 
         def tried(members: int) -> tuple[GroupInfo, GroupDecision | None]:
@@ -189,9 +189,9 @@ class Admission:
             return smaller, decision
 
         def can_start(members: Members) -> bool:
-            _, made = tried(members[""])
-            return made is not None and (
-                made.verdict is Verdict.STARTING or made.reason is Reason.WINDOW_FULL
+            _, decision = tried(members[""])
+            return decision is not None and (
+                decision.verdict is Verdict.STARTING or decision.reason is Reason.WINDOW_FULL
             )
 
         smallest, decision = tried(group.job.least)
@@ -221,7 +221,7 @@ class Admission:
                 return None if known is None else replace(known, key=group.key)
         decision = self._evaluate_with(group, own) if own else self._evaluate_now(group)
         starts_next_to = decision is not None and decision.verdict is Verdict.STARTING and not own
-        if decision is not None and starts_next_to and not group.job.least:  # that one is only tried
+        if decision is not None and starts_next_to and not group.job.least:  # a partial start is a trial
             self._reservations.use_reserved(group, decision.plan)
         if decision is not None and decision.reason in RESERVED_FROM_OTHERS and not own:
             if passed:
@@ -231,7 +231,7 @@ class Admission:
                     group, self._members_to_start(group), decision.reason
                 )
                 decision = waiting_decision(group, Reason.RESERVED, holding_up) if holding_up else decision
-        is_start = decision is not None and decision.verdict is Verdict.STARTING  # it has nodes of its own
+        is_start = decision is not None and decision.verdict is Verdict.STARTING  # on its own nodes
         if equals is not None and not is_start:
             self._equals[equals] = decision
         return decision
@@ -244,7 +244,7 @@ class Admission:
         self._unplaceable = known
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
-            self._equals.clear()  # the capacity that it does not use is free
+            self._equals.clear()  # its unused reserved capacity is free
         return decision
 
     def _evaluate_now(self, group: GroupInfo) -> GroupDecision | None:
@@ -253,7 +253,7 @@ class Admission:
             return limited
         if not self._lending.has_begun and budget.shares.is_above_due(group.queue, wanted.requests):
             return None
-        if budget.flavors.flavors_of(group.queue):  # its members are bound to the nodes of a flavor each
+        if budget.flavors.flavors_of(group.queue):  # each member is bound to the nodes of one flavor
             capacities = partial(self._lacks_capacity, group), partial(never_fits, self._cycle)
             choice = choose(budget.flavors, group, wanted.members, {}, self._lending.has_begun, *capacities)
             if choice.is_above_share:

@@ -16,7 +16,7 @@ from extender.domain.scheduling.cycle import Cycle
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing
 
-Level = int | Scope  # a node in the tree of queues, below its ceiling; or whom a limit applies to
+Level = int | Scope  # a node in the tree of queues, with its ceiling; or the scope of a limit
 Amounts = Mapping[Level, Resources]
 
 
@@ -66,7 +66,7 @@ def short_levels(budget: Budget, group: GroupInfo, wanted: Missing) -> tuple[str
 
 
 def less(amounts: Amounts, other: Amounts) -> Amounts:
-    """Return the amounts without others."""
+    """Return the amounts minus others, at least 0."""
     return {
         level: {name: max(n - other.get(level, {}).get(name, 0), 0) for name, n in of_level.items()}
         for level, of_level in amounts.items()
@@ -78,10 +78,10 @@ class HeadroomForecast:
 
     def __init__(self, cycle: Cycle, times: RunTimes) -> None:
         self._cycle, self._times = cycle, times
-        self._reserved: list[Amounts] = []  # unreserved needs of other groups
+        self._reserved: list[Amounts] = []  # needs of other groups that are not reserved yet
 
     def is_there(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
-        """Return whether members may start then."""
+        """Return whether members have headroom at that time."""
         with self._once_ended(group.queue, self._cycle.snapshot.now):
             if suffices(self._cycle.budget, group, wanted):
                 return True
@@ -89,13 +89,13 @@ class HeadroomForecast:
             return suffices(self._cycle.budget, group, wanted)
 
     def is_guess(self, group: GroupInfo, wanted: Missing, instant: float) -> bool:
-        """Return whether that rests on the end of a group without a known run time."""
+        """Return whether the forecast depends on the end of a group without a known run time."""
         if self.is_there(group, wanted, self._cycle.snapshot.now):
             return False
         return any(end.at <= instant and not end.is_known for end, _ in self._ends_in_tree(group.queue))
 
     def instants(self, group: GroupInfo, wanted: Missing) -> set[float]:
-        """Return when more will be left for members that lack headroom now."""
+        """Return the times at which more headroom becomes free for members that lack it now."""
         if self.is_there(group, wanted, self._cycle.snapshot.now):
             return set()
         return {end.at for end, _ in self._ends_in_tree(group.queue)}
@@ -103,9 +103,9 @@ class HeadroomForecast:
     def reserve(self, group: GroupInfo, wanted: Missing, start: float | None) -> Need:
         """Reserve what the group will need and others could use before. `start`: its time; None: unknown."""
         budget = self._cycle.budget
-        there = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
-        then: Amounts = {level: left for level, (_, left) in there.items()}
-        if there and start is not None and not self._cycle.is_due(start):
+        by_level = {level: (needed, left) for level, needed, left in levels(budget, group, wanted)}
+        then: Amounts = {level: left for level, (_, left) in by_level.items()}
+        if by_level and start is not None and not self._cycle.is_due(start):
             with self._once_ended(group.queue, start):
                 then = left_for(budget, group)
         reserved = {
@@ -113,9 +113,9 @@ class HeadroomForecast:
                 name: max(max(left[name], 0) - max(then[level][name] - amount, 0), 0)
                 for name, amount in needed.items()
             }
-            for level, (needed, left) in there.items()
+            for level, (needed, left) in by_level.items()
         }
-        need = Need({level: needed for level, (needed, _) in there.items()}, reserved)
+        need = Need({level: needed for level, (needed, _) in by_level.items()}, reserved)
         reserve(budget, reserved)
         self._reserved.append(less(need.needed, reserved))
         return need
@@ -146,6 +146,6 @@ class HeadroomForecast:
 
     @cached_property
     def _ends(self) -> list[tuple[RunEnd, GroupInfo]]:
-        """Return the ends of all that run or start, the first ones first."""
+        """Return the expected ends of all running or starting groups, the earliest first."""
         running = (group for group in self._cycle.snapshot.groups.values() if nodes_of(group))
         return sorted(((self._times.end_of(group), group) for group in running), key=lambda it: it[0].at)

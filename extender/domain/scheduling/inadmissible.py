@@ -46,10 +46,10 @@ class InadmissibleGroups:
         self.carried = carried
         self.then: Memory | None = None  # the memory of inadmissible groups; None: all are active
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
-        self.requeued: dict[Kind, GroupKey] = {}  # by class, the group that is evaluated
-        self._following: dict[GroupKey, tuple[Kind, Iterator[GroupKey]]] = {}  # the groups behind that one
+        self.requeued: dict[Kind, GroupKey] = {}  # the evaluated group of each class
+        self._following: dict[GroupKey, tuple[Kind, Iterator[GroupKey]]] = {}  # groups behind it
         self.is_alert = False  # whether one group of each equivalence class is evaluated
-        self.are_all_active = True  # but for those at rest, perhaps
+        self.are_all_active = True  # except, perhaps, groups at rest
         if carried is None:
             return
         if carried.memory.concerns_all:
@@ -86,7 +86,7 @@ class InadmissibleGroups:
         return [self.snapshot.groups[key] for key in self.requeued.values()]
 
     def _dirty_kinds(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[Kind]:
-        """Return the kinds for which something of the budget would be read otherwise than it was."""
+        """Return the kinds whose reads of the budget would give another result now."""
         then, dirty = self.then, dict[Kind, None]()
         if then is None or then.grounds is None:
             return dirty.keys()
@@ -115,7 +115,7 @@ class InadmissibleGroups:
         return None if key is None else self.snapshot.groups[key]
 
     def is_inadmissible(self, group: GroupKey) -> bool:
-        return group not in self.active and group in self.snapshot.groups  # it may be gone
+        return group not in self.active and group in self.snapshot.groups  # the group may be gone
 
     def those_in(self, queues: Set[str]) -> Iterator[GroupKey]:
         """Yield the inadmissible groups of some queues."""
@@ -145,7 +145,7 @@ class InadmissibleGroups:
     def _has_to_be_alert(self, evaluated: Evaluation) -> bool:
         """Return whether anything was allocated or reserved, and a class was left out.
 
-        All that comes after that in the cycle is evaluated by less.
+        Later evaluations of the cycle then have less capacity.
         """
         if not evaluated.takes or self.is_alert or self.then is None:
             return False
@@ -156,11 +156,11 @@ class InadmissibleGroups:
             return False
         before, requeued = self.active.keys(), set(self.active)
         for cause in causes:
-            more = cause(*about)
-            if more is None:  # no other group may be inadmissible
+            affected = cause(*about)
+            if affected is None:  # all groups are requeued
                 self._requeue_all(self.then)
                 break
-            requeued.update(more)
+            requeued.update(affected)
         else:
             self.active = self._existing(requeued)
         return self.active.keys() != before
@@ -182,7 +182,7 @@ class InadmissibleGroups:
     def reported(
         self, decided: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
-        """Yield decisions that repeat the numbers and the claim of the evaluated group of their class."""
+        """Yield the decisions on the other groups of a class, with the numbers of its evaluated group."""
         classes = self.then.classes.groups if self.then is not None else {}
         for kind, key in self.requeued.items():
             now, before = decided[key], self.before.groups[key]
@@ -207,11 +207,11 @@ def _is_read_similar(questions: Sequence[Question], budget: Budget) -> bool:
     parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
         return bool(questions) and all(asked.is_answered_similar(parts[asked.part]) for asked in questions)
-    except Exception:  # any error of a group: it is evaluated again, inside a guard
+    except Exception:  # a group with an error is evaluated again inside a guard
         return False
 
 
-# Changes that requeue groups before a cycle; None: all are requeued.
+# Changes that requeue groups before a cycle; None: all groups are requeued.
 
 
 def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
@@ -232,10 +232,7 @@ def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> 
 
 
 def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
-    """Return groups with changes in themselves or in what belongs to them.
-
-    These are members, their queue or one above it, and records.
-    """
+    """Return the groups whose own objects have changed: members, records, and their queue or one above it."""
     return inadmissible.snapshot.dirty
 
 
@@ -261,7 +258,7 @@ def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> It
 
 
 def capacity_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
-    """Return changed numbers of pods of a shape that fit, and changed rests of resources."""
+    """Return changes in the number of fitting pods of a shape, and in the free amounts of resources."""
     return now.totals.changed
 
 
@@ -302,7 +299,7 @@ def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
     return (key for key in {**one, **other} if one.get(key) != other.get(key))
 
 
-# Changes that requeue groups after a cycle, which is then repeated; None: all are.
+# Changes that requeue groups after a cycle, which is then repeated; None: all groups are requeued.
 
 
 def decision_changes(
@@ -331,7 +328,7 @@ def user_changes(inadmissible: InadmissibleGroups, then: Memory, evaluated: Eval
 def newly_blocked(
     inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
-    """Return groups behind one that newly blocks its queue."""
+    """Return the groups behind a group that newly blocks its queue."""
     known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
     return inadmissible.those_in({scope.queue for scope in evaluated.heads.keys() - known.keys()})
 
@@ -339,10 +336,10 @@ def newly_blocked(
 def next_in_turn(
     inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey] | None:
-    """Return groups that may be first now to get a reservation, or to look for victims."""
+    """Return the groups that may now be the first to get a reservation, or to look for victims."""
     reservations, first, groups = evaluated.reservations, evaluated.starving, inadmissible.snapshot.groups
     if then.first_in_turn is not None and reservations.first_in_turn is not then.first_in_turn:
-        return None  # all others waited behind it
+        return None  # all other groups waited behind it
     waiting = {
         group.queue
         for kind, group in then.first_due.items()
@@ -371,7 +368,7 @@ def new_victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evalu
     moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
     is_calm = then.grounds and not any(cycle.budget.shares.standing.queues_unlike(then.grounds.shares))
     if is_calm and not any(group is not None and group.placed for group in moved):
-        causes = (EvictionCause.UNMANAGED,)  # of ours, nothing runs that did not before
+        causes = (EvictionCause.UNMANAGED,)  # no further group of Muster runs
     return inadmissible.those_in(
         {group.queue for group in idle if evaluated.starving.may_find(group, causes)}
     )

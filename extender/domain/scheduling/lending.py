@@ -1,8 +1,8 @@
 """Lending: capacity that queues use above their deserved share, and its reclaim.
 
-They use capacity that no queue within its share claims. A group within its share that only lacks capacity has
-a claim on the free part already; one that only lacks headroom below a ceiling, which others fill by
-borrowing, on that. It is reserved only if the whole group would run on nodes without other pods, and for a
+They use capacity that no queue within its share has a claim on. A group within its share that only lacks
+capacity has a claim on the free part already; one that only lacks headroom below a ceiling, which others fill
+by borrowing, on that. It is reserved only if the whole group would run on nodes without other pods, and for a
 limited time; then it is lent for as long, and so on: no group that can never start keeps nodes idle.
 
 Lent capacity can be reclaimed from queues above their deserved share, down to their guarantee at most.
@@ -33,13 +33,13 @@ class Lending:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and the members that lack capacity
-        self._claiming: set[Kind] = set()  # kinds of groups with a claim; capacity is kept for the first
+        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and members without capacity
+        self._claiming: set[Kind] = set()  # kinds of claimants; the first of each gets capacity
         self._reserved: list[tuple[GroupKey, Holding]] = []  # the reserved capacity, and its group
         self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # reserved headroom, by node in the tree of queues
         self.has_begun = False
-        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # with the counts of its capacity then
+        self._unclaimed: tuple[CapacityCounts, Planner] | None = None  # cached, with its counts
 
     def has_claim(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> bool:
         """Return whether a group reserves capacity now, and record it.
@@ -132,10 +132,10 @@ class Lending:
     def text(self) -> str:
         """Return the queues whose groups have a claim, as text."""
         queues = ", ".join(sorted({group.queue for group, _ in self._claimants}))
-        return f"groups in {queues} have a claim on the room"
+        return f"groups in {queues} have a claim on the capacity"
 
     def keeps_headroom_from(self, group: GroupInfo, wanted: Missing) -> str:
-        """Return who has a claim on the headroom that members lack; empty where they would lack it anyway."""
+        """Return the claimants of the headroom that members lack; empty if they would lack it anyway."""
         if not self._headroom:
             return ""
         shares, journal = self._cycle.budget.shares, self._cycle.journal

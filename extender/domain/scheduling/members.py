@@ -77,7 +77,7 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)
         if cycle.is_due(begun + deadline):
             return fail(cycle, group, TOO_LATE)
-    if not group.exists:  # no member joins, and at the deadline the start is undone
+    if not group.exists:  # no member joins, and the start is undone at its deadline
         reason = Reason.GROUP_NOT_FOUND
         return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, missing_group_message(group))
     return None
@@ -114,25 +114,25 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             if is_interrupted
             else waiting_decision(group, Reason.QUEUE_CEILING, above)
         )
-    more: dict[Uid, str] | None = {}
+    added: dict[Uid, str] | None = {}
     if active.unplanned:
         pods = None if above else all_that_join(budget, group, active.unplanned, active.plan)
-        more = None if pods is None else budget.place(group, pods)
-    if (more is None or absent) and not group.placed:
-        if not group.pinned:  # nothing is held yet: it simply waits again
-            budget.release(group, {**active.plan, **(more or {})})
+        added = None if pods is None else budget.place(group, pods)
+    if (added is None or absent) and not group.placed:
+        if not group.pinned:  # no member has an answer yet: the group just waits again
+            budget.release(group, {**active.plan, **(added or {})})
             if active.moved or refusal:
                 return fail(cycle, group, why_no_plan(active), active.moved)
             if absent:
                 return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent)
             return waiting_decision(
-                group, Reason.NO_ROOM, "the room planned for the group was taken by others"
+                group, Reason.NO_ROOM, "other pods use the capacity planned for the group"
             )
         begun = start_begun(group, cycle.snapshot)
         if begun is not None and cycle.is_due(begun + cycle.limits.stall_grace):
             return fail(cycle, group, absent or above or why_no_plan(active))
-    active.add(more or {})
-    detail = absent or above or (why_no_plan(active) if more is None else refusal)
+    active.add(added or {})
+    detail = absent or above or (why_no_plan(active) if added is None else refusal)
     if not detail and group.job.made is not None:
         detail = created(group.job.made, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
@@ -155,12 +155,12 @@ def _above_ceiling(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) ->
 
 
 def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActivePlan, dict[Uid, str]]]:
-    """Allocate capacity for replacements without any; they start after the gangs."""
-    reserved: list[tuple[ActivePlan, dict[Uid, str]]] = []
+    """Allocate capacity for replacements that have none; they start after the gangs."""
+    replacements: list[tuple[ActivePlan, dict[Uid, str]]] = []
     budget = cycle.budget
     for active in replacing:
         with Guard(cycle, active.group, active.plan):
-            more: dict[Uid, str] = {}
+            plan: dict[Uid, str] = {}
             if not (
                 retry_of(cycle, active).waits or not active.unplanned or not_replaced(cycle, active.group)
             ):
@@ -175,30 +175,30 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
                     within_ceiling.append(pod)
                 in_use = flavors_in_use(budget.flavors, active.group, active.plan)
                 joining, _ = as_many_as_join(budget, active.group, within_ceiling, in_use, lends=True)
-                more = budget.place(active.group, joining, partly=True, places=0) or {}
-            reserved.append((active, more))
-    return reserved
+                plan = budget.place(active.group, joining, partly=True, places=0) or {}
+            replacements.append((active, plan))
+    return replacements
 
 
-def replace(cycle: Cycle, reserved: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
-    """Start as many as there are places in the window."""
+def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
+    """Start replacements, as many as the window has places for."""
     window = cycle.budget.window
-    for active, more in reserved:
+    for active, plan in replacements:
         group = active.group
         with Guard(cycle, group, active.plan):
             retry = retry_of(cycle, active)
-            started = dict(islice(more.items(), window.places(group)))
+            started = dict(islice(plan.items(), window.places(group)))
             window.add(group, len(started))
             active.add(started)
             reason: Reason | None = None
             detail = members_to_replace(group).absent
-            if active.unplanned_members():  # why they have no node yet
+            if active.unplanned_members():  # unplanned members: report why
                 reason = Reason.NO_ROOM
-                if (reserved_back := not_replaced(cycle, group)) is not None:
-                    reason, detail = reserved_back.reason, reserved_back.detail
+                if (blocked := not_replaced(cycle, group)) is not None:
+                    reason, detail = blocked.reason, blocked.detail
                 elif retry.waits:
                     reason, detail = Reason.BACKING_OFF, group.start.failure
-                elif without_place := len(more) - len(started):
+                elif without_place := len(plan) - len(started):
                     reason, detail = Reason.WINDOW_FULL, window.describe_wait(group, without_place)
                 elif above := _above_ceiling(cycle, group, active.unplanned_members()[:1]):
                     reason, detail = Reason.QUEUE_CEILING, above
@@ -223,7 +223,7 @@ class _Batch(msgspec.Struct):
     active: ActivePlan
     shape: Shape
     pods: list[PodRecord]
-    in_use: dict[str, Flavor]  # by role, what members of the group use; its batches share it, and add to it
+    in_use: dict[str, Flavor]  # flavors of the group's members by role; shared by its batches
 
 
 def grow(cycle: Cycle, standing: Sequence[ActivePlan], lending: Lending, reservations: Reservations) -> None:
@@ -276,10 +276,10 @@ def _grow_all(cycle: Cycle, groups: Iterable[ActivePlan], reservations: Reservat
 
 
 def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
-    """Start at `most` this number of members of a batch; return whether it may have another turn."""
+    """Start at most `most` members of a batch; return whether it may have another turn."""
     active, pods, budget = batch.active, batch.pods, cycle.budget
     group, shares, requests = active.group, budget.shares, batch.shape.requests
-    allowances = [  # how many more of them may start, and what stops the next one
+    allowances = [  # number of members that may start, and the obstacle of the next
         (shares.headroom_below_ceiling(group.queue, requests), Reason.QUEUE_CEILING),
         (budget.running.headroom(group), Reason.QUEUE_CEILING),
         (budget.window.places(group), Reason.WINDOW_FULL),
@@ -289,17 +289,17 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
     allowed, reason = min(allowances, key=itemgetter(0))
     tried = pods[: allowed if most is None else min(allowed, most)]
     joining, why_not_all = as_many_as_join(budget, group, tried, batch.in_use, lends)
-    more = budget.place(group, joining, partly=True) or {}
-    active.add(more)
-    batch.pods = [pod for pod in pods if pod.uid not in more]
+    plan = budget.place(group, joining, partly=True) or {}
+    active.add(plan)
+    batch.pods = [pod for pod in pods if pod.uid not in plan]
     if not batch.pods:
         return False
-    active.reason, active.detail = reason if len(more) == allowed else Reason.NO_ROOM, ""
+    active.reason, active.detail = reason if len(plan) == allowed else Reason.NO_ROOM, ""
     if active.reason is Reason.WINDOW_FULL:
         active.detail = budget.window.describe_wait(group, len(batch.pods))
-    if why_not_all and len(more) == len(joining):
+    if why_not_all and len(plan) == len(joining):
         active.reason, active.detail = Reason.QUEUE_CEILING, why_not_all
-    return len(more) == len(tried) < allowed
+    return len(plan) == len(tried) < allowed
 
 
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
@@ -312,7 +312,7 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
             if any(map(lending.keeps_capacity_from, joining)):
                 active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
     verdict = Verdict.RUNNING
-    if not group.placed:  # a group that needs no members starts with the first one
+    if not group.placed:  # a group with minMember 0 starts with its first member
         verdict = Verdict.STARTING if active.plan or group.pinned else Verdict.WAITING
     instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(

@@ -31,7 +31,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.phases import State, state_of
 from extender.domain.snapshot.snapshot import Snapshot
 
-_FEW_SHAPES = 4  # that the groups of an equivalence class miss
+_FEW_SHAPES = 4  # shapes of the missing members in an equivalence class
 
 
 class Evaluation(msgspec.Struct, frozen=True, eq=False):
@@ -42,8 +42,8 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
     reservations: Reservations
     starving: Starving
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue all groups that were to be evaluated, in their order
-    heads: Mapping[Scope, GroupKey]  # groups that wait and let none pass, by whom they keep waiting
-    takes: bool  # whether anything was allocated, or is kept for groups that wait
+    heads: Mapping[Scope, GroupKey]  # groups that block others, by scope
+    takes: bool  # whether anything was allocated, or is reserved for waiting groups
     concerns_all: bool  # whether decisions depend on other groups beyond the budget
 
     @property
@@ -140,10 +140,10 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     grounds: Grounds | None  # grounds of all evaluations; None: they differ
     concerns_all: bool  # whether no group may be left out of the next cycle
     active: frozenset[GroupKey]  # groups of the next cycle in any case; all others are inadmissible
-    not_at_rest: frozenset[GroupKey] | None  # the groups that do not rest; None: some of those that do may go
+    not_at_rest: frozenset[GroupKey] | None  # groups not at rest; None: groups at rest may be evicted
     classes: EquivalenceClasses
-    first_due: Mapping[Kind, GroupInfo]  # by kind the first to be asked whether it gets a reservation
-    first_in_turn: GroupInfo | None  # for whose reservation others have to end, which others wait behind
+    first_due: Mapping[Kind, GroupInfo]  # the first group of each kind that may get a reservation
+    first_in_turn: GroupInfo | None  # the group whose reservation needs others to end
     first_starving: Mapping[object, GroupInfo]  # by kind the first that looks for victims
     idly_starving: Mapping[tuple[str, int], GroupInfo]  # by queue and priority one for which no victim runs
 
@@ -153,10 +153,10 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
 
 class NodeRequests(NamedTuple):
-    """Groups that ask for nodes, unless all groups do that nodes would help."""
+    """Groups that ask for nodes, in queues where not all groups that nodes would help may ask."""
 
-    too_large: Set[GroupKey] = frozenset()  # gangs that the nodes there are cannot hold at once: in no line
-    asking: Mapping[str, Set[GroupKey]] = {}  # by queue without headroom for all: the groups that do ask
+    too_large: Set[GroupKey] = frozenset()  # gangs that all nodes together cannot hold: they have no position
+    asking: Mapping[str, Set[GroupKey]] = {}  # the asking groups of each queue without headroom for all
 
 
 class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -166,7 +166,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     then: Memory | None  # memory of the groups that were inadmissible in it; None: none
     groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line
-    instants: Mapping[GroupKey, float]  # by group when time alone could next change what is decided on it
+    instants: Mapping[GroupKey, float]  # next time at which time alone could change a decision, by group
     keeping: Set[str]  # the queues with a reservation, or that reclaimed capacity
     requests: NodeRequests
 
@@ -226,7 +226,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             rest = [group for group in those if not starving.may_find(group, ALL_CAUSES)]
             idle = {**{(group.queue, group.priority): group for group in rest}, **idle}
         if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(classes.read):
-            # most of these shapes are of groups long gone
+            # most of these shapes are outdated
             base = base.with_topics({*chain.from_iterable((*classes.read.values(), *reads.by_kind.values()))})
         in_force = reservations.in_force
         grounds = None
@@ -255,7 +255,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def _knows_all(base: Totals, classes: EquivalenceClasses) -> bool:
-    """Return whether a change of what was read for any equivalence class would be noticed."""
+    """Return whether every change of a class's reads would be noticed."""
     return all(base.cover(topics) for topics in classes.read.values())
 
 
@@ -282,9 +282,9 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (was_given or changes)
         and group.start.places_since is None
-        and not group.job.least  # it would be evaluated by several sizes
+        and not group.job.least  # it is evaluated with several sizes
         and not group.computed(has_choice)
-        and group.key not in evaluated.cycle.costly  # without it, others of its namespace could cost more
-        # others of its kind may outrun it
+        and group.key not in evaluated.cycle.costly  # it leaves others less effort
+        # other groups of its kind may come before it
         and not (evaluated.reservations.in_force and group.spec.run_time is not None)
     )

@@ -75,7 +75,7 @@ def requests_after(
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
     for queue in {*waiting, *filter(concerns, earlier.asking)}:
         granted = answers.get(queue)
-        if granted is None:  # all of them ask
+        if granted is None:  # all groups ask
             was_in_line = before.lines.get(queue, ()) if before is not None else ()
             reported = (*was_in_line, *waiting.get(queue, ())) if queue in earlier.asking else ()
             changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
@@ -153,7 +153,7 @@ class _Cycle:
         self._evaluated = evaluated
         self._budget: Budget = evaluated.cycle.budget
         self._queues = evaluated.cycle.snapshot.queues
-        self._short = set[Scope]()  # limits of queues, users and namespaces that do not suffice for all
+        self._short = set[Scope]()  # scopes whose limit is too low for all groups
 
     def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
         """Return by queue the groups that ask, and which of their members; None: all that wait.
@@ -162,7 +162,7 @@ class _Cycle:
         """
         journal = self._budget.journal
         mark = journal.mark()
-        self._evaluated.reservations.give_headroom_back()  # the groups that have it are among those that ask
+        self._evaluated.reservations.give_headroom_back()  # these groups ask as well
         limited = self._limited(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
         sources = {queue: self._runs(waiting[queue]) for queue in limited}
@@ -171,7 +171,7 @@ class _Cycle:
         for queue, line in TurnOrder(self._budget.shares, self._queues, left, lambda run: run[0]):
             run = line.popleft()
             fitting = self._take_run(run)
-            has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # then it is alone in its run
+            has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # then its run has one group
             answers[queue] |= {it.key: self._with_spare(it) if has_spare else None for it in run[:fitting]}
             misfits[queue] += fitting < len(run)
             if misfits[queue] < _MOST_MISFITS:
@@ -276,7 +276,7 @@ class _Cycle:
         return None if len(asking) == len(needed) + len(spare) else tuple(asking)
 
     def _times(self, group: GroupInfo, wanted: Missing) -> int:
-        """Return how many times the headroom suffices for some members."""
+        """Return how many times some members fit into the headroom."""
         parts = (
             left[name] // amount
             for level, needed, left in levels(self._budget, group, wanted)

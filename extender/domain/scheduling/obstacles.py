@@ -74,7 +74,7 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
     if excess := _excess_constraints(group):
         return waiting_decision(group, Reason.TOO_COMPLEX, excess)
-    return _reserved_out(cycle, group, queue) or _held_decision(group, queue.record)
+    return _refused_entry(cycle, group, queue) or _held_decision(group, queue.record)
 
 
 @computed_once
@@ -84,8 +84,8 @@ def _excess_constraints(group: GroupInfo) -> str:
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
-def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
-    """Return the decision on a group that came too late, from elsewhere or too often."""
+def _refused_entry(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDecision | None:
+    """Return the decision on a group that its queue does not take, or whose job may not start any more."""
     if not group.history.entitled:
         name, text = queue.record.name, f"queue {queue.record.name} is {queue.state}"
         above = (
@@ -97,7 +97,7 @@ def _reserved_out(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> GroupDeci
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waiting_decision(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
     if not group.use_allowed:
-        text = f"queue {group.queue} is restricted, and it is not noted that the group's author may use it"
+        text = f"queue {group.queue} is restricted, and no record says that the group's author may use it"
         return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.crowded_out:
         most = cycle.limits.expected_pods
@@ -148,8 +148,8 @@ def above_capability(cycle: Cycle, group: GroupInfo) -> str:
         field = f"spec.defaultRequest for {group.min_member} members"
         asked = {name: amount * group.min_member for name, amount in queue.default_request.items()}
     above = {name: amount for name, amount in asked.items() if amount > most.get(name, amount)}
-    more = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
-    return f"{field} is above the capability of queue {group.queue}: {', '.join(more)}" if more else ""
+    over = [f"{name}: {show(name, amount)} > {show(name, most[name])}" for name, amount in above.items()]
+    return f"{field} is above the capability of queue {group.queue}: {', '.join(over)}" if over else ""
 
 
 def exceeds_queue(group: GroupInfo, detail: str) -> GroupDecision:
@@ -182,12 +182,12 @@ def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupD
         return None if is_in_line else back_off(cycle, group)
     if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
-    if absent and group.start.failure and group.job.made is None:  # that may be why they are absent
+    if absent and group.start.failure and group.job.made is None:  # the failure may be why they are absent
         absent = f"{absent}; its last start failed: {group.start.failure}"
     return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 
 
-_MOST_SHORT = 4  # resources that are looked up for one sentence
+_MOST_SHORT = 4  # resources in one sentence
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
 
 
@@ -207,8 +207,8 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        there = ((name, n, capacity.left_for(part, name)) for name, n in sorted(requests_of(part).items()))
-        short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in there if left < n)
+        amounts = ((name, n, capacity.left_for(part, name)) for name, n in sorted(requests_of(part).items()))
+        short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in amounts if left < n)
         if numbers := " and ".join(islice(short, _MOST_SHORT)):
             return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_for(capacity, shapes)}"
     return Reason.FRAGMENTED, at_once
@@ -233,7 +233,7 @@ def _no_node(cycle: Cycle, shape: Shape) -> str:
     """
     nodes, asked, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
     lacking = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
-    if offers and lacking:  # without nodes, more than that is lacking
+    if offers and lacking:  # without nodes, everything is lacking
         return f"no node has {listed(lacking, _MOST_NAMES)}"
     suitable = np.count_nonzero(nodes.suitable(shape))
     if suitable or not nodes.row:

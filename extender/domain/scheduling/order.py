@@ -57,8 +57,8 @@ _HOUR = 3600.0
 T = TypeVar("T")
 
 
-# A group's place in its queue, smallest first: if it is of low priority, its rotation, what its user held
-# lately, its priority and age.
+# Sort key of a group in its queue, the smallest first: low priority, rotation, recent usage of its user,
+# priority and age.
 Rank = tuple[bool, int, float, float, str, str, str, str]
 
 
@@ -82,7 +82,7 @@ class Traverse:
         return 0.0
 
     def is_high(self, group: GroupInfo) -> bool:
-        """Return whether a group is ahead of all groups without this property."""
+        """Return whether a group has high priority: it precedes all groups without."""
         return True
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
@@ -149,7 +149,7 @@ class Mixed(Traverse):
         return not self.is_high(group)
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
-        return not self._queue.ageing  # with time, a group becomes one of high priority
+        return not self._queue.ageing  # with ageing, time alone may raise a group to high priority
 
 
 _STRATEGIES: Mapping[str, type[Traverse]] = {
@@ -229,9 +229,9 @@ def _created_at(group: GroupInfo) -> float:
 class Turn(NamedTuple):
     """Turn of a queue among its siblings; the smallest first."""
 
-    priority: int  # negative: high ones come first
-    due: float  # how far it is above its due
-    used: float  # lately
+    priority: int  # negated: higher priorities come first
+    due: float  # allocation above its due share
+    used: float  # recent usage
     share: float
     since: str  # the creation of its first group
     queue: str
@@ -255,8 +255,8 @@ class TurnOrder(Generic[T]):
         self._tree = shares.tree
         self._queues = queues
         self._lines = lines
-        self._turns: defaultdict[int, list[Turn]] = defaultdict(list)  # of the children of a node
-        self._way: list[Turn] = []  # of the queue whose turn it is, from root down
+        self._turns: defaultdict[int, list[Turn]] = defaultdict(list)  # turns of the children of a node
+        self._way: list[Turn] = []  # turns from root down to the current queue
         waiting = {node for queue, line in lines.items() if line for node in self._tree.path(queue)}
         for node in sorted(waiting - {TOP}, reverse=True):  # children have higher numbers
             heappush(self._turns[self._tree.parents[node]], self._turn_of(node))

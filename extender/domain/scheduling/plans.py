@@ -24,8 +24,8 @@ from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, members_to_replace, missing
 
-_UNHEARD = 4  # times the grace of a node that is not used, where nothing shows whether the scheduler is there
-_MOST_AT_ONCE = 1e5  # looks at a node for a term, to find out whether plans concern others
+_UNHEARD = 4  # factor of the grace period of an unused node while the scheduler shows no sign of life
+_MOST_AT_ONCE = 1e5  # looks at a node for a term, to check whether plans concern other pods
 Wish = tuple[GroupInfo, Holding, dict[Uid, str]]
 
 
@@ -33,10 +33,10 @@ class ActivePlan(msgspec.Struct):
     """Plan of a group that starts. Cycles add to it."""
 
     group: GroupInfo
-    plan: dict[Uid, str]  # nodes that hold, and those added in this cycle; their capacity is taken
+    plan: dict[Uid, str]  # valid nodes, and those added in this cycle; their capacity is allocated
     moved: dict[Uid, str]  # members whose node the scheduler would not use, with that node
     unplanned: Sequence[PodRecord]  # members that had no node, or lost it, when the cycle began
-    reason: Reason | None = None  # why the next one of them does not start
+    reason: Reason | None = None  # why the next of these members does not start
     detail: str = ""
 
     def unplanned_members(self) -> list[PodRecord]:
@@ -73,7 +73,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
             if not is_taken:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
-            if places := group.computed(_capacity_reserved):
+            if places := group.computed(_placeholders):
                 plan, unplanned = _within_share(budget, group, plan, unplanned)
             if group.spec.min_resources and group.stands:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
@@ -85,7 +85,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 
 
 def _wanted_plan(cycle: Cycle, group: GroupInfo) -> Wish:
-    """Return what a group wants to keep, and the members whose nodes the scheduler would not use."""
+    """Return the holding that a group wants to keep, and the members whose nodes the scheduler rejected."""
     holding, unused = group.computed(_holding), group.computed(_longest_unused)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
         # Some of these nodes have no flavor of the queue any more: labels changed.
@@ -103,7 +103,7 @@ def _wanted_plan(cycle: Cycle, group: GroupInfo) -> Wish:
     return group, holding.without_pods(moved), moved
 
 
-def _capacity_reserved(group: GroupInfo) -> frozenset[Uid]:
+def _placeholders(group: GroupInfo) -> frozenset[Uid]:
     """Return the expected members that only reserve capacity: no pod is in flight to their nodes."""
     return frozenset(pod.uid for pod in group.waiting if pod.reserved_for)
 
@@ -158,9 +158,9 @@ class Unused(NamedTuple):
     """Since when the scheduler has not used a planned node, and its message about the pod."""
 
     since: float
-    refused: bool  # it refused the pod since
-    twice: bool  # and was asked about it before in the same start
-    known: bool  # it refused the pod before: another refusal in the same words would not be seen
+    refused: bool  # the scheduler has refused the pod since then
+    twice: bool  # it was asked twice in the same start
+    known: bool  # it refused the pod before: an equal refusal would not be visible
 
 
 def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
@@ -186,8 +186,8 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     A refusal that it repeats counts, unless a pod has left just now, which it may not know yet.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    asked = attention.since(unused.since)  # since when it has called for other pods; None: it has not
-    if asked is None:  # a later call alone is no reason to decide
+    asked = attention.since(unused.since)  # first call for other pods since then
+    if asked is None:  # a later call does not cause a decision
         cycle.look_again_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False

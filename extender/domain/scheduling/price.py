@@ -26,14 +26,14 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _LEAST_USE, _MOST_USE = 60.0, 600.0  # bounds of the run time in seconds after which a reclaim counts as used
-_PERIOD = 10.0  # seconds from one look to the next
+_PERIOD = 10.0  # seconds between two checks of losses
 
 
 class Turns(NamedTuple):
-    """Turns: the times at which time alone changes whether evictions for a group are worth their price."""
+    """Next times at which evictions for a group may become worth their price."""
 
     last_at: float
-    next_at: float  # inf: never, since whatever they cost no longer counts
+    next_at: float  # inf: never, as the price no longer matters
 
 
 def likeness(group: GroupInfo) -> object:
@@ -54,7 +54,7 @@ class Price:
         self._cycle, self._longest = cycle, longest
         self._total = cycle.budget.shares.standing.division.total
         self._times = RunTimes(cycle.snapshot)
-        self._losses: dict[EvictionUnit, Loss] = {}  # by whole units
+        self._losses: dict[EvictionUnit, Loss] = {}  # cached losses of whole units
         self.looked_at = cycle.snapshot.now // _PERIOD * _PERIOD
 
     def part_of_cluster(self, amounts: Resources) -> float:
@@ -134,7 +134,7 @@ class Price:
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)
 
     def latest(self, group: GroupInfo) -> float:
-        """Return when capacity is reclaimed for a group at any price."""
+        """Return the time from which capacity is reclaimed for a group at any price."""
         rules, since = self._rules(group), self._since(group)
         return self._cycle.snapshot.instant(since) + max(rules.at_most, rules.after) if since else -inf
 

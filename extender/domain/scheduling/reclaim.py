@@ -1,4 +1,4 @@
-"""Reclaim: capacity is reclaimed for starved groups, and reserved for them until they start.
+"""Reclaim: evictions for starved groups, and the reservation of the freed capacity until they start.
 
 A reclaim begins at the end of a cycle for whole groups that lack capacity, or their queue's share, once it is
 certain that the whole group will fit on real nodes without its victims. From then on the capacity is reserved
@@ -49,21 +49,21 @@ from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
 _STARVES = frozenset({*LACKS_CAPACITY, Reason.QUEUE_SHARE, Reason.QUEUE_CEILING})
 _SEARCHES = 8  # searches without a result in one cycle
-_IN_TURN = _SEARCHES // 2  # of them are others in each second
+_IN_TURN = _SEARCHES // 2  # searches for changing groups, in turn
 _MOST_NAMES = 3
-_MOST_UNUSED = 64  # groups of one namespace of which it is not known yet whether they use what they took
+_MOST_UNUSED = 64  # recorded groups of one namespace whose use of capacity is not known yet
 _AT_A_CEILING = (EvictionCause.RECLAIM, EvictionCause.PREEMPT)
 _BEYOND_A_SHARE = (EvictionCause.BORROW, EvictionCause.PREEMPT)
 _WHY = {
-    EvictionCause.RECLAIM: "queue {queue} takes back what it deserves, for group {group}",
+    EvictionCause.RECLAIM: "queue {queue} reclaims its deserved share, for group {group}",
     EvictionCause.PREEMPT: "group {group} of queue {queue} has a higher priority",
     EvictionCause.BORROW: "group {group} of queue {queue} has a higher priority, and borrows",
-    EvictionCause.CONSOLIDATE: "it moves so that group {group} of queue {queue} fits, for which free room "
-    "only lies in pieces; room for what replaces it is kept on {home}",
+    EvictionCause.CONSOLIDATE: "it moves so that group {group} of queue {queue} fits, because free "
+    "capacity is fragmented; capacity for its replacement is reserved on {home}",
     EvictionCause.UNMANAGED: "group {group} has a higher priority",
 }
 
-_LINGERS = "it is being deleted, and others wait for its room"
+_LINGERS = "it is being deleted, and others wait for its capacity"
 
 
 def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
@@ -90,10 +90,10 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
 
 
 def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
-    """Return whether the reclaim would be decided again, or has to be finished.
+    """Return whether a reclaim continues: it would be decided again, or has already broken a gang.
 
-    It would for these members, on nodes that admit them, within the queue's share, and without a
-    protected victim. It is finished once a gang has lost a part of its victims.
+    It would be decided again for the same members, on nodes that admit them, within the queue's share, and
+    without a protected victim.
     """
     reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.spared
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
@@ -105,7 +105,7 @@ def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
     if any(would_be_split(cycle, key) for key in {victim.group for victim in reclaim.victims}):
         return False
     if is_any_in_part(cycle, reclaim):
-        return True  # the rest of a gang goes, too: what is left of it can do nothing
+        return True  # the rest of a broken gang is evicted, too
     if any(victim.uid in spared for victim in reclaim.victims) or not have_homes(cycle, reclaim):
         return False
     if all(victim.cause in _BEYOND_A_SHARE for victim in reclaim.victims):
@@ -141,15 +141,15 @@ def _continue_reclaim(cycle: Cycle, group: GroupInfo) -> GroupDecision:
     budget.free_plan(group, reclaim.plan)
     reason = Reason.RECLAIMING
     if budget.window.has_places_for(group, len(wanted.members)):
-        # Once a group starts, no pod is evicted for it any more: so no gang may be in part.
+        # Evictions end when the group starts, so no victim gang may be half evicted then.
         may_start = not is_any_in_part(cycle, reclaim) or cycle.is_due(reclaim.until)
         if may_start and (plan := _place(cycle, group, reclaim)) is not None:
             return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
         if cycle.is_due(reclaim.until):
-            return fail(cycle, group, f"the room did not become free in time: {reclaim.detail}")
+            return fail(cycle, group, f"the capacity did not become free in time: {reclaim.detail}")
         victims = (victim for other in cycle.reclaims.values() for victim in other.victims)
         if not (any(live_pod(cycle, victim) for victim in victims) or any(departing_pods(cycle))):
-            why = "whoever was to leave has gone, and it does not fit"
+            why = "the victims are gone, and the group does not fit"
             return fail(cycle, group, f"{why}: {reclaim.detail}")
     elif not is_any_in_part(cycle, reclaim):
         reason = Reason.WINDOW_FULL
@@ -165,9 +165,9 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
     asked = _requested(cycle, group, reclaim)
     excess = budget.running.excess(group, len(wanted.members))
     if budget.shares.above_ceiling(group.queue, asked) or excess is not None:
-        return None  # its own queue has to give way first
+        return None  # the group's own queue has to lose capacity first
     planned: list[tuple[PodRecord, str]] = []
-    for pod in wanted.members:  # each as it was planned: bound to the nodes of its flavor
+    for pod in wanted.members:  # as planned: bound to the nodes of its flavor
         node = reclaim.plan[pod.uid]
         flavor = budget.flavors.flavor_on(group.queue, node)
         planned.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
@@ -190,20 +190,17 @@ def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
 
 
 class Starving(NamedTuple):
-    """Groups that look for victims.
+    """Groups that look for victims. If the first of a kind finds none, the others do not search."""
 
-    If the first of a kind finds none, the others of its kind do not search.
-    """
-
-    first: Mapping[object, GroupInfo]  # groups with possible victims: by kind the first, and the longest wait
-    idle: Mapping[tuple[str, int], GroupInfo]  # by queue and priority a group for which none does
-    may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # whether one runs, by some rules
+    first: Mapping[object, GroupInfo]  # the first and longest waiting of each kind with victims
+    idle: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims, by queue and priority
+    may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # whether possible victims run
 
 
 NONE_STARVES = Starving({}, {}, lambda *_: False)
 
 
-def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
+def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
     """Find victims for groups that are starved; a bounded number of searches.
 
     The order is by priority of their queue, its share, and their order inside it.
@@ -227,7 +224,7 @@ def begin(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starvin
     if seeking and places > 0:
         seeking.sort(key=lambda group: (ranks[group.queue], group.order))
         mark = cycle.budget.journal.mark()
-        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).begin(seeking, places)
+        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(seeking, places)
         cycle.budget.journal.roll_back(mark)
     return found
 
@@ -277,7 +274,7 @@ def _in_turn(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], i
         lanes.setdefault((group.queue, group.key.partition("/")[0]), []).append(group)
     turns: list[tuple[int, GroupInfo]] = []
     for number, lane in enumerate(lanes.values()):
-        begun = -((number - step) // len(lanes))  # the first cycle of all lanes in which its turn is to come
+        begun = -((number - step) // len(lanes))  # the first pass of all lanes in which its turn comes
         for place, group in enumerate(lane):
             turns.append(((begun + (place - begun) % len(lane)) * len(lanes) + number, group))
     turns.sort(key=itemgetter(0))
@@ -326,7 +323,7 @@ class _Searches:
         self._base.free(leaving)
         self._count_off(leaving)
 
-    def begin(self, seeking: Iterable[GroupInfo], places: int) -> None:
+    def search(self, seeking: Iterable[GroupInfo], places: int) -> None:
         starving: list[GroupInfo] = []
         for group in seeking:
             with Guard(self._cycle, group):
@@ -336,9 +333,9 @@ class _Searches:
                 if self._candidates.may_exist_for(group, causes):
                     starving.append(group)
         first = {group.key for group in _first(self._cycle, starving).values()}
-        kinds = [group for group in starving if group.key in first]  # the first of each kind, in their order
+        kinds = [group for group in starving if group.key in first]  # the first group of each kind, in order
         all_after = 0
-        if len(kinds) > _SEARCHES:  # the first ones first; the others get their searches in turn
+        if len(kinds) > _SEARCHES:  # the first ones in each cycle, the others in turn
             rest, all_after = _in_turn(kinds[_IN_TURN:], int(self._cycle.snapshot.now) * _IN_TURN)
             starving = [*kinds[:_IN_TURN], *rest]
         for group in starving:
@@ -365,7 +362,7 @@ class _Searches:
         for causes in _cause_sets(cycle, group, wanted):
             from_others = EvictionCause.RECLAIM in causes
             if from_others and not gives:
-                continue  # where its own queue gives nothing, others alone do not help either
+                continue  # without its own queue, other queues do not help
             eviction_units, moves = (
                 self._candidates.units_for(group, causes),
                 EvictionCause.CONSOLIDATE in causes,
@@ -398,8 +395,8 @@ class _Searches:
             planner = self._base.clone()
             planner.give_back(wanted.members, self._lending.reserved_for(group))
             self._reservations.give_back_own(group, planner)
-            there = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
-            scarce = [name for name, n in way.requests.items() if n > there.get(name, 0)]
+            available = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
+            scarce = [name for name, n in way.requests.items() if n > available.get(name, 0)]
             if moves and scarce:
                 continue
             about = (self._cycle, group, flavored, scarce, from_others, self._price)
@@ -436,7 +433,7 @@ class _Searches:
         base.free(pods)
         base.give_back(missing(group).members, self._lending.reserved_for(group))
         base.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
-        if found.homes:  # they come back
+        if found.homes:  # moved pods come back
             base.allocate((pod, found.homes[pod.uid]) for pod in pods)
         else:
             self._count_off(pods)
@@ -445,7 +442,7 @@ class _Searches:
         cycle.budget.shares.add(group.queue, asked)
         since, until = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
         deadline = cycle.snapshot.timestamp(until)
-        detail = f"the room of pods that are being deleted is kept for it until {deadline}"
+        detail = f"the capacity of terminating pods is reserved for it until {deadline}"
         if victims:
             groups = cycle.snapshot.groups
             owners = Counter(
@@ -498,23 +495,22 @@ def _record_refused(cycle: Cycle, group: GroupInfo) -> None:
 
 
 def _is_in_vain(cycle: Cycle, taken: QueueTaken) -> bool:
-    """Return whether a group has gone, or waits again, without having used its reclaimed capacity."""
+    """Return whether a group is gone, or waits again, without having used its reclaimed capacity."""
     decision = cycle.decision_on(GroupKey(taken.group))
     waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
     return waits or cycle.find_taker(taken) is None
 
 
 def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Sequence[EvictionCause]]:
-    """Yield the causes of evictions, one after the other.
+    """Yield sets of causes of evictions, in the order in which they are tried.
 
-    Other queues give only what brings the queue up to what it deserves. Its own groups make way beyond
-    that; where it takes their going to bring it so far down, others give as well. Where its queue may
-    borrow by evicting, others of lower priority give last. At a ceiling, which may be that of a queue
-    above, only what counts for it helps. Where free capacity only lies in pieces, movable groups move
-    first.
+    If free capacity is fragmented, movable groups move first. Other queues lose capacity only up to the
+    deserved share of the group's queue. Beyond that, the queue's own groups are evicted; if that brings the
+    queue below its share, other queues lose capacity as well. Queues that may borrow by evicting come last.
+    At a ceiling, only groups that count for it are evicted.
     """
-    shares, asks = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
-    if all(shares.is_above_share(group.queue, asked) for asked in asks):
+    shares, requests = cycle.budget.shares, cycle.budget.flavors.requests_by_assignment(group)
+    if all(shares.is_above_share(group.queue, asked) for asked in requests):
         yield (EvictionCause.PREEMPT,)
         yield _AT_A_CEILING
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
@@ -524,7 +520,7 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
             cycle.decided[group.key].reason,
             bool(cycle.budget.flavors.flavors_of(group.queue)),
         )
-        if reason is Reason.FRAGMENTED or (may_choose and reason in LACKS_CAPACITY):  # said of all flavors
+        if reason is Reason.FRAGMENTED or (may_choose and reason in LACKS_CAPACITY):  # of all flavors
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else (*_AT_A_CEILING, EvictionCause.UNMANAGED)

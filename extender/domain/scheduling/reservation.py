@@ -40,47 +40,47 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.wholeness import Missing, missing, ready_since
 
-_SHORTEST_STAY = 60.0  # seconds on the first nodes; twice as long on the next ones, and so on
+_SHORTEST_STAY = 60.0  # seconds on the first nodes; doubled for each further choice of nodes
 _AGAIN = 1.0  # seconds until the next search, if a cycle has searched for other groups
 _LATE = 60.0  # seconds after the guaranteed time in which running groups may still end
 _MOST = 32  # reservations, however large the cluster: each group is compared with all of them
 _SEARCHES = 4  # searches without a result in one cycle
-_IN_TURN = _SEARCHES // 2  # of them are others in each second
+_IN_TURN = _SEARCHES // 2  # searches for changing groups, in turn
 RESERVED_FROM_OTHERS = (
     *LACKS_CAPACITY,
     Reason.QUEUE_CEILING,
-)  # the reasons of those that lack what may be reserved
+)  # reasons of groups that may get a reservation
 _MAY_RESERVE = (*RESERVED_FROM_OTHERS, Reason.RESERVED)
 _KEEPS = (*_MAY_RESERVE, Reason.QUEUE_SHARE, Reason.WINDOW_FULL)
-RESERVED = "reserved"  # the topic of what is read of the reservations
+RESERVED = "reserved"  # topic of reads of reservations
 InForce = Mapping[GroupKey, tuple[Reservation, tuple[bytes, Amounts, bool, Rank | None] | None]]
-"""By group its reservation and, unless that is lent, what is kept for it, whether it binds everybody, and
-without a promise its place in its queue."""
+"""Reservations by group with, unless lent: the reserved amounts, whether they bind all queues and, without a
+promise, their place in the queue."""
 
 
 class Reservations:
     def __init__(self, cycle: Cycle, strategies: Strategies) -> None:
         self._cycle, self._rank = cycle, strategies.rank
         self._reserved: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
-        self._retained: dict[GroupKey, ReservedCapacity] = {}
-        self.lends = False  # whether only groups above their share are evaluated by now
+        self._withheld: dict[GroupKey, ReservedCapacity] = {}
+        self.lends = False  # whether groups above their share are evaluated now
         self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # capacity
-        self.first_due: Mapping[Kind, GroupInfo] = {}  # by kind the one that is asked for all of it
-        self.due: list[GroupInfo] = []  # of these, those that might get one now, in their order
-        self.first_in_turn: GroupInfo | None = None  # the one for which others have to end; it alone is due
+        self.first_due: Mapping[Kind, GroupInfo] = {}  # the first group of each kind, which stands for all
+        self.due: list[GroupInfo] = []  # groups that might get a reservation now, in order
+        self.first_in_turn: GroupInfo | None = None  # the group that alone may get the next reservation
 
     @cached_property
     def _backfill(self) -> Backfill:
-        return Backfill(self._cycle, self._rank, self._retained)
+        return Backfill(self._cycle, self._rank, self._withheld)
 
     def keep_for_moved(self) -> None:
         """Reserve the capacity for replacements of moved members until they run there."""
-        self._retained.update(reserved_homes(self._cycle))
+        self._withheld.update(reserved_homes(self._cycle))
 
     def begin(self, waiting: Iterable[GroupInfo]) -> None:
         """Reserve the capacity for those of `waiting` that have a reservation."""
         cycle = self._cycle
-        those = (group for group in waiting if group.key not in self._retained)  # else it has moved
+        those = (group for group in waiting if group.key not in self._withheld)  # moved ones have theirs
         holders = [(it, _with_reserved_plan(group)) for group in those if (it := group.start.reservation)]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for before, group in holders:
@@ -101,18 +101,18 @@ class Reservations:
                     self._backfill.reserve(group, reservation, binds)
 
     def _has_place_for(self, asks: Resources) -> bool:
-        """Return whether the reservations keep within their part of the cluster with one that `asks`."""
+        """Return whether all reservations, with one that `asks` for more, stay within their limit."""
         limit, together = self._cycle.limits.reservations, dict(asks)
         if not self._reserved or limit <= 0.0:
             return limit > 0.0
         for _, reservation in self._reserved.values():
             add(together, reservation.asks)
-        there = total_of(self._cycle.snapshot).items()
-        fits = all(together.get(name, 0) <= limit * amount for name, amount in there)
+        totals = total_of(self._cycle.snapshot).items()
+        fits = all(together.get(name, 0) <= limit * amount for name, amount in totals)
         return fits and len(self._reserved) < _MOST
 
     def _promised(self, group: GroupInfo, reservation: Reservation) -> Reservation:
-        """Return the reservation with whether its time is promised by now.
+        """Return the reservation, with its present promise.
 
         A promise counts from when it was made, behind earlier ones, and for a while after its time.
         """
@@ -120,7 +120,7 @@ class Reservations:
         if instant is None or (reservation.is_promised and not cycle.is_due(instant + _LATE)):
             return reservation
         is_near = cycle.is_due(instant - FAR * cycle.limits.capacity_reserved) and not reservation.is_put_off
-        is_near = is_near and not cycle.budget.flavors.has_choice(group)  # it may lack the right one
+        is_near = is_near and not cycle.budget.flavors.has_choice(group)  # its flavor may be missing
         is_promised = is_near and not (cycle.is_due(instant) or self._brings_above_share(group, reservation))
         since = cycle.snapshot.now if is_promised else reservation.since
         return replace(reservation, is_promised=is_promised, since=since)
@@ -129,8 +129,8 @@ class Reservations:
         """Return whether the queue would exceed its share without its allocation on the reserved nodes."""
         shares, gone = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
         shares.add(group.queue, gone, -1)
-        asks = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
-        is_above = shares.is_above_share(group.queue, asks)
+        requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.asks}
+        is_above = shares.is_above_share(group.queue, requests)
         shares.add(group.queue, gone)
         return is_above
 
@@ -156,7 +156,7 @@ class Reservations:
         )
 
     def _must_wait(self) -> bool:
-        """Return whether nodes were looked for in this cycle already."""
+        """Return whether this cycle has searched nodes already."""
         if self._backfill.forecast.has_searched:
             self._cycle.look_again_at(self._cycle.snapshot.now + _AGAIN)
         return self._backfill.forecast.has_searched
@@ -167,7 +167,7 @@ class Reservations:
         The capacity that other groups with a guaranteed start need is not available.
         """
         planner = self._cycle.budget.planner.clone()
-        for reserved in self._retained.values():
+        for reserved in self._withheld.values():
             if reserved.reservation.is_promised or not only_promised:
                 planner.take_amounts(reserved.rows, reserved.needs - reserved.reserved)
         return planner
@@ -179,8 +179,8 @@ class Reservations:
             planner.take_amounts(reserved.rows, gone, -1)
 
     def reserve_promised_headroom(self) -> None:
-        """Reserve the headroom of those with a promise, also what others hold as yet."""
-        for reserved in self._retained.values():
+        """Reserve the headroom of groups with a promise, including amounts that others still hold."""
+        for reserved in self._withheld.values():
             if reserved.reservation.is_promised:
                 reserve(self._cycle.budget, less(reserved.headroom.needed, reserved.headroom.reserved))
 
@@ -203,16 +203,16 @@ class Reservations:
 
     def give_headroom_back(self) -> None:
         """Free all reserved headroom; the journal undoes it."""
-        for reserved in self._retained.values():
+        for reserved in self._withheld.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
 
     @property
     def in_force(self) -> InForce:
         reserved = {}
-        for key, capacity in self._retained.items():
+        for key, capacity in self._withheld.items():
             place = None if capacity.reservation.is_promised else self._rank(capacity.group)
             reserved[key] = capacity.reserved.tobytes(), capacity.headroom.reserved, capacity.binds, place
-        moved = {key: (capacity.reservation, reserved[key]) for key, capacity in self._retained.items()}
+        moved = {key: (capacity.reservation, reserved[key]) for key, capacity in self._withheld.items()}
         return moved | {
             key: (reservation, reserved.get(key)) for key, (_, reservation) in self._reserved.items()
         }
@@ -224,21 +224,21 @@ class Reservations:
 
     def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
-        return [self._retained[group.key]] if group.key in self._retained else []
+        return [self._withheld[group.key]] if group.key in self._withheld else []
 
     def is_promised(self, group: GroupInfo) -> bool:
-        """Return whether a time is promised to it: in any order, no group goes first."""
+        """Return whether the group has a promised time, so that no other group may delay it."""
         return any(reserved.reservation.is_promised for reserved in self.reserved_for(group))
 
     def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass."""
         self._cycle.reads.record(RESERVED)
-        return self._backfill.may_pass(group, self.lends) if self._retained else []
+        return self._backfill.may_pass(group, self.lends) if self._withheld else []
 
     def holding_up(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text; empty where none do."""
         self._cycle.reads.record(RESERVED)
-        return self._backfill.holding_up(group, wanted, reason) if self._retained else ""
+        return self._backfill.holding_up(group, wanted, reason) if self._withheld else ""
 
     def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group available to it during the block."""
@@ -250,7 +250,7 @@ class Reservations:
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a group that starts use capacity first that is reserved for groups starting after its end."""
-        if self._retained:
+        if self._withheld:
             self._backfill.use_reserved(group, plan)
 
     def end(self, group: GroupInfo) -> None:
@@ -268,7 +268,7 @@ class Reservations:
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         is_open = decision.reason is Reason.QUEUE_CEILING and self._cycle.budget.flavors.has_choice(group)
-        if decision.reason in _MAY_RESERVE and not is_open and self._is_due(group):  # open: of which flavor
+        if decision.reason in _MAY_RESERVE and not is_open and self._is_due(group):  # open flavor
             self._lacking[self._kind_of(group)].append(group)
         return decision
 
@@ -281,15 +281,15 @@ class Reservations:
 
     @property
     def candidates(self) -> Set[tuple[Kind, GroupKey]]:
-        """Return the groups that might get one, with their kind."""
+        """Return the groups that might get a reservation, with their kind."""
         return {(kind, group.key) for kind, line in self._lacking.items() for group in line}
 
     def make(self) -> None:
         """Make more reservations at the end of a cycle, which count from the next one on.
 
-        In each queue it is for the first in its order, and the queue comes first whose first has
-        waited the longest. A group that cannot get one keeps it from no other; but the rest of their
-        part of the cluster is not given to those behind one that it is too little for.
+        The first group of each queue is next, and among queues the one whose first group has waited the
+        longest. A group that cannot get a reservation does not block others, unless the limit of all
+        reservations is too low for it.
         """
         self.first_due = {kind: min(line, key=self._rank) for kind, line in self._lacking.items()}
         served = {group.queue for group, _ in self._reserved.values()}
@@ -306,7 +306,7 @@ class Reservations:
             self._search(self._in_turn(self.due))
 
     def _is_due(self, group: GroupInfo) -> bool:
-        """Return whether it has waited for as long as its queue lets it wait; not without a timestamp."""
+        """Return whether a group has waited for `reserveAfter` of its queue; False without a timestamp."""
         since = ready_since(group)
         return bool(since) and self._cycle.is_due(self._cycle.snapshot.instant(since) + self._patience(group))
 
@@ -314,7 +314,7 @@ class Reservations:
         return self._cycle.snapshot.queues[group.queue].record.reserve_after
 
     def _in_turn(self, due: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
-        """Return the first ones in any case, of the others some in each second."""
+        """Return the groups to search for now: always the first ones, and some of the others in turn."""
         if len(due) <= _SEARCHES:
             return due
         first, rest = due[:_IN_TURN], due[_IN_TURN:]
@@ -325,7 +325,7 @@ class Reservations:
         return (*first, *(*rest[turn:], *rest[:turn])[:_IN_TURN])
 
     def _search(self, groups: Iterable[GroupInfo]) -> None:
-        """Make one for each that gets one, besides those before it; they reserve nothing in this cycle."""
+        """Make a reservation for each group that can get one; they reserve nothing in this cycle yet."""
         mark, made_for = self._cycle.journal.mark(), dict[str, GroupKey]()  # by queue
         for group in groups:
             with Guard(self._cycle, group):
@@ -334,20 +334,21 @@ class Reservations:
                 if not self._has_place_for(missing(group).requests):
                     break
                 stay = max(self._patience(group), _SHORTEST_STAY)
-                if (made := self._backfill.forecast.find(group, self.capacity_besides(), stay)) is not None:
-                    made = self._promised(group, made)
-                    self._cycle.settle(replace(self._cycle.decided[group.key], reservation=made))
+                found = self._backfill.forecast.find(group, self.capacity_besides(), stay)
+                if found is not None:
+                    reservation = self._promised(group, found)
+                    self._cycle.settle(replace(self._cycle.decided[group.key], reservation=reservation))
                     made_for[group.queue] = group.key
-                    self._reserved[group.key] = group, made
-                    self._backfill.reserve(group, made)
+                    self._reserved[group.key] = group, reservation
+                    self._backfill.reserve(group, reservation)
         self._cycle.journal.roll_back(mark)
         for key in made_for.values():
-            self._retained.pop(key, None)
+            self._withheld.pop(key, None)
             self._reserved.pop(key, None)
 
 
 def _no_later(now: Reservation, before: Reservation) -> Reservation:
-    """Return the reservation without a later time: groups that pass delay nothing."""
+    """Return the reservation, not later than before: passing groups must not delay it."""
     instants = before.passable_until, now.passable_until, now.starts_at
     return replace(now, passable_until=min((at for at in instants if at is not None), default=None))
 
@@ -365,7 +366,7 @@ def longest_wait(group: GroupInfo) -> tuple[str, GroupKey]:
 
 
 class CapacityTurn(NamedTuple):
-    """Turn in which capacity is reserved or lent, until a time on the ledger's clock."""
+    """Period in which capacity is reserved or lent, until a time on the ledger's clock."""
 
     is_reserved: bool
     until: float

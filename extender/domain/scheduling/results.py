@@ -53,16 +53,16 @@ def place_changes(
     changed_groups: Iterable[GroupKey],
     place_of: Callable[[GroupDecision], Place | None],
 ) -> Mapping[Place, int]:
-    """Return how many groups more are in which place, or fewer.
+    """Return the change of the number of groups by place.
 
     A group whose `place_of` is None is not counted. `before` and `now` differ in `changed_groups`.
     """
-    more = Counter[Place]()
+    difference = Counter[Place]()
     for key in changed_groups:
         for groups, sign in ((before, -1), (now, 1)):
             if (decision := groups.get(key)) is not None and (place := place_of(decision)) is not None:
-                more[place] += sign
-    return {place: number for place, number in more.items() if number}
+                difference[place] += sign
+    return {place: number for place, number in difference.items() if number}
 
 
 def recount(counts: Mapping[Place, int], more: Mapping[Place, int]) -> Mapping[Place, int]:
@@ -76,7 +76,7 @@ def recount(counts: Mapping[Place, int], more: Mapping[Place, int]) -> Mapping[P
 
 
 def in_queue(decision: GroupDecision) -> Place | None:
-    """Return the column of a group: how it ended, if it has, otherwise its phase."""
+    """Return the column of a group in its queue's status: its outcome if it has ended, else its phase."""
     life = decision.life
     column = _GOING_ON.get(life.phase, "unknown") if life.outcome is None else _ENDED[life.outcome]
     return (decision.queue, column) if life.in_queue else None
@@ -206,7 +206,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     cycle, before, snapshot = evaluated.cycle, inadmissible.before, inadmissible.snapshot
     positions, dirty, known = positions_of(evaluated, inadmissible), snapshot.dirty, before.groups
     earlier = inadmissible.carried if inadmissible.then is not None else None
-    now: dict[GroupKey, GroupDecision] = {}  # on whom anything may be decided otherwise than before
+    now: dict[GroupKey, GroupDecision] = {}  # decisions that may differ from before
     if inadmissible.then is not None:
         now = {decision.key: decision for decision in inadmissible.reported(cycle.decided, evaluated.heads)}
         for key, place in positions.of.items():
@@ -230,10 +230,10 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
     numbers = [key for key in changed if _differs_in_numbers(known.get(key), now[key]) and key not in dirty]
     renumbered = frozenset(numbers)
     changed_groups = [key for key in now if key in dirty or (key in changed and key not in renumbered)]
-    changed_groups += sorted(gone | (dirty - now.keys()))  # depends on nothing but the decisions
+    changed_groups += sorted(gone | (dirty - now.keys()))  # depends only on the decisions
     more = place_changes(known, groups, changed_groups, in_queue)
     counts = recount(before.counts, more)
-    queues = _queues(inadmissible, cycle, counts, more, positions)  # which may request a later cycle
+    queues = _queues(inadmissible, cycle, counts, more, positions)  # may request a later cycle
     instants, requeue_at = _instants(cycle, inadmissible, gone)
     return Decisions(
         version=snapshot.version,
@@ -279,13 +279,13 @@ def _instants(
         return known, first
     left = {key: at for key, at in known.items() if key not in over} if over.keys() - instants else known
     now = {**left, **instants}
-    if first is None or first in over.values():  # it is looked for among thousands only then
+    if first is None or first in over.values():  # searched among thousands only then
         return now, min(now.values(), default=None)
     return now, min((first, *instants.values()))
 
 
 def _completed_queues(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
-    """Return the decision with the group's place, phase and numbers; one at rest has them already."""
+    """Return the decision completed with the group's position, phase and numbers."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
     try:
@@ -306,7 +306,7 @@ class _Earlier(NamedTuple):
     views: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
     keeping: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
-    unlike: Iterable[int] = ()  # nodes that hold, deserve or may hold something else now
+    unlike: Iterable[int] = ()  # nodes with other allocations, shares or ceilings
 
     @classmethod
     def from_groups(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
@@ -329,13 +329,13 @@ class _Earlier(NamedTuple):
         reserved: Mapping[str, Reservation],
         lines: Mapping[str, Sequence[GroupInfo]],
     ) -> Set[str]:
-        """Return the queues with other facts in this cycle, though they hold the same."""
+        """Return the queues with other facts in this cycle, even if their allocations are equal."""
         changed_groups = {
             name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)
         }
         for name in filter(self.decisions.__contains__, {*self.keeping, *cycle.reclaimed, *reserved}):
             known = self.decisions[name]
-            is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # an hour later it is less
+            is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # expires after an hour
             has_reclaimed_else = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
             if has_reclaimed_else or known.reservation != reserved.get(name):
                 changed_groups.add(name)

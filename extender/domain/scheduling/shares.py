@@ -22,10 +22,10 @@ from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import Snapshot
 
 _NO_LIMIT = 10**9
-_LEAST_PART = 1e-6  # of the cluster
-_MOST_BEYOND = 0.25  # of a share, by which a whole unit may go beyond it over time
+_LEAST_PART = 1e-6  # part of the cluster
+_MOST_BEYOND = 0.25  # part of a share by which a whole unit may exceed it over time
 _MOST_NAMES = 4  # in one sentence
-_NOT_SHARED = frozenset({PODS})  # the share gate compares what is asked for, not the count of pods
+_NOT_SHARED = frozenset({PODS})  # shares do not limit the number of pods
 _NOTHING: Portions = {}
 
 
@@ -34,9 +34,9 @@ class Standing(NamedTuple):
 
     division: Division
     holdings: Holdings
-    snapshot: Snapshot  # as which they were
+    snapshot: Snapshot  # the snapshot that they are made from
     as_specified: Division  # division without limits on guarantees that exceed the cluster
-    unmet: Mapping[str, Resources]  # by queue what is kept for it of its guarantee, where that is not all
+    unmet: Mapping[str, Resources]  # available guarantee by queue, if it is not all
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
@@ -124,7 +124,7 @@ class QueueShares:
         self._used_lately: dict[int, float] = {}
         # Lowest slack of the ceilings up to root by resource, until the next allocation.
         self._slacks: dict[str, dict[str, float]] = {}
-        self._reserved: dict[int, dict[str, int]] = {}  # headroom that is kept for some, by node
+        self._reserved: dict[int, dict[str, int]] = {}  # reserved headroom by node
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
@@ -160,7 +160,7 @@ class QueueShares:
         return self._used_lately[node]
 
     def _part_used(self, node: int) -> float:
-        """Return the part of the cluster."""
+        """Return the recent usage of a node as a part of the cluster."""
         queue = self.tree.queues[node]
         if not self.tree.has_children(node):
             return self.at_first.snapshot.past.queues.get(queue, 0.0)
@@ -169,8 +169,8 @@ class QueueShares:
     def borrowed(self, node: int) -> Resources:
         """Return what a queue held above what it deserves when the cycle began."""
         held, deserved = self.at_first.holdings.held(node), self.standing.deserved_at(node)
-        more = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
-        return {name: int(over) for name, over in more.items() if over >= 1 and name not in _NOT_SHARED}
+        excess = {name: amount - deserved.get(name, 0.0) for name, amount in held.items()}
+        return {name: int(over) for name, over in excess.items() if over >= 1 and name not in _NOT_SHARED}
 
     @read
     def is_above_share(self, queue: str, asked: Resources) -> bool:
@@ -201,7 +201,7 @@ class QueueShares:
         )
 
     def is_owed(self, queue: str, claimant: str) -> bool:
-        """Return whether what a queue holds beyond its share is due to it over time, as against another one.
+        """Return whether a queue may keep its allocation beyond its share, as against another queue.
 
         It is if it has used no more of its due than that one, and as much as it exceeds its share.
         """
@@ -210,7 +210,7 @@ class QueueShares:
         excess = share(held, deserved) - 1.0
         one, two = self.tree.path(queue), self.tree.path(claimant)
         above = next(node for node in one if node in parted)
-        if above in (one[0], two[0]):  # one is above the other: they do not take turns
+        if above in (one[0], two[0]):  # an ancestor and its descendant do not take turns
             return False
         mine, theirs = one[one.index(above) - 1], two[two.index(above) - 1]
         has_used_any = self.used_lately(mine) > 0.0 or self.used_lately(theirs) > 0.0
@@ -276,7 +276,7 @@ class QueueShares:
         """Return how many more of `requests` keep the queue and those above it within their ceilings."""
         most = float(_NO_LIMIT)
         for name, amount in self._offered_part(requests).items():
-            # Free reserved amounts below the passed nodes: they are part of the next sum already.
+            # Unused reserved amounts below the passed nodes, which the next sum already includes.
             unused = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
@@ -317,10 +317,7 @@ class QueueShares:
 
     @read
     def above_ceiling(self, queue: str, asked: Resources) -> str:
-        """Return how `asked` would break the ceiling of the queue, or of one above it.
-
-        Empty when it would not.
-        """
+        """Return how `asked` would exceed the ceiling of the queue or one above it; empty if it does not."""
         slack = self._slacks.get(queue)
         if slack is None:
             slack = self._slacks[queue] = dict.fromkeys(self._division.total, inf)
@@ -339,7 +336,7 @@ class QueueShares:
         return ""
 
     def _excess_messages(self, node: int, more: Resources, asked: Resources) -> list[str]:
-        """Return what a node cannot give of `more`, nor of `asked` while others hold its reservation.
+        """Return what a node lacks for `more`, or for `asked` while others hold its reservation, as messages.
 
         The amounts were not reserved yet when the others started.
         """
@@ -357,7 +354,7 @@ class QueueShares:
         return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
     def _counted(self, node: int) -> Resources:
-        """Return what counts below the ceiling of a node: holdings and reservations."""
+        """Return the amounts that count towards the ceiling of a node: holdings and reservations."""
         filled = self._holdings.held_or_reserved(node)
         return total([filled, self._reserved[node]]) if node in self._reserved else filled
 
@@ -365,8 +362,8 @@ class QueueShares:
         """Return the ceiling of a node, in a resource. Guarantees of queues limit root, too."""
         if node == TOP and self._reserved_below(TOP, name):
             return self._division.total[name]
-        # The allocatable sum of nodes is no ceiling. A limit of a queue that is as high is a ceiling all the
-        # same: pods may hold more than there is, on nodes that are gone or have become smaller.
+        # The allocatable sum of nodes is no ceiling. A queue's limit of that height still is: pods may hold
+        # more, on nodes that are gone or have become smaller.
         if node not in self._ceilings:
             given = self._division.share(node)
             most, own = given.ceiling if given else _NOTHING, self._division.own_limits(node)
@@ -382,7 +379,7 @@ class QueueShares:
 
     def _excess(self, node: int, name: str, more: int, retained: int = 0) -> str:
         held, most = self._holdings.held(node).get(name, 0), self._limit(node, name)
-        reserved_text = f" + {show(name, retained)} kept for other queues" if retained > 0 else ""
+        reserved_text = f" + {show(name, retained)} reserved for other queues" if retained > 0 else ""
         if reserved := self._reserved.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved)} reserved"
         asked = f"{show(name, more)} asked > {show(name, most)}"

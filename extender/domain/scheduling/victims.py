@@ -33,14 +33,14 @@ from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.snapshot import clock_time_of
 from extender.domain.snapshot.wholeness import ready_since, whole
 
-_MOST_IN_VAIN = 3  # reclaims of one queue from another, each within an hour of the last
-_OWED_PERIOD = 10.0  # seconds until it is looked at again whether what a queue holds is due to it over time
+_MOST_IN_VAIN = 3  # unused reclaims of one queue from another, each within an hour of the last
+_OWED_PERIOD = 10.0  # seconds between two checks of usage that is due over time
 _SLACK = 5.0  # seconds that clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
 
 
 def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that is evicted whole; None for others."""
+    """Return the decision on a group that is evicted as a whole; None for others."""
     if not has_run(group):
         return None
     if group.key in cycle.draining:
@@ -51,7 +51,7 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         claimants = {cycle.promised.get(pod.uid) for pod in pods}
         if not claimants or None in claimants:
             return None
-        why = f"all its members are being evicted: their room is for {', '.join(sorted(map(str, claimants)))}"
+        why = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         blocking = Reason.BEHIND_OTHERS
     reason = blocking if group.waiting else None
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, why, stood_whole=group.stood_whole)
@@ -78,7 +78,7 @@ def drain_queues(cycle: Cycle) -> None:
         may_go = cycle.limits.drain - sum(group.leaving for group in groups)
         for group in groups:
             pods: Sequence[PodRecord] = ()
-            with Guard(cycle, group):  # all its members, once none of them is on its way to a node
+            with Guard(cycle, group):  # whole groups, once no member is on its way to a node
                 pods = group.computed(running_members) if has_run(group) and not group.pinned else ()
             if not pods:
                 continue
@@ -127,7 +127,7 @@ def lingering(cycle: Cycle) -> Iterator[ReclaimVictim]:
 
 
 def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
-    """Return whether a group that gives back some members is no longer whole: it has lost others since."""
+    """Return whether the evictions would break a gang, which has lost other members in the meantime."""
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
@@ -136,9 +136,9 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
 
 
 def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
-    """Return whether some victims of a gang have gone, so that it is not whole, and others have not.
+    """Return whether some victims of a gang are gone, so that it is not whole, and others are not.
 
-    The others have to follow, even if their evictions are refused.
+    The others are evicted, too, even if their evictions are refused.
     """
     remaining: set[GroupKey] = set()
     begun: set[GroupKey] = set()
@@ -149,7 +149,7 @@ def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
 
 
 def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
-    """Return the namespace of a group to whose groups a queue gives nothing for now; else empty.
+    """Return the group's namespace if a queue gives no capacity to it for now; else an empty text.
 
     That says nothing about other equal groups.
     """
@@ -193,13 +193,13 @@ class Candidates:
         self.taken: set[Uid] = set()  # pods that were promised to a group in this cycle
         # Times from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
-        self.spared = ""  # groups left out of the last answer as they were victims before, for users
+        self.spared = ""  # groups that the last answer spared as former victims, for users
 
     @cached_property
     def disruptions(self) -> Disruptions:
-        """Return what disruption budgets allow besides what is evicted already.
+        """Return what disruption budgets allow in addition to current evictions.
 
-        They are asked again for each unit that is chosen: several may count for one budget.
+        They are checked for each chosen unit, since several units may count for one budget.
         """
         cycle, budgets = self._cycle, self._cycle.snapshot.disruption_budgets
         evictions = cycle.evictions.values() if budgets else ()
@@ -289,7 +289,7 @@ class Candidates:
         return (it for queue in queues for it in self._running_in(queue) if it.priority <= priority)
 
     def _may_give(self, group: GroupInfo, queue: str) -> bool:
-        """Return whether another queue holds more than it deserves, of which a group may have some."""
+        """Return whether another queue holds more than it deserves, and the group may get some of it."""
         is_above = self._cycle.budget.shares.holds_too_much(queue)
         may_give = is_above and self._cycle.snapshot.queues[queue].record.reclaimable
         if (
@@ -297,7 +297,7 @@ class Candidates:
             and self._is_one_podgroup_above(queue)
             and self._cycle.budget.shares.is_owed(queue, group.queue)
         ):
-            periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # the same whenever it is evaluated
+            periods = self._cycle.snapshot.now // _OWED_PERIOD + 1  # the same in every cycle of a period
             self._cycle.look_again_at(periods * _OWED_PERIOD)
             return False
         return may_give and self._may_take_from(group, queue)
@@ -340,7 +340,7 @@ class Candidates:
         if last is None or cycle.is_due(until := rests_until(cycle, group, last)):
             return True
         whose = f"groups of namespace {namespace} in queue {group.queue}"
-        self.spared = f"queue {queue} gave room to {whose} in vain, and gives none until "
+        self.spared = f"queue {queue} lost capacity to {whose} without use, and gives none until "
         self.spared += cycle.snapshot.timestamp(until)
         return False
 
@@ -357,9 +357,7 @@ class Candidates:
             return False
         given = group.history.took_from.get(victim.key)
         if given is not None and not self._cycle.is_due(given + self._cycle.limits.reclaim_memory):
-            self.spared = (
-                f"{victim.display_name} gave its room to this group already, and is not evicted for it again"
-            )
+            self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
         gave = victim.history.gave_to.get(group.queue) if cause in FROM_OTHERS else None
         if gave is None:
@@ -367,10 +365,8 @@ class Candidates:
         at_most = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
         until = min(gave + self._cycle.limits.reclaim_memory, max(self.latest(group), gave + at_most))
         if not self._cycle.is_due(until):
-            self.spared = (
-                f"{victim.display_name} gave its room to queue {group.queue} already, and is not evicted "
-            )
-            self.spared += f"for it again until {self._cycle.snapshot.timestamp(until)}"
+            self.spared = f"{victim.display_name} lost its capacity to queue {group.queue} already, and does "
+            self.spared += f"not again until {self._cycle.snapshot.timestamp(until)}"
             return False
         return True
 

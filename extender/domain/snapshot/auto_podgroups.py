@@ -1,4 +1,4 @@
-"""Groups of pods without a group name: the siblings of a pod, and the PodGroup for them."""
+"""Groups of pods without a group name: the PodGroup for a pod and its siblings."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
@@ -23,13 +23,13 @@ _BUDGETS = frozenset({f"{INHERITED}jdb-min-available", f"{INHERITED}jdb-max-unav
 class AutoGroup(msgspec.Struct, frozen=True):
     """State of a group of pods without a group name."""
 
-    min_member: int | None  # its PodGroup's; None while it has no PodGroup
+    min_member: int | None  # minMember of its PodGroup; None without a PodGroup
     wanted: int  # how many of its pods start together
     owner: OwnerRecord | None  # the controller of its pods, if that says anything about the group
     queue_is_open: bool
-    lives: bool  # a pod of it waits, or is on a node, and it is known what makes it
+    lives: bool  # whether a pod of it waits or is on a node, and its controller is known
     has_pods: bool  # it has a pod left, even if only a finished one
-    is_used: bool  # it has such a pod, or pods that name it explicitly
+    is_used: bool  # whether it has such a pod, or pods that name it explicitly
     has_job: bool = False  # a managed job makes its pods, and its PodGroup is made for that
 
 
@@ -44,7 +44,7 @@ class PlainPods(StrEnum):
     NEVER = "never"
 
     def need_one(self, decision: GroupDecision | None) -> bool:
-        """Return whether such a pod, of whose group this was decided, needs a PodGroup now.
+        """Return whether a plain pod with this decision needs a PodGroup now.
 
         The limit of pods in flight and the scheduler's own queue do not count as waiting: a burst of
         pods that all fit goes through them.
@@ -59,8 +59,8 @@ class PodGroupStep(Enum):
 
     NOTHING = auto()
     MAKE = auto()
-    AWAIT_QUEUE = auto()  # to be made once the queue is open
-    RENUMBER = auto()  # its owner's numbers changed
+    AWAIT_QUEUE = auto()  # create it once the queue is open
+    RENUMBER = auto()  # update it: its owner's numbers changed
     DELETE = auto()
 
 
@@ -108,7 +108,7 @@ def build(
         BadQuantity: A request cannot be read.
     """
     meta, labels = pod.metadata, _selected_annotations(pod.metadata.labels, _OF_POD_LABELS)
-    # A disruption budget of the pod's replaces either kind of its owner's.
+    # A disruption budget of the pod replaces any budget of its owner.
     own = _selected_annotations(meta.annotations, _OF_POD)
     without = frozenset() if _BUDGETS.isdisjoint(own) else _BUDGETS
     given = owner.annotations if owner is not None else {}

@@ -18,7 +18,7 @@ from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.group_info import Reservation, Start
 from extender.domain.snapshot.phases import Life
 
-NOT_WORKED_OUT = Life()  # until all is decided
+NOT_WORKED_OUT = Life()  # placeholder until all groups are decided
 
 
 class GroupDecision(msgspec.Struct, frozen=True, gc=False):
@@ -43,12 +43,12 @@ class GroupDecision(msgspec.Struct, frozen=True, gc=False):
     reservation: Reservation | None = None  # the nodes reserved for it
     reclaim: Reclaim | None = None  # the capacity that is being reclaimed for it
     spared: str = ""  # the group that is spared since it was a victim before, for users; empty: none
-    price: str = ""  # until when the price of its victims delays it, for users; empty: not
+    price: str = ""  # until when the price of its victims delays it, for users; empty: no delay
     exceeds_queue: bool = False  # it never fits because of its queue: no further node would help
     exceeds_cluster: bool = False  # it never fits, and each of its members does: more nodes would help
     asking: tuple[Uid, ...] | None = None  # members that may ask for nodes, where these help; None: all
     position: int = 0  # in its queue, from 1, coarse from 10 on: few starts change it; 0: not in line
-    fault: str = ""  # the exception raised while the group was judged, and where; empty if there was none
+    fault: str = ""  # exception raised by the evaluation of the group, and its place; empty: none
 
     @property
     def lets_members_start(self) -> bool:
@@ -61,7 +61,7 @@ class FlavorShare(msgspec.Struct, frozen=True, gc=False):
     """Part of the amounts of a queue, and those below it, on the nodes of a flavor."""
 
     allocated: Resources = {}
-    deserved: Mapping[str, float] = {}  # of what any queue names of the flavor
+    deserved: Mapping[str, float] = {}  # deserved amounts of the resources that any queue names in the flavor
     borrowed: Resources = {}  # allocation above the deserved amounts
 
 
@@ -96,7 +96,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    version: int = -1  # of the snapshot that they were made on
+    version: int = -1  # version of their snapshot
     groups: Mapping[GroupKey, GroupDecision] = {}
     queues: Mapping[str, QueueDecision] = {}  # by name
     requeue_at: float | None = None  # when time alone could next change a decision; None: never
@@ -104,7 +104,7 @@ class Decisions(msgspec.Struct, frozen=True):
     evictions: Mapping[Uid, Eviction] = {}  # the pods that have to free their capacity
     counts: Mapping[tuple[str, str], int] = {}  # groups by (queue, column of its status)
     local_counts: Mapping[tuple[str, str], int] = {}  # groups by (LocalQueue, column of its status)
-    serial: int = 0  # one more than that of the previous decisions
+    serial: int = 0  # serial of the previous decisions plus one
     changed: Sequence[GroupKey] = ()  # groups whose decision changed since the previous one, or that are gone
     renumbered: Sequence[GroupKey] = ()  # groups of which only numbers for users changed: details, positions
     memory: object = None  # data that saves work in the next cycle
@@ -251,7 +251,7 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
         message = _message(decision.reason, message_of(decision, change))
         return Transition(decision.reason, message, warning, for_members=True)
     if decision.verdict is Verdict.STARTING:
-        planned = f"{len(decision.plan)} members have a planned node and are going to the scheduler"
+        planned = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
         known = [planned] if decision.plan or not decision.detail else []
         return Transition(Verdict.STARTING, "; ".join([*known, *filter(None, [decision.detail])]))
     return None
@@ -261,7 +261,7 @@ def _message(reason: Reason, detail: str) -> str:
     return f"{reason.meaning}: {detail}" if detail else reason.meaning
 
 
-# These pass by themselves, and soon: WindowFull while as many as allowed are starting.
+# Reasons that soon pass by themselves, such as WindowFull.
 _UNSAID = frozenset({Reason.WINDOW_FULL, Reason.NOT_READY})
 _GATED = Unscheduled(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
 
@@ -281,7 +281,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
 
     ungated: bool = False  # whether pods without gates get a condition: the scheduler writes none
     shows_waiting_for_capacity: bool = True  # pods that lack capacity are Unschedulable
-    shows_never_fits: bool = False  # pods that no node could hold are, since larger ones may come
+    shows_never_fits: bool = False  # pods that no node holds are, too: larger may come
 
     def wanted(self, decision: GroupDecision, pod: PodRecord, by_request: bool = False) -> Unscheduled | None:
         """Return the condition of a waiting member without a planned node; None: no change.
@@ -303,7 +303,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
         return Unscheduled(UNSCHEDULABLE if nodes_help else str(reason), refusal(reason))
 
     def wants_nodes(self, decision: GroupDecision, pod: PodRecord) -> bool:
-        """Return whether nodes are asked for on behalf of a waiting member."""
+        """Return whether a waiting member asks an autoscaler for nodes."""
         return self.nodes_help(decision) and (decision.asking is None or pod.uid in decision.asking)
 
     def nodes_help(self, decision: GroupDecision) -> bool:
@@ -322,7 +322,7 @@ def spoken_reason(decision: GroupDecision) -> Reason | None:
 
 
 OPEN, VALID = "Open", "Valid"
-GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # written where they hold, or did
+GUARANTEE_UNMET, FLAVOR_NOT_FOUND = "GuaranteeUnmet", "FlavorNotFound"  # written if true or once true
 
 
 class QueueCondition(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from extender.domain.model.shapes import asked_by
 from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.past_usage import HeldAmounts
 
-# When a group was created, its namespace, its name or that of its owner, and its key.
+# Sort key by age: creation of the group, its namespace, its name or that of its owner, and its key.
 Age = tuple[str, str, str, str]
 
 
@@ -25,21 +25,21 @@ class Reservation(msgspec.Struct, frozen=True):
     """Reservation: the nodes that are reserved for a group which has waited too long, and since when.
 
     Times are seconds on the ledger's clock. `passable_until` is never delayed, so that wrong run times do not
-    delay the start again and again; `stays_until` exists since the nodes of groups that have just started
-    with a wrong run time look like an earlier start.
+    delay the start again and again. Before `stays_until`, no other nodes are searched: groups that have just
+    started with a wrong run time would look like an earlier start.
     """
 
     since: float  # when it was made
-    nodes: Mapping[Uid, str]  # for each missing member the node that is kept for it
+    nodes: Mapping[Uid, str]  # reserved node of each missing member
     asks: Resources = {}  # joint requests of the missing members
     starts_at: float | None = None  # when all of them are expected to be free; None: that is not known
-    passable_until: float | None = None  # groups that end by then may start ahead of it; None: none may
+    passable_until: float | None = None  # groups that end by then may start before it; None: none may
     stays_until: float = 0.0  # no other nodes are looked for before, unless these became impossible
     expected: str = ""  # `starts_at` as a timestamp, for users; empty if it is not known
     below: tuple[str, ...] = ()  # levels without headroom at the time of the reservation
     is_promised: bool = False  # whether no group of any queue may delay `passable_until`
     is_for_moved: bool = False  # capacity for the replacements of moved members
-    lent_until: str = ""  # until when others may use the nodes, for users; empty while they are kept
+    lent_until: str = ""  # until when others may use the nodes, for users; empty: reserved now
 
     @property
     def node_names(self) -> list[str]:
@@ -63,7 +63,7 @@ class Reservation(msgspec.Struct, frozen=True):
         return f"{' and '.join(what)} are reserved; it is to start {instant}{lent}"
 
 
-_MOST_NAMES = 4  # of nodes in one sentence
+_MOST_NAMES = 4  # names of nodes in one sentence
 
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     refused_at: float | None = None  # when it said that it can use no node at all; None: it has not
     words: str = ""  # last message in this start, also about another node
     refusals: int = 0  # how often it has found no node for this pod
-    asked_twice: bool = False  # it was asked again after a refusal: by then it knew all that Muster knows
+    asked_twice: bool = False  # whether it was asked again after a refusal, with complete information
     barred: str = ""  # why the API server refuses its binding, to any node; empty: it does not
 
 
@@ -118,7 +118,7 @@ class JobState(msgspec.Struct, frozen=True, gc=False):
     """State of the job that makes a group's pods."""
 
     managed: bool  # a managed job makes its pods: they go by suspending it, all together
-    let_go: bool  # that job is not suspended any more: Muster has let it go
+    let_go: bool  # that job is not suspended any more: Muster has unsuspended it
     outcome: Outcome | None  # how the job ended, which may be gone by now; None: it has not ended
     least: int  # with how few members its job may start, where not all find capacity; 0: only with all
     crowded_out: bool  # whether jobs of its namespace wait for as many pods as they may without this one
@@ -163,7 +163,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     # Members by progress, with their history.
 
     placed: tuple[PodRecord, ...]  # members that are on a node and not being deleted, or have succeeded
-    pinned: tuple[tuple[PodRecord, str], ...]  # their node is given to the scheduler: no plan may move them
+    pinned: tuple[tuple[PodRecord, str], ...]  # members whose node the scheduler knows: no plan may move them
     waiting: tuple[PodRecord, ...]  # members without a node that may be planned
     departing: tuple[PodRecord, ...]  # members on a node that are being deleted
     held_back: int  # members that other parties' scheduling gates hold back
@@ -195,20 +195,21 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Needs(self.min_member, self.min_task_member)
 
     @property
-    def is_reserved_out(self) -> bool:
-        """Return whether LocalQueue, namespace or the rights of the author prevent a start."""
+    def is_refused_entry(self) -> bool:
+        """Return whether its LocalQueue, its namespace or the rights of its author prevent a start."""
         shut = self.local_queue is not None and self.local_queue.is_shut
         return shut or not (self.namespace_allowed and self.use_allowed)
 
     @property
     def missing_request(self) -> Resources:
-        """Return the request beyond what it holds.
+        """Return the request beyond the allocation.
 
-        It is empty without its PodGroup, or while the group is not entitled, held or kept out.
+        It is empty without a PodGroup, and while the group is not entitled, is held or may not enter its
+        queue.
         """
         waits = self.exists and self.history.entitled
         return (
-            self.pending if waits and not (self.spec.fault or self.spec.held or self.is_reserved_out) else {}
+            self.pending if waits and not (self.spec.fault or self.spec.held or self.is_refused_entry) else {}
         )
 
     @property
@@ -265,8 +266,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     def age(self) -> Age:
         """Return the sort key of pending groups: the oldest first.
 
-        Timestamps have whole seconds. Groups of the same second are in the order of the names that
-        users gave, not of the UIDs in the names of PodGroups that Muster makes.
+        Timestamps have whole seconds. Groups of the same second are ordered by the names that users gave, not
+        by the UIDs in names of Muster's PodGroups.
         """
         namespace, _, name = self.key.partition("/")
         return self.created, namespace, self.spec.stands_for.rpartition("/")[2] or name, self.key
@@ -286,8 +287,8 @@ def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
 def kind_of(group: GroupInfo) -> RunKind:
     """Return the kind of a group. Groups of one kind are expected to run equally long."""
     pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
-    asks = asked_by(pod.shape for pod in pods)
-    return RunKind(group.queue, group.spec.series, frozenset(asks.items()))
+    requests = asked_by(pod.shape for pod in pods)
+    return RunKind(group.queue, group.spec.series, frozenset(requests.items()))
 
 
 def holding_of(group: GroupInfo | None) -> HeldAmounts | None:

@@ -1,4 +1,4 @@
-"""Suspending and unsuspending jobs: the next step of a managed job, its PodGroup, and the patches."""
+"""Suspension of jobs: the next step of a managed job, its PodGroup, and the patches."""
 
 import re
 from collections import Counter
@@ -64,21 +64,21 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
 RETENTION = 3600.0  # seconds for which the PodGroup of a finished job stays
 _FIRST_ASKED, _MOST_APART = 2.0, 30.0  # seconds
 _ADMIT_WITHIN = 60.0  # seconds in which a job with capacity has to be admitted
-_LONGEST = 2048  # characters of what is said of pods
+_LONGEST = 2048  # characters of a message about pods
 
 
 class JobStep(Enum):
     NOTHING = auto()
     MAKE_PODGROUP = auto()  # its PodGroup
-    UPDATE_PODGROUP = auto()  # the job asks for something else now
-    UNSUSPEND = auto()  # its pods may be made
-    ASK = auto()  # no more of its pods come: the API server is asked whether they are refused
+    UPDATE_PODGROUP = auto()  # the requirements of the job have changed
+    UNSUSPEND = auto()  # its group may start
+    ASK = auto()  # pods are missing: look up whether the API server refuses them
     GIVE_UP = auto()  # its start took too long: it is suspended, and tries again later
     GIVE_WAY = auto()  # it is suspended, because others need the capacity
-    FORGET_TIMEOUTS = auto()  # it runs: those before do not count any more
-    FORGET_START = auto()  # a Command has stopped it: once resumed it waits again
-    STOP = auto()  # it has run for as long as its queue allows: it is suspended, and stays so
-    REMOVE_PODGROUP = auto()  # it finished a while ago
+    FORGET_TIMEOUTS = auto()  # it runs: earlier timeouts no longer count
+    FORGET_START = auto()  # a Command has stopped it: it waits again once resumed
+    STOP = auto()  # its run time limit is reached: it is suspended for good
+    REMOVE_PODGROUP = auto()  # it finished some time ago
 
 
 _OF_ONE_POD = re.compile(
@@ -99,7 +99,7 @@ class ComingPods(msgspec.Struct, frozen=True):
 
     there: int = -1
     since: float = 0.0  # when that number changed last
-    asked_at: float | None = None  # when the API server was last asked why no more come
+    asked_at: float | None = None  # time of the last look-up of refusals
     refusal: str = ""  # the API server's message about refused pods
 
     def after_answer(self, now: float, message: str) -> "ComingPods":
@@ -108,7 +108,7 @@ class ComingPods(msgspec.Struct, frozen=True):
 
     @property
     def asks_at(self) -> float:
-        """Return when the API is asked next: after a pause that doubles each time."""
+        """Return the time of the next look-up of refusals, after a pause that doubles each time."""
         if self.asked_at is None:
             return self.since + _FIRST_ASKED
         return self.asked_at + min(self.asked_at - self.since, _MOST_APART)
@@ -118,20 +118,20 @@ class ManagedJob(msgspec.Struct, frozen=True):
     """State of a managed job."""
 
     job: JobRecord
-    queue: str  # in which it waits or runs
+    queue: str  # the queue in which it waits or runs
     members: int  # how many of its pods start together
     group: GroupRecord | None = None  # its PodGroup
-    decision: GroupDecision | None = None  # on its group
+    decision: GroupDecision | None = None  # decision on its group
     unsuspended_since: float | None = None  # observed time of its unsuspension
-    has_capacity: bool = False  # it is as it was when capacity was claimed for all pods with which it starts
+    has_capacity: bool = False  # capacity is claimed for all pods of its start, and it has not changed since
     capacity_since: float | None = None  # since when capacity is claimed for it while it waits; None: none is
     reduced_to: int | None = None  # with how many pods it starts, if with fewer than it asks for
     coming: ComingPods = ComingPods()  # pods that its controller has created
-    lacks_pods: bool = False  # more are expected
+    lacks_pods: bool = False  # more pods are expected
     became_ready: bool = False  # all needed pods have run at the same time since then
-    runs: bool = False  # pods of it are on nodes
-    timeout: float = 300.0  # seconds that this may take
-    is_victim: bool = False  # its pods have to free their capacity
+    runs: bool = False  # whether its pods are on nodes
+    timeout: float = 300.0  # start timeout in seconds
+    is_victim: bool = False  # whether its pods are victims
     runs_since: float | None = None  # when it was admitted, by its annotation; it outlives a restart
     max_run_time: float | None = None  # seconds that jobs of its queue may run; None: no limit
     finished_at: float | None = None  # observed time of its end
@@ -146,9 +146,9 @@ class ManagedJob(msgspec.Struct, frozen=True):
 
     @property
     def asks_at(self) -> float | None:
-        """Return when the API is asked.
+        """Return when refusals are looked up.
 
-        None for a job whose pods Muster makes itself, where refusals are known.
+        None for a job whose pods Muster makes: it knows their refusals.
         """
         is_made_by_others = self.job.is_unsuspended and not self.job.commanded
         return self.coming.asks_at if self.lacks_pods and is_made_by_others else None
@@ -172,8 +172,8 @@ class ManagedJob(msgspec.Struct, frozen=True):
             return self.decision.detail
         if self.job.suspended:
             return f"it could not be unsuspended within {_ADMIT_WITHIN:g} s"
-        late, there = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
-        return f"{late}; {created(there, self.members)}" if there < self.members else late
+        late, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
+        return f"{late}; {created(existing, self.members)}" if existing < self.members else late
 
     @property
     def over_at(self) -> float | None:
@@ -212,7 +212,7 @@ def next_step(managed: ManagedJob, now: float) -> JobStep:
         return JobStep.NOTHING
     if job.suspended:
         return _step_of_waiting(managed, decision, now)
-    if not job.started:  # only Muster may admit it; what runs already is left alone
+    if not job.started:  # jobs that run already stay as they are
         return JobStep.NOTHING if managed.runs else JobStep.GIVE_WAY
     return _step_of_admitted(managed, managed.group, now)
 
@@ -252,17 +252,17 @@ def differences(managed: ManagedJob) -> dict[str, object]:
     group, job = managed.group, managed.job
     if group is None or job.fault:
         return {}
-    if managed.became_ready and job.commanded:  # its minAvailable may be changed while it runs
+    if managed.became_ready and job.commanded:  # users may change its minAvailable while it runs
         return {"minMember": managed.members} if managed.members != group.min_member else {}
     if managed.became_ready:
         return {"minMember": job.declared} if job.declared < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
     wanted = {"minMember": managed.members, "queue": queue, "priorityClassName": job.priority_class}
-    there = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    current = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
-        there["queue"] = queue
+        current["queue"] = queue
     followed = wanted if job.suspended else ("minMember",)
-    found: dict[str, object] = {name: wanted[name] for name in followed if there[name] != wanted[name]}
+    found: dict[str, object] = {name: wanted[name] for name in followed if current[name] != wanted[name]}
     if job.commanded and job.suspended and job.by_role != group.min_task_member:
         found["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
     asked = min_resources(job) if managed.members == job.needed else None
@@ -298,7 +298,7 @@ def unsuspend(
         _recorded(obj, ("metadata",), keys.STARTED, at_time),
         *(
             _recorded(obj, path[:-1], keys.GROUP_ANNOTATION, group)
-            for path in (annotations if row.suspend else ())  # else its pods name their group by themselves
+            for path in (annotations if row.suspend else ())  # other pods name their group by themselves
             if (_value_at(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
     ]

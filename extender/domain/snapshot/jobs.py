@@ -69,24 +69,24 @@ class JobRecord(msgspec.Struct, frozen=True):
     local_queue: LocalQueueLabel | None = None  # the label by which it names a LocalQueue
     priority_class: str = ""
     suspended: bool = False  # its controller makes nothing
-    stopped: bool = False  # and that until a user resumes it: it waits in no queue
-    started_at: str = ""  # when Muster let it go, by its annotation; empty: it has not
+    stopped: bool = False  # whether it stays suspended until a user resumes it, and waits in no queue
+    started_at: str = ""  # when Muster unsuspended it, by its annotation; empty: it has not
     outcome: Outcome | None = None  # how it ended; None: it has not
     pods: tuple[ExpectedPods, ...] = ()  # pods that it makes at once, without ended ones
-    gang: MadePods = MadePods()  # how many of these start together
+    gang: MadePods = MadePods()  # the gang among its pods
     by_role: Mapping[str, int] = {}  # minimum by role
-    sub_groups: Sequence[Json] = ()  # and in which parts: subGroupPolicy of its PodGroup
-    declared: int = 0  # how many pods it makes at once by its spec, whatever has ended
+    sub_groups: Sequence[Json] = ()  # subGroupPolicy of its PodGroup
+    declared: int = 0  # number of pods at once by its spec, including ended ones
     completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
-    least: int = 0  # with how few pods it may run, if it may with fewer than it asks for; 0: with no fewer
+    least: int = 0  # least pods of a partial start; 0: no partial starts
     fault: str = ""  # why its pods are not known, for users; empty if they are
     ours: bool = False  # its pods name one of our schedulers
-    adoptable: bool = False  # they do, or will in an adopted namespace
+    adoptable: bool = False  # they name one, or will in an adopted namespace
     named_group: bool = False  # its pods name a PodGroup of another owner's
-    is_part: bool = False  # another job has made it, and is managed in its stead
+    is_part: bool = False  # another job has made it, and is managed instead
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
-    may_use: str = ""  # the restricted queue that its author may use, by its note
+    may_use: str = ""  # the restricted queue that its author may use, by its annotation
 
     @property
     def needed(self) -> int:
@@ -135,7 +135,7 @@ class JobRules(msgspec.Struct, frozen=True):
         is_left = job.namespace in self.namespaces or kind in self.kinds or job.named_group or job.is_part
         if self.mode == OFF or is_left or not queue:
             return False
-        if job.outcome is not None:  # its pods are not read any more
+        if job.outcome is not None:  # the pods of an ended job are not read
             return job.started
         if not (job.ours or (is_adopted and job.adoptable)):
             return False
@@ -145,9 +145,9 @@ class JobRules(msgspec.Struct, frozen=True):
 OFF, SUSPENDED, BY_QUEUE = "off", "suspended", "queue"
 
 
-MOST_PODS = 10_000  # of one job at once: far more than any window lets start
+MOST_PODS = 10_000  # pods of one job at once: far more than any window
 _OUTCOMES = {None: None, JobOutcome.SUCCEEDED: Outcome.COMPLETED, JobOutcome.FAILED: Outcome.FAILED}
-_TOLERATED = 300  # seconds for which admission lets pods stay on a node that is away
+_TOLERATED = 300  # seconds for which pods tolerate an unreachable node, by default
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 

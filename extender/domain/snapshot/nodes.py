@@ -1,8 +1,8 @@
 """Nodes by row, and the rows that suit a shape.
 
 A NodeTable is immutable. When nodes change, `with_changes` makes a new one that keeps the results of the old
-one: those of a shape are updated on the next request. So a node event costs the changed rows, however many
-shapes there are, and a new shape the labels that it names, not each node.
+one: those of a shape are updated on the next request. So a node event costs only the changed rows, and a new
+shape only a look-up of its labels.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ class NodeIndex:
                 self._by_label[key][value] = np.array(rows, np.int64)
         self._by_taints = {taints: np.array(rows, np.int64) for taints, rows in tainted.items()}
         self._domains: dict[str, Rows] = {}
-        self._numbers: dict[str, tuple[Rows, Rows]] = {}  # by label: rows whose value is a number, and these
+        self._numbers: dict[str, tuple[Rows, Rows]] = {}  # by label: rows with numbers, and these
 
     def with_changes(
         self, before: Sequence[NodeRecord | None], now: Sequence[NodeRecord | None], rows: Iterable[int]
@@ -75,10 +75,10 @@ class NodeIndex:
         later._by_label, later._by_taints = dict(self._by_label), dict(self._by_taints)
         changed: set[str] = set()
         for row in rows:
-            was, is_now = before[row], now[row]
-            taints = was.taints if was else None
-            _move(later._by_taints, row, taints, is_now.taints if is_now else None)
-            old, new = _labels_of(was), _labels_of(is_now)
+            former, current = before[row], now[row]
+            taints = former.taints if former else None
+            _move(later._by_taints, row, taints, current.taints if current else None)
+            old, new = _labels_of(former), _labels_of(current)
             for key in {key for key, _ in old.items() ^ new.items()}:
                 if key not in changed:
                     later._by_label[key] = dict(self._by_label.get(key, {}))
@@ -110,7 +110,7 @@ class NodeIndex:
         if key not in self._domains:
             codes = np.full(self._size, -1, dtype=np.int64)
             if (by_value := self._by_label.get(key)) is None:
-                return codes  # not kept: pods may name any key
+                return codes  # not cached: pods may name any key
             rows = np.concatenate([*by_value.values()])
             codes[rows] = np.repeat(np.arange(len(by_value)), [*map(len, by_value.values())])
             self._domains[key] = codes
@@ -151,7 +151,7 @@ class NodeIndex:
             case "Gt" | "Lt" as comparison if values and (bound := as_number(values[0])) is not None:
                 mask = np.zeros(self._size, np.bool_)
                 if (by_value := self._by_label.get(key)) is None:
-                    return mask  # not kept: pods may name any key
+                    return mask  # not cached: pods may name any key
                 if key not in self._numbers:
                     read = ((as_number(value), rows.tolist()) for value, rows in by_value.items())
                     found = [(row, number) for number, rows in read if number is not None for row in rows]
@@ -187,10 +187,10 @@ class NodeTable:
         self.nodes = tuple(nodes)
         self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
         self._index: NodeIndex | None = None  # made when it is first asked for
-        self._age = 0  # how many tables before it had as many rows, and other labels or taints
-        self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # by row, at which age these last changed
-        self._masks: dict[bytes, tuple[int, Mask]] = {}  # with the age at which they were right
-        # Pods per shape that all empty nodes hold, as far as known; callers add to it.
+        self._age = 0  # number of earlier tables with the same rows, and other labels or taints
+        self._changed: Rows = np.zeros(len(self.nodes), np.int64)  # age of the last change, by row
+        self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks, with the age at which they were computed
+        # Whether numbers of shapes fit on all empty nodes, as far as known; callers add results.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
         self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
         self._pooled: PoolRows | None = None
@@ -200,8 +200,8 @@ class NodeTable:
         table = NodeTable(nodes)
         if len(table.nodes) != len(self.nodes):
             return table
-        was, now = self.nodes, table.nodes
-        changed = [row for row in rows if not _suit_similar(was[row], now[row])]
+        old, new = self.nodes, table.nodes
+        changed = [row for row in rows if not _suit_similar(old[row], new[row])]
         table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
         table._index, table._pooled = self._index, None if changed else self._pooled
         if changed:
@@ -209,7 +209,7 @@ class NodeTable:
             table._changed = self._changed.copy()
             table._changed[changed] = table._age
             is_patched = self._index is not None and len(changed) <= _FEW
-            table._index = self._index.with_changes(was, now, changed) if self._index and is_patched else None
+            table._index = self._index.with_changes(old, new, changed) if self._index and is_patched else None
         return table
 
     def suitable(self, shape: Shape) -> Mask:
@@ -230,7 +230,7 @@ class NodeTable:
             most = _MOST_BYTES // (len(self.nodes) + 1)
             for oldest in tuple(self._masks)[: most // 8 + 1] if len(self._masks) >= most else ():
                 self._masks.pop(oldest, None)
-        self._masks[test.key] = known  # the one used last comes last
+        self._masks[test.key] = known  # the most recently used mask comes last
         return known[1]
 
     def standing_alone(self) -> dict[frozenset[tuple[int, int]], bool]:

@@ -64,7 +64,7 @@ def life_of(
 ) -> Life:
     """Return the phase and counts of a group, by the verdict, plan and reason of its decision."""
     lacks_members = verdict is Verdict.WAITING and reason is Reason.NOT_ENOUGH_MEMBERS
-    # Some operators create no members for a Pending group: while it has none, and then until it has all.
+    # Inqueue without members, and until all exist: some operators create no members for a Pending group.
     are_made = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
     unplaced = Phase.INQUEUE if are_made and group.min_member > 0 else _PHASES.get(verdict)
     if not (group.placed or group.leaving or group.failed or group.aborted) and unplaced is not None:
@@ -154,7 +154,7 @@ class State(Enum):
     ENDING = auto()  # it was whole, members are being deleted, and none waits to replace them
     RESTING = auto()  # it fully runs, and no member waits to join it
     SETTLING = auto()  # fully running for too short a time to count as having fully run
-    EMPTY = auto()  # it needs no members and has none; other groups without members wait for theirs
+    EMPTY = auto()  # it needs no members and has none
     STANDING = auto()  # members on nodes make it whole, or did before its needs grew; more members may join
     REPLACING = auto()  # it has fully run and lost members
     STARTING = auto()  # Muster admitted its start, and it is not whole yet

@@ -84,12 +84,12 @@ class Freed(msgspec.Struct, frozen=True):
 class Limits(msgspec.Struct, frozen=True):
     """Limits of policy. Times are in seconds, sizes in pods."""
 
-    oversell: float = 1.0  # as a multiple of a queue's capability, 1 or more, where the queue is silent
+    oversell: float = 1.0  # default factor of a queue's capability, 1 or more
     window: int = 1000  # how many members may be on their way through the scheduler at once
     start_deadline: float = 120.0  # the longest time that a start may take, and that a bind call may be held
     start_deadline_base: float = 60.0  # how long any start may take, however few members it has
     start_deadline_per_member: float = 0.1  # how much longer a start may take for each member
-    refusal_grace: float = 2.0  # how long a refused node stays planned: the scheduler may know less yet
+    refusal_grace: float = 2.0  # how long a refused node stays planned, since the scheduler's cache may lag
     arrival_grace: float = 15.0  # how long the scheduler may leave a planned node unused without refusing it
     arrival_grace_per_pod: float = 0.05  # more for each pod that it still has to schedule for Muster
     stall_grace: float = 10.0  # how long a start with held members may lack a plan for the others
@@ -106,9 +106,9 @@ class Limits(msgspec.Struct, frozen=True):
     drain: int = 100  # how many pods of a queue that is drained may be on their way out at once
     expected_pods: int = 50_000  # for how many pods that are not made yet the jobs of one namespace may wait
     start_timeouts: int = 3  # how often in a row it may fail to start in time before it is held
-    usage_half_life: float = 1200.0  # of what queues and users have held; 0: that is not kept
+    usage_half_life: float = 1200.0  # half-life of recent usage; 0: usage is not recorded
     refusal_memory: float = 60.0  # how long a node's refusal of a shape is remembered
-    backoff: float = 5.0  # the pause after the first failed start; it doubles with each further one
+    backoff: float = 5.0  # pause after the first failed start; doubled with each further one
     backoff_max: float = 300.0  # the longest such pause
 
     def deadline(self, members: int) -> float:
@@ -239,12 +239,12 @@ def _part_of(uid: Uid) -> int:
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """Input of decide(), never changed. Infos of unchanged groups are the same objects as before."""
 
-    version: int  # of the ledger: grows with each change, but of time, that may change a decision
+    version: int  # version of the ledger, which grows with each change that may affect a decision
     now: float  # the ledger's clock, in seconds
     epoch: float  # seconds since 1970 minus the ledger's clock
     limits: Limits
     dimensions: tuple[str, ...]  # the names of the resources in the columns of `capacity` and `allocatable`
-    nodes: NodeTable  # the nodes in the rows of both
+    nodes: NodeTable  # the nodes of these rows
     capacity: AmountRows  # allocatable without pinned claims; planned claims are not subtracted
     allocatable: AmountRows  # allocatable amounts of nodes
     occupancy: Occupancy  # usage of pinned claims besides amounts
@@ -253,19 +253,19 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     groups: Mapping[GroupKey, GroupInfo]
     pools: Pools = Pools()  # the flavors of all queues
     expires_at: float | None = None  # when the next refusal or unused answer in the ledger expires
-    orphans: tuple[Orphan, ...] = ()  # groups whose queue is gone finally
-    dirty: Set[GroupKey] = frozenset()  # of these anything changed since decisions were last published
+    orphans: tuple[Orphan, ...] = ()  # groups whose queue is deleted
+    dirty: Set[GroupKey] = frozenset()  # groups that changed since decisions were last published
     history: RunHistory = RunHistory()  # how long groups ran that have ended
     past: PastUsage = PastUsage()  # recent usage of queues and users
     others: OtherPods = OtherPods()  # pods on nodes that are not ours
-    reclaimed: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # by queue what is remembered of its reclaims
-    moves: Mapping[GroupKey, Move] = {}  # by group the last one, with the places that are still kept
+    reclaimed: Mapping[str, Mapping[LosingTo, Reclaimed]] = {}  # last reclaims by queue
+    moves: Mapping[GroupKey, Move] = {}  # last move by group, with the places that are still reserved
     spared: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when they are no victims
     disruption_budgets: BudgetsByNamespace = {}  # the same object while no budget changes
     attention: Attention = Attention()  # whether this replica leads and the scheduler asks
     freed: Freed = Freed()  # when something last became free
     changed_at: float = 0.0  # when the version last grew
-    instants: Mapping[str, float] = {}  # by timestamp when it was: no step of the wall clock shifts it
+    instants: Mapping[str, float] = {}  # times by timestamp, which steps of the wall clock do not shift
 
     def in_pools(self, pods: Iterable[tuple[PodRecord, str]]) -> dict[str, Resources]:
         """Return what pods on these nodes hold of each pool, by its name."""

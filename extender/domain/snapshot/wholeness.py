@@ -14,7 +14,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 
-if TYPE_CHECKING:  # `muster why` knows who is whole, and starts in less time without the nodes and numpy
+if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
     from extender.domain.snapshot.snapshot import Snapshot
 
 # A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
@@ -27,7 +27,7 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
     """The members that must still start."""
 
     members: tuple[PodRecord, ...]
-    absent: str = ""  # for users: what does not exist yet; empty if all needed members do
+    absent: str = ""  # members that do not exist yet, for users; empty: all needed ones exist
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
@@ -92,20 +92,20 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
     return Missing(members, _absent_message(group, needed, still - len(spare)))
 
 
-_MOST_NAMES, _LONGEST_NAME = 8, 63  # of roles: a group may need thousands, and a status should stay small
+_MOST_NAMES, _LONGEST_NAME = 8, 63  # roles in a status, and characters of each
 
 
 def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -> str:
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""
-    there = len(group.placed) + len(group.pinned) + sum(not pod.keeps_capacity for pod in group.waiting)
+    existing = len(group.placed) + len(group.pinned) + sum(not pod.keeps_capacity for pod in group.waiting)
     held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
-    more = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
-    missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + more)}" if roles else ""
-    exist = f"{there} of {group.min_member} members exist"
+    rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
+    missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + rest)}" if roles else ""
+    exist = f"{existing} of {group.min_member} members exist"
     if group.job.let_go:
-        exist = created(there, group.min_member)
+        exist = created(existing, group.min_member)
     return f"{exist}{missing_roles}{held_back}"
 
 

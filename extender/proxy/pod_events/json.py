@@ -37,7 +37,7 @@ class _Meta(Wire, frozen=True):
 class _Spec(Wire, frozen=True):
     scheduler_name: str = ""
     node_name: str = ""
-    init_containers: list[Raw] | None = None  # must be a list, so that the mark can be added
+    init_containers: list[Raw] | None = None  # must be a list, so that the marker resource can be added
 
 
 class _Status(Wire, frozen=True):
@@ -81,9 +81,9 @@ _elements = msgspec.json.Decoder(list[Raw] | None).decode
 _ASKED = {ASK_MARK: "1"}
 _AMOUNTS = {"limits": _ASKED, "requests": {**_ASKED, "cpu": "0", "memory": "0"}}
 _MARK = Raw(_encode({"name": pod_watch.MARK_NAME, "resources": _AMOUNTS}))
-_POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # pods out of lists lack them
+_POD_KIND = {"kind": Raw(b'"Pod"'), "apiVersion": Raw(b'"v1"')}  # items of lists lack these fields
 _GROUP = b'"schedulingGroup"'
-_HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # as every API server begins an event
+_HEAD = re.compile(rb'\{"type":"([A-Z]+)","object":(?=\{)')  # the beginning of an event from any API server
 
 
 class JsonPods:
@@ -106,7 +106,7 @@ class JsonPods:
 
     def page(self, body: bytes) -> PodPage:
         try:
-            # For curl and browsers, API servers indent lists; an event must not have a line's end inside.
+            # API servers indent lists for curl and browsers, but an event must be one line.
             found = _read_list(msgspec.json.format(body, indent=-1) if b"\n" in body.rstrip() else body)
             meta = _read_list_meta(found.metadata)
         except UNREADABLE as fault:
@@ -143,7 +143,7 @@ class _ListWriter:
 
 
 def _changed(pod: bytes, appearance: Appearance, version: str, kind: Parts) -> bytes:
-    """Return the pod with these changes. Empty version, empty kind: as they are."""
+    """Return the pod with these changes. An empty version or kind stays unchanged."""
     try:
         parts = {**kind, **_parts(pod)}
         if version:
@@ -175,7 +175,7 @@ class Lines:
     """Events of one watch, one a line."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()  # a line without its end
+        self._begun = bytearray()  # an incomplete line
 
     def feed(self, data: bytes) -> list[PodEvent]:
         end, *more = data.split(b"\n")
@@ -195,8 +195,7 @@ def _check_length(line: bytes | bytearray) -> None:
 
 def _event(line: bytes) -> PodEvent:
     _check_length(line)
-    # What an API server writes is cut, so that even a pod which cannot be read has its place in the stream;
-    # JSON that is written differently is parsed.
+    # Events of API servers are cut without parsing, so that unreadable pods pass, too; other JSON is parsed.
     if (head := _HEAD.match(line)) and line.endswith(b"}}"):
         type_, pod = head[1].decode(), line[head.end() : -1]
     else:

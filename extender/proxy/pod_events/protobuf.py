@@ -23,7 +23,7 @@ from extender.api.protobuf import (
 from extender.domain.model import pod_watch
 from extender.domain.model.pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
 
-# The fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
+# Fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
 # k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which
 # are written as they came; what is read of them is read of all at once.
 _TYPES = message_types(
@@ -93,7 +93,7 @@ class ProtobufPods:
         try:
             facts = map(_facts_of, _READ.FromString(raw).items)
             pods = [ListedPod(*both) for both in zip(facts, found.items, strict=True)]
-        except DecodeError:  # one of them cannot be read
+        except DecodeError:  # one item cannot be read
             pods = [ListedPod(_facts(pod), pod) for pod in found.items]
         return PodPage(version, token, found.metadata, pods)
 
@@ -131,10 +131,10 @@ _ASKED, *_OTHERS = (
     for name, text in ((ASK_MARK, "1"), ("cpu", "0"), ("memory", "0"))
 )
 _ASKING = {"name": pod_watch.MARK_NAME, "resources": {"limits": [_ASKED], "requests": [_ASKED, *_OTHERS]}}
-# Of a Pod: its spec with one init container, which is appended to those that it has.
+# Part of a Pod: a spec with one init container, which is appended to the existing ones.
 _MARK = bytes(_POD(spec={"init_containers": [_ASKING]}).SerializeToString())
-_GROUP = b"\xda\x02"  # how the field begins
-_SECOND = b"\x12"  # how the second field of a message begins, if it has a length: `items`, and `raw`
+_GROUP = b"\xda\x02"  # the first bytes of the field
+_SECOND = b"\x12"  # the first byte of the second field of a message, with a length: `items`, and `raw`
 
 
 def _changed(pod: bytes, appearance: Appearance) -> bytes:

@@ -66,7 +66,7 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
     notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in left]
     made = {ROOT_QUEUE}  # nothing is made below a queue that was not made of a quota; parents come first
     for queue in wanted:
-        if not queue.reserved and queue.name not in taken and queue.parent in made:
+        if not queue.unreadable and queue.name not in taken and queue.parent in made:
             made.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}

@@ -180,7 +180,7 @@ class Simulation(VirtualCluster):
         while due:
             self.decide()
             self._forget()
-            done = self.follow()
+            done = self.carry_out()
             self._run(done.started)
             self._record_gone(done)
             due = any(done)
