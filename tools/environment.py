@@ -100,12 +100,12 @@ def _by_pip(folder: Path, wanted: str) -> int:
 
 
 def _quietly() -> list[str]:
-    """Progress is for terminals."""
+    """Return the flags that hide progress outside terminals."""
     return [] if sys.stderr.isatty() else ["--quiet"]
 
 
 def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> int:
-    """All output goes to stderr: stdout belongs to the task that make was asked for."""
+    """Run a command. All output goes to stderr: stdout belongs to the task that make was asked for."""
     alone = {**environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return subprocess.run(command, cwd=ROOT, env=alone, stdout=sys.stderr, check=False).returncode
 

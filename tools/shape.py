@@ -72,7 +72,7 @@ class Module:
 
     @property
     def functions(self) -> list[int]:
-        """The lines of the body of each function and method, its docstring included."""
+        """Return the number of lines in the body of each function and method, docstring included."""
         return [
             _last(node) - node.body[0].lineno + 1
             for node in ast.walk(self.tree)
@@ -80,7 +80,7 @@ class Module:
         ]
 
     def imports(self) -> Iterator[str]:
-        """All that it imports, also under TYPE_CHECKING and inside functions: what could be a module."""
+        """Return all names that may be imported modules, also under TYPE_CHECKING and inside functions."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
@@ -99,7 +99,7 @@ def _last(node: ast.stmt) -> int:
 
 
 def modules(root: Path = ROOT) -> dict[str, Module]:
-    """All of the code below a folder, by name."""
+    """Return all modules below a folder, by name."""
     found: dict[str, Module] = {}
     for path in sorted((root / CODE).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts

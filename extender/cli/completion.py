@@ -70,7 +70,7 @@ def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def complete_group(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """NAME of a group, or that of its owner, NAME or KIND/NAME."""
+    """Complete NAME of a group, or NAME or KIND/NAME of its owner."""
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 

@@ -263,7 +263,7 @@ def conditions(found: Iterable[Condition] | None) -> list[str]:
 
 
 def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
-    """Return the latest events, the oldest of them first. Those of a queue are in namespace `default`."""
+    """Return the latest events, the oldest of them first. Events of a queue are in namespace `default`."""
     where = f"involvedObject.kind={kind},involvedObject.name={name}"
     try:
         found = reader.list(EVENTS, namespace or "default", Event, fields=where)

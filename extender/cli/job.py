@@ -1,8 +1,8 @@
 """`muster job`: lists and descriptions of jobs, and commands that hold, resume, stop and delete them.
 
 waits ──hold──► held ──resume──► waits           by annotations of its PodGroup
-runs ──stop──► suspended ──resume──► waits       by the job's own field for that, and our note on it, or by
-                                                 a Command, as vcctl does
+runs ──stop──► suspended ──resume──► waits       by the job's own field and a record on the job,
+                                                 or by a Command, as vcctl does
 """
 
 import time
@@ -58,7 +58,7 @@ def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[
 
 
 def job_names(command: F) -> F:
-    """JOB... or vcctl's --name, as `targets`."""
+    """Add the argument JOB... and vcctl's --name, both as `targets`."""
     argument = click.argument(
         "targets", metavar="[JOB]...", nargs=-1, callback=_targets, shell_complete=complete_job
     )

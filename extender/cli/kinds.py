@@ -36,7 +36,7 @@ class OwnerKind(NamedTuple):
         return self.named or f"{self.name.lower()}s"
 
     def is_called(self, name: str) -> bool:
-        """`job`, `jobs`, `deploy`; or with its API group, as `kubectl get -o name` writes it: `job.batch`."""
+        """Return whether a name means this kind: `job`, `jobs`, or `job.batch` as kubectl prints it."""
         bare, _, group = name.lower().partition(".")
         return bare in (self.name.lower(), self.plural, *self.short) and group in ("", self.group)
 
@@ -110,7 +110,7 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 
 def own_kind(name: str) -> str:
-    """Return whether a name is a pod, a podgroup or a queue; empty for another kind."""
+    """Return pod, podgroup or queue for the name of one of these kinds; empty for others."""
     return _OWN.get(name.removesuffix(".scheduling.volcano.sh"), "")
 
 

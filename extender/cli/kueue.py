@@ -338,7 +338,7 @@ def _nominal(spec: Json, pods: bool = False) -> Amounts:
 
     Args:
         spec: That of a ClusterQueue or Cohort.
-        pods: Only the number of pods, which is no amount of a queue.
+        pods: Return only the number of pods, which queues do not limit by amount.
     """
     parts = _merged(each for each in _quotas_by_resource(spec) if (each["name"] == _PODS) is pods)
     return {each["name"]: each[_NOMINAL] for each in parts}

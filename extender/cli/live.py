@@ -1,6 +1,6 @@
 """Snapshot of the live cluster, made of objects of the API server, with the rights of the command's user.
 
-Decisions on it are those of a Muster after a start. Its clock can be advanced, to simulate the ends of pods.
+Decisions on it equal those of Muster after a restart. Its clock can be advanced, to simulate ends of pods.
 Nothing is written. The history of a running Muster is missing: run times of ended groups, and failed starts.
 """
 
@@ -167,9 +167,9 @@ class LiveCluster:
         self.ledger.intake.set_quota_namespaces(plan.namespaces)
 
     def _read_jobs(self) -> None:
-        """Read the jobs: one waits as a whole where Muster has made its group.
+        """Read the jobs: a job with a PodGroup by Muster waits as a whole.
 
-        Each says how many pods start together.
+        Jobs also say how many of their pods start together.
         """
         intake, served = self.ledger.intake, self._served()
         rows = [row for row in WORKLOADS.values() if row.group and row.api_version in served]

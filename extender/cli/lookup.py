@@ -77,7 +77,7 @@ def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> s
 
 @contextmanager
 def _rights(resource: Resource, namespace: str) -> Iterator[None]:
-    """Name a missing right in an error if it is not the right of a namespace."""
+    """Add the name of the missing right to an error, unless a namespace grants it."""
     try:
         yield
     except Forbidden as fault:

@@ -255,7 +255,7 @@ def delete_queue(
 ) -> None:
     """Delete closed queues.
 
-    With --cascade each queue is closed first, its groups are deleted, and the queue after the last of them.
+    With --cascade each queue is closed, then its groups are deleted, then the queue.
     Pods are not deleted: the command waits for pods on nodes that name the queue themselves, and lists
     pending ones, whose owners you can delete. With --jobs, the jobs that own the groups are deleted, and
     their pods.

@@ -176,7 +176,7 @@ class Removal:
             raise click.ClickException(f"{message}\nTo close it: {steps}")
 
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
-        """Return the queue once it is Closed; else delete groups that came meanwhile."""
+        """Return the queue once it is Closed; until then, delete groups that were created meanwhile."""
         for group in Evidence(self._place, "").groups_in(self._name):
             if group.metadata.uid in self._asked:
                 continue

@@ -49,7 +49,7 @@ def _named(context: click.Context, given: tuple[str, ...], required: bool = True
 
 
 def one_name(command: F) -> F:
-    """NAME or --name, as `name`."""
+    """Add the argument NAME and the flag --name, both as `name`."""
     argument = click.argument(
         "name",
         required=False,
@@ -60,7 +60,7 @@ def one_name(command: F) -> F:
 
 
 def several_names(required: bool = True) -> Callable[[F], F]:
-    """NAME... or --name, as `names`."""
+    """Add the argument NAME... and the flag --name, both as `names`."""
     argument = click.argument(
         "names",
         metavar="[NAME]...",
@@ -160,7 +160,7 @@ class _Flag(NamedTuple):
         return (self.place or first + "".join(map(str.capitalize, others))).split(".")
 
     def option(self, spec: Json) -> click.Option:
-        """`spec`: the schema of spec in the CRD."""
+        """Return the option of click. `spec`: the schema of spec in the CRD."""
         schema = spec
         for step in self.path:
             schema = schema["properties"][step]

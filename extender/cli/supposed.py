@@ -202,7 +202,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
 def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
     """Return the manifests with the objects in the cluster that they refer to. Raises InvalidManifests.
 
-    Those are namespaces, priority classes, queues, LocalQueues and quotas.
+    These objects are namespaces, priority classes, queues, LocalQueues and quotas.
     """
     there = [
         Manifest(kind, _outline(obj, kind), "the cluster")

@@ -345,7 +345,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             yield from (key for key, decision in decisions.groups.items() if decision.queue in closed)
 
     def _with_other_numbers(self, decisions: Decisions) -> Iterator[GroupKey]:
-        """One start may change the numbers of all groups that wait; the first places are compared first."""
+        """Yield all groups whose numbers a start may have changed, the first positions first."""
         groups = decisions.groups
         if decisions.serial != self._numbered:
             self._numbered = decisions.serial
@@ -357,7 +357,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
                 yield key
 
     def _course(self, key: GroupKey, decision: GroupDecision) -> tuple[object, ...]:
-        """All of a decision but its detail: what waits to have that written is looked at if this changes."""
+        """Return all of a decision but its detail. If it changes, a parked group is compared again."""
         place = _front_place(decision)
         return (decision.verdict, decision.reason, decision.life, place, *self._ledger.groups.history(key))
 

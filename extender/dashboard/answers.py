@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Screen:
-    """Content of a page. `make` returns the values for the template; `state` is equal while the source is."""
+    """Content of a page. `make` returns the values for the template; `state`: equal while the source is."""
 
     title: str
     template: str
@@ -61,7 +61,7 @@ class Screen:
 
 
 class Pace(Protocol):
-    """Pace of a source: its version."""
+    """Changes of a source: whether a version is current, and the time of the next one."""
 
     def is_current(self, version: str) -> bool:
         """Return whether the version is current, without making a newer one."""
@@ -73,9 +73,9 @@ class Pace(Protocol):
 class OpenPages:
     """Open pages of browsers, whether they are current, and their news.
 
-    News are sent in the event loop, without a thread or an application, until their viewer's rights have
+    News is sent in the event loop, without a thread or an application, until their viewer's rights have
     to be checked again. A page's state begins with the rights of its viewer, if rights tell everything:
-    all viewers with equal rights get the news that one has asked for.
+    all viewers with equal rights get the news for which one of them has asked.
     """
 
     def __init__(self, source: Pace, clock: Callable[[], float] = time.monotonic) -> None:

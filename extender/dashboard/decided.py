@@ -102,7 +102,7 @@ class DecidedOverviews:
     def overview(
         self, decisions: Decisions, log: Sequence[DecisionSummary] = (), notes: Sequence[str] = ()
     ) -> Overview:
-        """`log`: the latest changes, the newest first. Empty while nothing is decided."""
+        """Return the overview; empty while nothing is decided. `log`: the latest changes, newest first."""
         if (memory := carried_facts_of(decisions)) is None:
             return self._last
         snapshot = memory.snapshot

@@ -38,7 +38,7 @@ def _position(group: GroupSummary) -> int:
 def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     """Return pending groups first, by position in their queue, then starting ones.
 
-    `groups` are by name, and stay so otherwise.
+    The given groups are ordered by name; all others keep that order.
     """
     parts: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
@@ -83,7 +83,7 @@ class JobIndex:
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
     def spoken(self, key: str) -> str:
-        """`team/pytorchjob/train` of a group that stands for one."""
+        """Return a name such as `team/pytorchjob/train` for the group of a PyTorchJob."""
         return self._called.get(key, key)
 
 

@@ -88,7 +88,7 @@ class Tile(NamedTuple):
 
 
 class FreePiece(NamedTuple):
-    """Number of nodes with that much free of the main resource; `part` of the most common, in per cent."""
+    """Number of nodes with the same free amount of a resource. `part`: per cent of the largest number."""
 
     free: str
     nodes: int

@@ -24,7 +24,7 @@ class Viewer(Protocol):
 
     @property
     def secret(self) -> str:
-        """Return the viewer's secret, known to Muster and the browser or its proxy: it proves a form."""
+        """Return the viewer's secret, known to Muster and the browser or its proxy; it signs forms."""
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Return whether the API server grants it; an empty namespace means all.

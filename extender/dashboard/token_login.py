@@ -120,7 +120,7 @@ class Sessions:
 
 
 class TokenReviewer(Protocol):
-    """The API server, with the right to ask it about others: an AccessApi. Both raise ApiError."""
+    """Reviews of tokens and of the rights of their owners by the API server. Both methods raise ApiError."""
 
     def owner_of(self, token: str) -> Subject | None: ...
 

@@ -158,7 +158,7 @@ class Session:
             raise InvalidManifests("\n".join(self._creation.faults))
 
     def _create_due(self, second: float) -> None:
-        """Create the objects whose time has come: their seconds pass as those of pods."""
+        """Create the objects whose time has come. Their time passes as fast as that of pods."""
         due = [manifest for at, manifest in self._later if at <= second * self._cluster.speed]
         if due:
             self._create(due)
@@ -195,7 +195,7 @@ class Session:
 
     @property
     def everything_started(self) -> bool:
-        """Return whether objects were for Muster to start, and none of them waits or is suspended."""
+        """Return whether Muster had objects to start, and none of them waits or is suspended."""
         state = self.state
         if state is None or not state.everything_started or any(each.suspended for each in self.unasked):
             return False

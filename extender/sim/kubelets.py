@@ -75,7 +75,7 @@ class Kubelets(StoreFollower):
         self._end_of.pop(uid, None)
 
     def _sync_pod(self, pod: Json) -> None:
-        """Start a pod on a node, plan its end, or confirm its deletion. Later changes have own events."""
+        """Start a pod on a node, plan its end, or confirm its deletion. Each later change is a new event."""
         if not pod["spec"].get("nodeName"):
             return
         with suppress(StatusError):

@@ -1,4 +1,4 @@
-"""The scheduler's view: whether the scheduler next to Muster reads its pods through it, if either uses it."""
+"""Scheduler proxy: whether the scheduler next to Muster reads its pods through it, if one of them uses it."""
 
 import re
 from collections.abc import Iterator

@@ -114,7 +114,7 @@ def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
 
 
 def in_queue(evidence: Evidence, name: str) -> list[Statement]:
-    """Return a statement with the name of the queue if its figures are unknown."""
+    """Return a statement that names the queue where its figures may not be read; else none."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
 

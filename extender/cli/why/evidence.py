@@ -245,7 +245,7 @@ class Evidence:
                 yield from self._above(found, height + 1)
 
     def _possible_owners(self, kind: OwnerKind | str) -> dict[str, Meta]:
-        """Return the objects of a kind by UID. A kind that is a text has objects only if it is Pod."""
+        """Return the objects of a kind by UID; none for kinds outside the table, except for Pod."""
         if kind not in self._listed_owners:
             every: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
             if isinstance(kind, OwnerKind):
@@ -319,7 +319,7 @@ class Evidence:
         return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in found}
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
-        """Return the LocalQueue by which a group enters its queue, if it admits none."""
+        """Return the LocalQueue by which a group enters its queue, if that LocalQueue is stopped."""
         local = self._local_queue(group.metadata)
         return local if local is not None and local.stop_policy else None
 

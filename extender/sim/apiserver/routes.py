@@ -103,7 +103,7 @@ class Watch:
         self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield events; events at the same time are one piece."""
+        """Yield events; simultaneous events are joined to one piece."""
         try:
             if not self._version:
                 objects, self._version = self.store.listing(self.target.kind, self.target.namespace)

@@ -49,7 +49,7 @@ class RefusedOffspring(NamedTuple):
 
 
 class WorkloadControllers(StoreFollower):
-    """`refused`: by UID, until all is made."""
+    """`refused`: refusals by UID of the workload, until all its objects exist."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service.store, "controllers")
@@ -205,9 +205,9 @@ class WorkloadControllers(StoreFollower):
 
 
 def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
-    """Yield its owned objects.
+    """Yield the owned objects that end.
 
-    An owned object that never ends by itself, as a RayCluster, stands for its own.
+    An object that never ends by itself, such as a RayCluster, is replaced by the objects that it owns.
     """
     for obj in owned.get(uid, ()):
         row = kind_of(obj)

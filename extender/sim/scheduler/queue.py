@@ -231,7 +231,7 @@ class Informer(StoreFollower):
 
 
 def _relevant_fields(pod: Json) -> object:
-    """Return the fields of a pod whose change may help it, without its status, if the extender had no say."""
+    """Return the fields of a pod whose change may help if the scheduler's own filters refused the pod."""
     return pod["spec"], pod["metadata"].get("labels")
 
 

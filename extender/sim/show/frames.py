@@ -74,9 +74,9 @@ def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
-    """Return a sentence, and commands to be copied, never folded; short ones share a line.
+    """Return a sentence, and commands to be copied, which are never folded.
 
-    All but the first, and addresses, share a line if they fit.
+    The first command and addresses have lines of their own. The others share a line if they fit.
     """
     sentence, *commands = head
     alone = [line for line in commands if line == commands[0] or "://" in line]

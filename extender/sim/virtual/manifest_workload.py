@@ -217,7 +217,7 @@ def _name(kind: ResourceKind) -> KindName:
 
 
 def _member(made: Accepted, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
-    """Return an arrival of a pod, by default at that of its PodGroup. Other gates are never removed here."""
+    """Return the arrival of a pod, by default that of its PodGroup. Other gates are never removed."""
     pod = msgspec.convert(made.object, Pod)
     group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
     at = (group.at if group else 0.0) if made.at is None else made.at

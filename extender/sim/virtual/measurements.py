@@ -243,7 +243,7 @@ class Measurements(Observer):
         self._waited.clear()
 
     def _wait(self, now: float) -> None:
-        """Record the same without an event: failing attempts may repeat forever."""
+        """Record that they held until now, where no event follows: failing attempts may repeat forever."""
         seconds, self._now = now - self._now, now
         if self._at_work and seconds > 0:
             self._waited.append((now, seconds, self.decisions))

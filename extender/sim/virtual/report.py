@@ -281,7 +281,7 @@ _MOST_UNSTARTED = 10
 
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
-    """`width`: the columns of the terminal; 0: no limit."""
+    """Return the report as lines. `width`: the columns of the terminal; 0: no limit."""
     apart = report.one_by_one
     gangs = report.groups - apart.groups
     counts = {"pod": report.pods, "gang": gangs, "other group": apart.groups}

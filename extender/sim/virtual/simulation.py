@@ -301,7 +301,7 @@ class Simulation(VirtualCluster):
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
 
     def _record_whole(self, keys: Iterable[GroupKey]) -> None:
-        """Treat jobs as gangs like others once all their pods run."""
+        """Forget that a group belongs to a job once all its pods run: from then on it is a gang as others."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             there = [pod for pod in pods if not pod.to_be and pod.phase not in ENDED_PHASES]
@@ -335,7 +335,7 @@ class Simulation(VirtualCluster):
         return True
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
-        """Return the pod of a claim; None for an expected pod, which its job creates."""
+        """Return the pod of a claim; None for a pod that its job has yet to create."""
         is_ours = claim.pod.group in self._jobs or claim.pod.group in self._starting
         return None if claim.pod.to_be and is_ours else super().pod_of(claim)
 

@@ -168,7 +168,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
-        """Return this workload with another one, without queues that exist already."""
+        """Return both workloads as one; of queues of the same name, the first counts."""
         names = self.queue_names
         return self + replace(other, queues=tuple(it for it in other.queues if it.metadata.name not in names))
 
