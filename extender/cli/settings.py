@@ -106,8 +106,8 @@ def _read(setting: Setting, value: Any) -> Any:
 
 def shown_default(setting: Setting) -> str:
     if setting.repeatable:
-        return ", ".join(setting.written(setting.default))
-    return setting.unset or str(setting.written(setting.default))
+        return ", ".join(setting.written(setting.default)) or "none"
+    return setting.unset or str(setting.written(setting.default)) or "none"
 
 
 def _serve(config: Path | None, **flags: Any) -> None:
