@@ -19,7 +19,7 @@ from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import quantities
-from extender.domain.snapshot.job_suspension import min_resources
+from extender.domain.snapshot.job_start_and_suspension import min_resources
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS, POD_GROUPS, QUEUES

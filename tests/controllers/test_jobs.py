@@ -22,8 +22,8 @@ from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.job_suspension import job_podgroup
+from extender.domain.snapshot import job_start_and_suspension
+from extender.domain.snapshot.job_start_and_suspension import job_podgroup
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from tests.controllers.bench import Bench
@@ -222,8 +222,10 @@ def test_unsuspending_writes_the_same_with_and_without_a_read(metadata: dict[str
     head = {"name": "a", "uid": "uid-a", "resourceVersion": "7"}
     obj = {"metadata": {**head, **metadata}, "spec": read["spec"]}
     template = ("spec", "template", "metadata", "annotations")
-    as_read = job_suspension.unsuspend(obj, WORKLOADS[BATCH], [template], "g", "now")
-    unread = job_suspension.unsuspend_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
+    as_read = job_start_and_suspension.unsuspend(obj, WORKLOADS[BATCH], [template], "g", "now")
+    unread = job_start_and_suspension.unsuspend_unread(
+        "uid-a", "7", ("spec", "suspend"), [template], "g", "now"
+    )
     assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.protobuf import LONGEST_FRAME
-from extender.domain.model.pod_watch import (
+from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import (
     AS_IT_IS,
     Appearance,
     BrokenPods,
@@ -16,7 +17,6 @@ from extender.domain.model.pod_watch import (
     PodFacts,
     UnwritablePod,
 )
-from extender.domain.model.records import Uid
 from tests.proxy.pod_forms import JSON, PROTOBUF, PodForm
 from tests.proxy.sample_pods import (
     INITIAL_EVENTS_END,

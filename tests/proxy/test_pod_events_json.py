@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.model.pod_watch import AS_IT_IS, Appearance, BrokenPods, PodEvent, UnwritablePod
+from extender.domain.model.versioned_pod_watch import (
+    AS_IT_IS,
+    Appearance,
+    BrokenPods,
+    PodEvent,
+    UnwritablePod,
+)
 from tests.proxy.pod_forms import JSON
 from tests.proxy.sample_pods import Json, expected, pod
 from tests.rows import each_of

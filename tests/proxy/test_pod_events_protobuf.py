@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.domain.model.pod_watch import Appearance, BrokenPods, PodEvent
+from extender.domain.model.versioned_pod_watch import Appearance, BrokenPods, PodEvent
 from tests.proxy import protobuf_messages as messages
 from tests.proxy.pod_forms import PROTOBUF
 from tests.proxy.protobuf_messages import field, varint

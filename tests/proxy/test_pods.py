@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from extender.domain.model.pod_watch import Appearance
+from extender.domain.model.versioned_pod_watch import Appearance
 from extender.proxy import pods as sending
 from tests.e2e.harness.waiting import wait_for
 from tests.proxy.conftest import SECRET, Start

@@ -29,7 +29,7 @@ from extender.domain.model.records import GroupRecord, Origin
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.local_queues import LocalQueueRecord, QueueWays, records_by_key
-from extender.domain.snapshot.job_suspension import refusal_of_pods
+from extender.domain.snapshot.job_start_and_suspension import refusal_of_pods
 from extender.kube import resources as kube
 from extender.kube.access import AccessApi, Right
 from extender.kube.errors import ApiError, Forbidden, NotFound

@@ -26,7 +26,7 @@ from extender.domain.ledger.claims import Claim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.job_suspension import JobStep, next_step
+from extender.domain.snapshot.job_start_and_suspension import JobStep, next_step
 from extender.domain.snapshot.jobs import AnyJob
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.workload import (
