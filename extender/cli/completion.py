@@ -59,8 +59,8 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
 
 # ---- names
 #
-# A shell waits for these with every press of the key, so it takes two seconds at most, and whatever goes
-# wrong offers nothing.
+# A shell waits for the names at every press of the key: they take two seconds at most, and an error
+# offers none.
 
 
 def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:

@@ -25,7 +25,7 @@ from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS, POD_GROUPS, QUEUES
 from extender.terminal.text import columns, many
 
-_MOST = 10  # groups of one verdict, nodes or namespaces that are named
+_MOST = 10  # maximum of named groups of one verdict, nodes or namespaces
 _INDENT = "  "
 _HEADINGS = {
     Verdict.WAITING: "Groups that wait",
@@ -87,7 +87,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     if podgroup:
         yield "Queue", evidence.queue_of(podgroup)
         yield "Needs", many(podgroup.spec.min_member, "pod")
-        record = job.record() if job.partial_start else None  # the PodGroup has what its author asks for
+        record = job.record() if job.partial_start else None  # the PodGroup has the author's own numbers
         yield "Resources", amounts(min_resources(record) if record else podgroup.spec.min_resources)
         yield "Position", job.position or NOTHING
         yield "Priority", podgroup.spec.priority_class_name or NOTHING

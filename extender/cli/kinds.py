@@ -29,7 +29,7 @@ class OwnerKind(NamedTuple):
     name: str
     group: str
     short: tuple[str, ...] = ()
-    named: str = ""  # its plural, where that is not formed as usual
+    named: str = ""  # the plural, where it is irregular
 
     @property
     def plural(self) -> str:
@@ -43,7 +43,7 @@ class OwnerKind(NamedTuple):
 
 _OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
-FURTHER = ", or a kind of the configuration file that --config names"  # behind those that are allowed
+FURTHER = ", or a kind of the configuration file that --config names"  # suffix of a list of allowed kinds
 _FURTHER = "extender.cli.kinds.further"  # where a command keeps the kinds of its configuration file
 
 

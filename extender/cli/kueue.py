@@ -131,7 +131,7 @@ class _QuotaTree:
         self._used: set[str] = set()  # flavors of the new queues
         children = [*self._queues.values(), *found["Cohort"].values()]
         named: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
-        self._cohorts = {**named, **found["Cohort"]}  # one that only its children name has no object
+        self._cohorts = {**named, **found["Cohort"]}  # a cohort that only its children name has no object
 
     def provisioning(self, check: str) -> Json:
         """Return the provisioning of a queue with this admission check; empty for another check."""

@@ -48,7 +48,7 @@ _POLICY = (
     "quota_sources",
 )  # settings that decisions depend on
 _MOST_CYCLES = 2000
-_PATIENCE = 60.0  # seconds for which a future is worked out
+_PATIENCE = 60.0  # maximum seconds of computing a future
 NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is by default."
 
 
@@ -56,7 +56,7 @@ class ClockAdvance(NamedTuple):
     """Result of advancing the clock."""
 
     future: Future
-    is_cut: bool  # more would have happened than is looked at
+    is_cut: bool  # the simulation limit was reached
 
     @property
     def timestamp(self) -> str:

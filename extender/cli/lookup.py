@@ -17,7 +17,7 @@ from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 
-_FEW = 8  # names that are all listed after a mistyped one; of more only those that look alike
+_FEW = 8  # up to so many names are listed after a mistyped one, else only similar ones
 
 
 class ListedObject(Wire, frozen=True):

@@ -36,8 +36,8 @@ from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
 
 # States of jobs, next to the verdicts of groups.
-HELD = "Held"  # by its user, or after several start timeouts
-SUSPENDED = "Suspended"  # until its user resumes it
+HELD = "Held"  # held by its user, or after several start timeouts
+SUSPENDED = "Suspended"  # suspended until its user resumes it
 
 
 class QueueRefusal(NamedTuple):

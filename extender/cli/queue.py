@@ -32,7 +32,7 @@ _COLUMNS = (
 )
 
 _DONE = {OPEN: "opened", CLOSED: "closed"}
-_REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # no state written yet counts as Open
+_REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # an empty state counts as Open
 _STATES = {"open": OPEN, "close": CLOSED}
 _ACTIONS = "open, close, update"
 _wait_flag = click.option("--wait", is_flag=True, help="Wait until the status shows the change.")

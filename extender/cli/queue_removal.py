@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 PACE = 0.5  # seconds between two looks
-_NO_STATE = 15.0  # seconds without any state after which Muster is probably not there to write one
+_NO_STATE = 15.0  # seconds without a state, after which Muster probably does not run
 _NAMED = 6
 _ALONE = "pods that have no PodGroup are left to their owners"
 
@@ -149,7 +149,7 @@ class Removal:
         elif cascade:
             for group in Evidence(self._place, "").groups_in(self._name):
                 self._show(self._parts(group), "would be deleted")
-        # The server is not asked whether it would delete what --cascade would have closed before.
+        # No dry run by the server: it would refuse a queue that --cascade closes first.
         dry = self._dry_run == SERVER
         if self._dry_run != CLIENT and not (dry and cascade):
             self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
@@ -182,7 +182,7 @@ class Removal:
                 continue
             self._asked.add(group.metadata.uid)
             for part in self._parts(group):
-                with suppress(NotFound, Conflict):  # gone meanwhile
+                with suppress(NotFound, Conflict):  # deleted meanwhile
                     self._place.editor.delete(part.resource, part.namespace, part.name, part.uid)
                     self._show([part], "deleted")
         return watched.state("Closed")

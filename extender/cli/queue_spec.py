@@ -33,7 +33,7 @@ _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
-# Read before NAME, whose callback takes it.
+# Read before NAME, whose callback removes it.
 _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 
 
@@ -242,7 +242,7 @@ _BEFORE = 2  # parameters of a command that come before them: NAME and --name
 
 @cache
 def _spec_schema() -> Json:
-    (crd,) = read(CRDS[:1])  # that of queues
+    (crd,) = read(CRDS[:1])  # the CRD of queues
     (version,) = crd["spec"]["versions"]
     schema: Json = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
@@ -301,7 +301,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     from extender.kube.resources import QUEUES
 
     spec = taken(rest)
-    # What is not there yet cannot be taken away.
+    # A new queue has no amounts to remove.
     for flag in _FLAGS:
         found: Any = spec
         for step in flag.path:
@@ -313,7 +313,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
         with opened(Flags(**rest)) as place:
             dry = dry_run == SERVER
             queue = place.editor.create(QUEUES, "", queue, dry)
-            if spec.get("state") != "Open":  # as new queues are
+            if spec.get("state") != "Open":  # the default of new queues
                 place.editor.see_to_state(queue, spec.get("state"), dry)
             _warn_of_missing_parent(place, spec)
     show_result(queue, "created", output, dry_run)

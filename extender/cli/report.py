@@ -34,7 +34,7 @@ _COLUMNS = {  # of CSV, by the field that it shows
     "deserved_gpu_hours": "deserved_gpu_hours",
     "share": "share",
 }
-_FORMULA = ("=", "+", "-", "@")  # with which a cell begins that a spreadsheet works out
+_FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet evaluates
 
 
 @click.command()

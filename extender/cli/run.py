@@ -140,7 +140,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
     embedded = import_module("extender.sim.embedded")
     paths, here, called = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
     files_here = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths]
-    # By its whole path where it is not on $PATH: so it can be called from anywhere.
+    # The whole path where the program is not on $PATH, so that the command works in any folder.
     on_path = shutil.which("muster") or not called.is_file()
     program = "muster" if on_path else shlex.quote(str(called.absolute()))
     try:
@@ -153,7 +153,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
         serve = () if half_life is None else ("--usage-half-life", as_duration(half_life))
         frames = import_module("extender.sim.show.frames")
         stays = frames.is_live(sys.stdout) and not output and not options["until_settled"]
-        speed = options["speed"] or (1.0 if stays else 4.0)  # while it stays, somebody looks at it
+        speed = options["speed"] or (1.0 if stays else 4.0)  # a user watches a cluster that stays
         with embedded.Embedded(
             speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve
         ) as cluster:

@@ -73,7 +73,7 @@ def resolve(*sources: Source) -> Configuration:
     faults: list[str] = []
     for setting in SETTINGS:
         found = given.get(setting.field)
-        if found and found.value != setting.written(setting.default):  # nothing is no fault where it is that
+        if found and found.value != setting.written(setting.default):  # empty is valid where it is default
             try:
                 values[setting.field] = _read(setting, found.value)
             except ValueError:

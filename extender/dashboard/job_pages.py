@@ -20,8 +20,8 @@ from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import named
 
-_ROWS, _EVENTS = 50, 100  # of a page, of jobs or of pods; of what happened
-_TOGETHER = 5  # seconds within which equal events are told as one
+_ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of events
+_TOGETHER = 5  # seconds within which equal events are merged
 _ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
 _UNKNOWN = 2
 _FAR = 1 << 31  # a position behind all others

@@ -18,7 +18,7 @@ from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import named
 
-_ROWS, _NEXT = 40, 20  # of a page; of those in line
+_ROWS, _NEXT = 40, 20  # rows of a page; rows of pending groups
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from extender.api.summaries import GroupDetails, Overview
 
-HOUR, STEP = 3600, 60  # seconds that are known of a queue, and from one sample to the next
+HOUR, STEP = 3600, 60  # seconds of history of a queue; seconds between samples
 
 
 class RightsUnknown(Exception):
@@ -52,7 +52,7 @@ class LastHour:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._instants = deque[float](maxlen=HOUR // STEP + 1)  # of samples, and behind each its shares
+        self._instants = deque[float](maxlen=HOUR // STEP + 1)  # times of samples, each with its shares
         self._shares: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:

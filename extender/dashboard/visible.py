@@ -18,9 +18,9 @@ from extender.dashboard.source import Source, Viewer
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
 PARTS = ("queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
-SOMEBODY = "another group"  # has a node reserved, and may not be named
-_MOST_OVERVIEWS = 8  # overviews as people with different rights see them
-_GROUPS, _FRESH = 256, 1.0  # of which the details are kept, for so many seconds
+SOMEBODY = "another group"  # a group with a reserved node that may not be named
+_MOST_OVERVIEWS = 8  # maximum of overviews for different rights
+_GROUPS, _FRESH = 256, 1.0  # groups with cached details; seconds for which they are cached
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class VisibleOverviews:
         self._lock = threading.Lock()
         self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # of the version
         self._reserved: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
-        self._explaining = threading.Lock()  # one at a time: what stands in a group's way may be dear to find
+        self._explaining = threading.Lock()  # one at a time: the holders of a group may be expensive to find
         self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(_GROUPS, _FRESH)
         self._last = Overview("", "")
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")

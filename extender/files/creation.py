@@ -28,8 +28,8 @@ _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 
 
 class Created(NamedTuple):
-    object: Json  # as the API server made it, or would
-    where: str  # the line that it comes from
+    object: Json  # as the API server stores it, or would
+    where: str  # FILE:LINE of the object
 
 
 def arrival_of(metadata: Json) -> float | None:

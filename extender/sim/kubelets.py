@@ -33,9 +33,9 @@ class Kubelets(StoreFollower):
         self._service = service
         self._speed = speed
         self._clock = clock
-        self._running: dict[str, float] = {}  # since when, by UID
+        self._running: dict[str, float] = {}  # start times, by UID
         self._ends: list[tuple[float, str, str, str]] = []  # when, UID, namespace, name
-        self._end_of: dict[str, float] = {}  # which entry of them counts, by UID
+        self._end_of: dict[str, float] = {}  # the valid entry, by UID
 
     @property
     def busy(self) -> bool:

@@ -29,7 +29,7 @@ def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         yield from _configured(site, workload)
     for resource, name in _GATES if is_viewed(site) else ():
-        # `kubectl apply` leaves there what an overlay with gates had brought.
+        # `kubectl apply` does not delete the policies of an earlier overlay with gates.
         if name in map(name_of, site.ours(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
             todo = f"kubectl delete {resource.plural} {name}; docs/how-to/upgrade.md#from-gates-to-the-view"
@@ -40,7 +40,7 @@ def view(site: Installation) -> Iterator[Finding]:
         try:
             readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
         except OutOfReach:
-            continue  # the line health says so
+            continue  # the check `health` reports it
         state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
         message = f"{pod.name}: {state[1] if state else 'it says nothing of its view'}"
         log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"

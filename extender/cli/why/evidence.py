@@ -67,12 +67,12 @@ class Evidence:
         self._place, self._reader = place, place.reader
         self.namespace = namespace
         self.notes: list[Statement] = []
-        self.unread: list[str] = []  # kinds of which one object may not be read, by their plural names
+        self.unread: list[str] = []  # plural names of kinds with an unreadable object
         self._rights: dict[Right, bool] = {}
         self._listed_owners: dict[OwnerKind | str, dict[str, Meta]] = {}  # by kind and UID
         self._owners: dict[
             str, frozenset[tuple[OwnerKind | None, str]]
-        ] = {}  # those of an object, by its UID
+        ] = {}  # owners of an object, by its UID
 
     # ---- rights
 
@@ -369,8 +369,8 @@ def _is_part(about: OwnerReference, controller: OwnerReference) -> bool:
 
 # ---- readings of pods
 #
-# Which pods are Muster's is for its configuration to say, which only its administrator sees. What Muster left
-# on a pod (its gate, its mark, its message in a condition) says it, too, and else the default names.
+# Muster's configuration, which only its administrator can read, says which pods are Muster's. Its traces
+# on a pod (gate, marker resource, message in a condition) show it, too; else the default names count.
 
 SCHEDULERS = Configuration().scheduler_names
 _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")

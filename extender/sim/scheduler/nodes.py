@@ -37,7 +37,7 @@ class Nodes:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self.capacity: dict[str, dict[str, int]] = {}  # all that each node offers
+        self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts of each node
         self._on: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
         self._node_of: dict[str, str] = {}
         self._nominated: dict[str, tuple[str, PodInfo]] = {}
@@ -207,7 +207,7 @@ Victims = list[PodInfo]
 class PostFilterResult(NamedTuple):
     node: str | None  # to clear of `victims`; empty: the nomination ends; None: it stays
     victims: Victims = []
-    message: str = ""  # why so
+    message: str = ""  # the reason for that
 
     @classmethod
     def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":

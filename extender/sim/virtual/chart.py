@@ -51,8 +51,8 @@ class Bar(NamedTuple):
 class Scene(NamedTuple):
     timelines: Sequence[GroupTimeline]
     bars: Sequence[Bar]
-    resource: str  # what heights mean
-    most: int  # what the cluster has of it
+    resource: str  # meaning of the heights
+    most: int  # capacity of the cluster
     begin: float
     end: float
     colours: Mapping[str, str]  # by queue
