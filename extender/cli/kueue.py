@@ -458,7 +458,7 @@ class _Workloads:
 
 
 def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
-    """Write the scheduler, the priority and further tolerations where it has fields of pods."""
+    """Write the scheduler, the priority and further tolerations into the pods of an object."""
     priority = _label(obj, _PRIORITY)
     for pods in (*_fields_of_pods(obj), *(template["spec"] for template in _templates(obj))):
         if (other := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):

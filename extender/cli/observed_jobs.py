@@ -220,7 +220,7 @@ def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
 
 
 def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup | None]) -> ObservedJob:
-    """Return the job with the PodGroup that its pods name, if it has no other one and that exists.
+    """Return the job with the PodGroup that its pods name, if the job has no other and that PodGroup exists.
 
     `find` takes the namespace and the name of a PodGroup.
     """

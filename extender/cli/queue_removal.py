@@ -160,7 +160,7 @@ class Removal:
             waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
             remedy = f"delete their owners, or let them name another queue than {self._name}"
             message = f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}"
-            click.echo(f"{message}\nTo end that: {remedy}", err=True)
+            click.echo(f"{message}\nTo end the wait: {remedy}", err=True)
 
     def _refuse(self, queue: ObservedQueue, cascade: bool) -> None:
         name = self._name

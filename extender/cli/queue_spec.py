@@ -367,5 +367,5 @@ def _warn_of_missing_parent(place: ClusterAccess, spec: Json) -> None:
         return
     except click.ClickException as fault:
         if isinstance(fault.__cause__, NotFound):
-            waits = "Until it is there, the groups of this queue wait (InvalidSpec)."
+            waits = "Until the parent exists, the groups of this queue wait (InvalidSpec)."
             click.echo(f"Warning: --parent: {fault.message}\n{waits}", err=True)

@@ -38,7 +38,7 @@ class ExpiringCache(Generic[K, V]):
         self, most: int, lasts: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._reserved: TLRUCache[K, tuple[V, float]] = TLRUCache(
+        self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(
             most, lambda key, value, now: value[1] + lasts(value[0]), clock
         )
         self._asked: dict[K, Future[V]] = {}
@@ -47,7 +47,7 @@ class ExpiringCache(Generic[K, V]):
     def known(self, key: K) -> V | None:
         """Return the cached value; None if there is none."""
         with self._lock:
-            retained = self._reserved.get(key)
+            retained = self._cached.get(key)
         return retained[0] if retained else None
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
@@ -57,7 +57,7 @@ class ExpiringCache(Generic[K, V]):
             RightsUnknown: `ask` raises ApiError.
         """
         with self._lock:
-            retained = self._reserved.get(key)
+            retained = self._cached.get(key)
             if retained is not None:
                 return retained[0]
             shared = self._asked.get(key)
@@ -83,7 +83,7 @@ class ExpiringCache(Generic[K, V]):
             answer.set_exception(fault)
         else:
             with self._lock:
-                self._reserved[key] = (found, began)
+                self._cached[key] = (found, began)
             self._end(key)
             answer.set_result(found)
 

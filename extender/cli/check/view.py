@@ -42,13 +42,13 @@ def view(site: Installation) -> Iterator[Finding]:
         except OutOfReach:
             continue  # the check `health` reports it
         state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
-        message = f"{pod.name}: {state[1] if state else 'it says nothing of its view'}"
+        message = f"{pod.name}: {state[1] if state else 'no state of its view'}"
         log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
         if value(metrics, "muster_view_detours_total"):
-            todo = "Stop the scheduler that calls Muster without the kubeconfig of its view, or give it that"
+            todo = "Stop the scheduler that calls Muster without its view's kubeconfig, or give it that file"
             yield wrong("view", message, f"{todo}: {_SHIPPED}")
         elif value(metrics, "muster_leader") and not value(metrics, "muster_view_pod_watches"):
-            todo = "Until a scheduler does, none of its pods start. The scheduler's log says why"
+            todo = "Until a scheduler reads through the view, none of its pods start. See the scheduler's log"
             yield wrong("view", message, f"{todo}: {log}")
         elif value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
             todo = f"The API server sends something each minute: look at Muster's log, and at {log}"
