@@ -58,7 +58,7 @@ def _made() -> Iterator[tuple[Path, str]]:
 
 def template(source: str, text: str) -> str:
     """Return the template of a manifest. `source` is its path below manifests/."""
-    text = text.replace("{{", '{{ "{{" }}')  # those of Prometheus, not ours
+    text = text.replace("{{", '{{ "{{" }}')  # templates of Prometheus, not of Helm
     for old, new in CHANGES.get(source, ()):
         if old not in text:
             raise OutOfStep(

@@ -16,7 +16,7 @@ from pathlib import Path
 from extender import __version__
 
 ROOT = Path(__file__).parents[1]
-# All three take the same arguments for what is needed here.
+# All three take the same arguments here.
 BUILDERS = ("docker", "podman", "buildah")
 LONGEST_ANSWER = 20.0
 LONGEST_PULL = 300.0
@@ -71,7 +71,7 @@ def build(engine: str, tag: str, on: str = "", push: bool = False, platforms: st
     pushed = [engine, "push", tag]
     if not platforms:
         built = [engine, "build", "--tag", tag, *chosen]
-    elif engine == "docker":  # keeps no such image: what it pushes, it builds for that
+    elif engine == "docker":  # keeps no image for several platforms: the build pushes it
         built = [engine, "buildx", "build", "--platform", platforms, "--tag", tag, *chosen]
         if push:
             built.insert(-1, "--push")

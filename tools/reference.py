@@ -9,7 +9,7 @@ from extender.api.setting_kinds import ADDRESS, NAME, OBJECT, TEXT
 from extender.cli.settings import CONFIG_VARIABLE
 
 DOCUMENT = Path("docs/reference/configuration.md")
-PLAIN = (TEXT, NAME, ADDRESS, OBJECT)  # what they allow shows in their defaults
+PLAIN = (TEXT, NAME, ADDRESS, OBJECT)  # kinds whose allowed values show in their defaults
 
 HEAD = f"""\
 # Configuration

@@ -94,7 +94,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _last(node: ast.stmt) -> int:
-    assert node.end_lineno is not None  # what the parser makes has one
+    assert node.end_lineno is not None  # the parser always sets it
     return node.end_lineno
 
 

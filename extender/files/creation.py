@@ -33,7 +33,7 @@ class Created(NamedTuple):
 
 
 def arrival_of(metadata: Json) -> float | None:
-    """Return the seconds after which an object is created; None if it does not say.
+    """Return the seconds after which an object is created; None without the annotation.
 
     Raises:
         ValueError: The annotation is no number of seconds.
