@@ -57,8 +57,8 @@ class VisibleOverviews:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lock = threading.Lock()
-        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # of the version
-        self._reserved: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
+        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # namespaces of a version
+        self._shared: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
         self._explaining = threading.Lock()  # one at a time: the holders of a group may be expensive to find
         self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(_GROUPS, _FRESH)
         self._last = Overview("", "")
@@ -74,11 +74,11 @@ class VisibleOverviews:
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            found, since = self._reserved.get(key), self._changed_in(overview)
+            found, since = self._shared.get(key), self._changed_in(overview)
         if found is None:
             found = seen(overview, rights)
             with self._lock:
-                self._reserved[key] = found
+                self._shared[key] = found
         return VisibleOverview(found, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:

@@ -748,7 +748,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (broken_bundle, "webhooks", "queues.kube-muster.io: caBundle cannot be read: "),
         (no_certificate, "certificates", "the Secret kube-muster/muster-webhook-certificate holds none: "),
         (half_ready, "workload", "deployment/muster has 1 of 2 replicas ready"),
-        (old_scheduler, "scheduler", "kube-scheduler:v1.33.1 runs beside an API server of 1.36"),
+        (old_scheduler, "scheduler", "kube-scheduler:v1.33.1 runs next to an API server of 1.36"),
         (nothing_runs, "workload", "nothing runs Muster in namespace kube-muster"),
         (no_lease, "leader", "the lease kube-system/muster-scheduler does not exist"),
         (dead_leader, "leader", "kube-system/muster-scheduler has not been renewed for 61m"),

@@ -131,7 +131,7 @@ def scheduler_skew(site: Installation) -> Iterator[Finding]:
             found = _SCHEDULER_IMAGE.search(container.get("image", ""))
             if found is None:
                 continue
-            message = f"{found[0]} runs beside an API server of 1.{site.minor}"
+            message = f"{found[0]} runs next to an API server of 1.{site.minor}"
             if site.minor - 1 <= int(found[1]) <= site.minor:
                 yield fine("scheduler", message)
             else:

@@ -168,12 +168,12 @@ def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str
 def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
-    beside = [*nodes.on(name), *nodes.nominated(pod, name)]
-    taken = (port for other in beside for port in other.shape.constraints.ports)
+    others = [*nodes.on(name), *nodes.nominated(pod, name)]
+    taken = (port for other in others for port in other.shape.constraints.ports)
     if conflicting_ports(pod.shape.constraints.ports, taken):
         return PORTS_TAKEN
     asked, capacity = pod.shape.requests, nodes.capacity[name]
-    used = total(each.shape.requests for each in (*beside, pod))
+    used = total(each.shape.requests for each in (*others, pod))
     if short := [resource for resource in asked if used[resource] > capacity.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
         lasting = any(asked[resource] > capacity.get(resource, 0) for resource in short)

@@ -235,7 +235,7 @@ def _rounded(value: float) -> float:
     return round(value, _DIGITS)
 
 
-# ---- as plain lines, alone or beside the report with traverse only, as wide as the terminal
+# ---- as plain lines, alone or next to the report with traverse only, as wide as the terminal
 
 _SHORTEST_NAME = 12
 Cells = tuple[object, ...]
