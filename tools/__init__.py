@@ -1,1 +1,1 @@
-"""Programs for those who work on Muster; nothing of it is installed."""
+"""Programs for developers of Muster; none of them is installed."""

@@ -1,11 +1,11 @@
 """Makes the templates of the Helm chart from manifests/, so that kustomize and Helm install the same.
 
-A template is the text of its manifest, comments included, with the places marked that a value fills.
-tools/chart_changes.py lists those places; one that is not found in its file is an error, so a manifest cannot
-outgrow the chart unnoticed. Every file of manifests/ becomes a template; its folder says when it is rendered.
+A template is the text of its manifest, comments included. Values fill the places that tools/chart_changes.py
+lists. A place that is missing in its file is an error, so no change of a manifest goes unnoticed. Every file
+of manifests/ becomes a template; its folder says when it is rendered.
 
     python -m tools.chart            writes install/chart/templates/manifests and install/chart/files
-    python -m tools.chart --check    says which of them differ, and ends with 1 if any do
+    python -m tools.chart --check    prints the files that differ; exit status 1 if there are any
 """
 
 import sys
@@ -38,7 +38,7 @@ class OutOfStep(Exception):
 
 
 def made() -> Files:
-    """All files of the chart that are made, as they should be."""
+    """Return the generated files of the chart by path, as they should be."""
     return dict(_made())
 
 
@@ -58,7 +58,7 @@ def _made() -> Iterator[tuple[Path, str]]:
 
 def template(source: str, text: str) -> str:
     """Return the template of a manifest. `source` is its path below manifests/."""
-    text = text.replace("{{", '{{ "{{" }}')  # those of Prometheus, not ours
+    text = text.replace("{{", '{{ "{{" }}')  # templates of Prometheus, not of Helm
     for old, new in CHANGES.get(source, ()):
         if old not in text:
             raise OutOfStep(
@@ -88,7 +88,7 @@ def _condition(source: str) -> str:
 
 
 def _reserved(text: str) -> str:
-    """`helm uninstall` leaves the kind, and with it all queues and groups."""
+    """Return a CRD that `helm uninstall` keeps, and with it all queues and groups."""
     annotated = "metadata:\n  annotations:\n"
     head = annotated if annotated in text else "metadata:\n"
     return text.replace(head, f"{annotated}    helm.sh/resource-policy: keep\n", 1)
@@ -105,7 +105,7 @@ def _scheduler_config() -> str:
 
 
 def _scheduler_file(name: str) -> str:
-    """One file of the ConfigMap, with a profile for each scheduler name."""
+    """Return one file of the ConfigMap, with a profile for each scheduler name."""
     source, body = f"scheduler-config/{name}", PROFILE_BODIES[name]
     head, _, rest = (ROOT / source).read_text().partition("  - schedulerName: muster\n")
     _, found, tail = rest.partition(f"  - schedulerName: volcano\n{body}")

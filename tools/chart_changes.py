@@ -282,7 +282,7 @@ HISTORY_VOLUME = (
     "  {{- with .Values.history.storageClassName }}\n  storageClassName: {{ . }}\n  {{- end }}\n",
 )
 
-# What must be found in its file, by path below manifests/.
+# Required texts of files, by path below manifests/.
 CHANGES: dict[str, tuple[Change, ...]] = {
     "adoption/admission-policy.yaml": (
         ("schedulerName: 'muster'", "schedulerName: '{{ first .Values.schedulerNames }}'"),
@@ -353,7 +353,7 @@ metadata:
 data:
   dashboard.json: {{ .Files.Get "files/dashboard.json" | quote }}
 """
-# What each profile says in the files of the ConfigMap.
+# Body of each profile in the files of the ConfigMap.
 PROFILE_BODIES = {
     "sidecar-gates.yaml": "    percentageOfNodesToScore: 100\n",
     "sidecar.yaml": "    plugins: {multiPoint: {disabled: [{name: DefaultPreemption}]}}\n",

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 OLDEST = (3, 11)
 CONSTRAINED = ("--constraint", "constraints.txt")
 
-# What pip was told about the index, by uv's names for it: uv does not read pip's configuration.
+# Settings of pip about the index, by uv's names: uv does not read pip's configuration.
 UV_NAMES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -35,7 +35,7 @@ UV_NAMES = {
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
 }
-SECTIONS = ("global", "install", ":env:")  # of pip's configuration; later ones take precedence
+SECTIONS = ("global", "install", ":env:")  # sections of pip's configuration; later ones take precedence
 
 
 def settings(listed: str) -> dict[str, str]:
@@ -100,12 +100,12 @@ def _by_pip(folder: Path, wanted: str) -> int:
 
 
 def _quietly() -> list[str]:
-    """Progress is for terminals."""
+    """Return the flags that hide progress outside terminals."""
     return [] if sys.stderr.isatty() else ["--quiet"]
 
 
 def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> int:
-    """All output goes to stderr: stdout belongs to the task that make was asked for."""
+    """Run a command. All output goes to stderr: stdout belongs to the task that make was asked for."""
     alone = {**environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return subprocess.run(command, cwd=ROOT, env=alone, stdout=sys.stderr, check=False).returncode
 

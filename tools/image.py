@@ -16,7 +16,7 @@ from pathlib import Path
 from extender import __version__
 
 ROOT = Path(__file__).parents[1]
-# All three take the same arguments for what is needed here.
+# All three take the same arguments here.
 BUILDERS = ("docker", "podman", "buildah")
 LONGEST_ANSWER = 20.0
 LONGEST_PULL = 300.0
@@ -30,7 +30,7 @@ def builder(among: Iterable[str] = BUILDERS) -> str:
     """Return the first of these that answers.
 
     Raises:
-        NoBuilder: None does; it says of each why.
+        NoBuilder: No engine answers; the message has the reason of each.
     """
     faults = {}
     for name in among:
@@ -55,7 +55,7 @@ def is_fixed(image: str) -> bool:
 
 
 def lack(engine: str, image: str) -> str:
-    """Why this image is neither here nor available from its registry; empty if it is. Not for buildah."""
+    """Return why this image is neither here nor in its registry; empty if it is. Not for buildah."""
     if not _fault([engine, "image", "inspect", image], LONGEST_ANSWER):
         return ""
     return _fault([engine, "pull", image], LONGEST_PULL)
@@ -71,7 +71,7 @@ def build(engine: str, tag: str, on: str = "", push: bool = False, platforms: st
     pushed = [engine, "push", tag]
     if not platforms:
         built = [engine, "build", "--tag", tag, *chosen]
-    elif engine == "docker":  # keeps no such image: what it pushes, it builds for that
+    elif engine == "docker":  # keeps no image for several platforms: the build pushes it
         built = [engine, "buildx", "build", "--platform", platforms, "--tag", tag, *chosen]
         if push:
             built.insert(-1, "--push")
@@ -84,7 +84,7 @@ def build(engine: str, tag: str, on: str = "", push: bool = False, platforms: st
 
 
 def _silence(name: str) -> str:
-    """Why this engine does not answer; empty when it does."""
+    """Return why this engine does not answer; empty when it does."""
     if shutil.which(name) is None:
         return "not found on PATH"
     return _fault([name, "info"], LONGEST_ANSWER)

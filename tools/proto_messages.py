@@ -75,7 +75,7 @@ def _forms(folder: Path) -> dict[tuple[str, str], str]:
 
 
 def _folder_of(module: str) -> Path:
-    """Modules of Kubernetes' staging area have its release, with another major number."""
+    """Return the folder of a module. Those of Kubernetes' staging area have another major number."""
     version = re.sub(r"^v1\.", "v0.", release(DEFAULT))
     return sources(f"{module}@{version}", MODULES / DEFAULT)
 

@@ -9,7 +9,7 @@ from extender.api.setting_kinds import ADDRESS, NAME, OBJECT, TEXT
 from extender.cli.settings import CONFIG_VARIABLE
 
 DOCUMENT = Path("docs/reference/configuration.md")
-PLAIN = (TEXT, NAME, ADDRESS, OBJECT)  # what they allow shows in their defaults
+PLAIN = (TEXT, NAME, ADDRESS, OBJECT)  # kinds whose allowed values show in their defaults
 
 HEAD = f"""\
 # Configuration
@@ -44,7 +44,7 @@ def document() -> str:
 
 
 def _entry(setting: Setting) -> str:
-    """Its meaning, what is allowed where that does not say it, and the default: a comment if it is none."""
+    """Return the entry of a setting: its meaning, the allowed values if that lacks them, and the default."""
     allowed = re.sub(r"^a (whole number|number|duration) from |,? such as .*", "", setting.kind.allowed)
     reported = setting.kind in PLAIN or all(f"{each}:" in setting.help for each in allowed.split(" or "))
     text = setting.help if reported else f"{setting.help} [{allowed}]"

@@ -23,7 +23,7 @@ from tools import packages
 from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
-SCHEDULER = "v1.36.3"  # that of the manifests
+SCHEDULER = "v1.36.3"  # the release of the manifests
 OLDEST_SCHEDULER = "v1.34.4"  # a scheduler suits its own minor release of Kubernetes and the next
 CHECKSUMS = "SHA256SUMS"
 # A host may have a port.

@@ -1,7 +1,7 @@
 """Keeps the schemas of Kubernetes' own kinds for the embedded API server, as a real one publishes them.
 
     python -m tools.schemas          starts the control plane of the e2e tests and writes them
-    python -m tools.schemas --check  says whether they differ, and ends with 1 if they do
+    python -m tools.schemas --check  compares them; exit status 1 if they differ
 
 One schema a line, so that the next release shows as a readable difference. The messages by which kubectl
 sends these kinds are in the Go modules of the same release (proto_messages.py).

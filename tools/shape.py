@@ -72,7 +72,7 @@ class Module:
 
     @property
     def functions(self) -> list[int]:
-        """The lines of the body of each function and method, its docstring included."""
+        """Return the number of lines in the body of each function and method, docstring included."""
         return [
             _last(node) - node.body[0].lineno + 1
             for node in ast.walk(self.tree)
@@ -80,7 +80,7 @@ class Module:
         ]
 
     def imports(self) -> Iterator[str]:
-        """All that it imports, also under TYPE_CHECKING and inside functions: what could be a module."""
+        """Return all names that may be imported modules, also under TYPE_CHECKING and inside functions."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
@@ -94,12 +94,12 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _last(node: ast.stmt) -> int:
-    assert node.end_lineno is not None  # what the parser makes has one
+    assert node.end_lineno is not None  # the parser always sets it
     return node.end_lineno
 
 
 def modules(root: Path = ROOT) -> dict[str, Module]:
-    """All of the code below a folder, by name."""
+    """Return all modules below a folder, by name."""
     found: dict[str, Module] = {}
     for path in sorted((root / CODE).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts

@@ -27,28 +27,29 @@ tls_folder: The folder with tls.crt, tls.key and ca.crt, read again on changes. 
   need TLS and a client certificate signed by ca.crt.
 health_listen: The address for probes and /metrics.
 debug_listen: The address of the debug pages. They show the whole cluster: keep it on loopback.
-view_listen: The address of the view through which the scheduler beside Muster reads and writes, with Muster's
-  rights.
-view_folder: The folder for the kubeconfig of the scheduler's view. Needed if that is on.
-dashboard_listen: The address of the dashboard, which shows who logs in what kubectl would show them.
+view_listen: The address of the scheduler proxy (view), through which the scheduler next to Muster reads and
+  writes, with Muster's rights.
+view_folder: The folder for the kubeconfig of the scheduler proxy. Required with --view-listen.
+dashboard_listen: The address of the dashboard. Users see the objects that kubectl would show them.
 dashboard_tls_folder: The folder with tls.crt and tls.key of the dashboard, read again on changes. Needed
   beyond loopback.
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
 volcano_namespace: While Volcano's scheduler runs in this namespace, pods of
   schedulerName volcano are left to it.
 volcano_jobs: on: Muster runs Volcano Jobs (batch.volcano.sh) itself, unless Volcano does. off: it does not.
-auto_groups: on: pods of one owner that name no group share a PodGroup. off: each is on its own.
-podgroups_for_plain_pods: Which pods without group and controller get a PodGroup. waiting: those that have
+auto_groups: on: pods of one owner that name no group share a PodGroup. off: each pod starts on its own.
+podgroups_for_plain_pods: Pods without group and controller that get a PodGroup. waiting: pods that have
   waited for 2 s. always: all. never: none.
-window: How many pods may be between gate and binding at once. Each may take a connection.
-bind_deadline: How long the held bind calls of a gang wait. Keep it below the httpTimeout of the binder's
+window: The maximum of pods between gate and binding. Each may take a connection.
+bind_deadline: The maximum wait of held bind calls of a gang. Keep it below the httpTimeout of the binder's
   entry.
-start_backoff: How long a gang waits after a failed start. The time doubles with each failure.
+start_backoff: The wait of a gang after a failed start. It doubles with each failure.
 start_backoff_max: The longest wait after failed starts.
-waiting_for_room: show: pods that lack room say Unschedulable, so autoscalers add nodes. hide: they do not.
+waiting_for_room: show: pods that lack capacity get the reason Unschedulable, so autoscalers add nodes.
+  hide: they do not.
 never_fits: show: the same for pods that no node could hold even if empty. hide: they do not.
-manage_jobs: suspended: jobs with a queue that were created suspended start when all their pods find room.
-  queue: all jobs with a queue; those not created suspended are suspended first. off: none.
+manage_jobs: suspended: jobs with a queue that were created suspended start when all their pods fit.
+  queue: all jobs with a queue; Muster first suspends those that were not. off: none.
 unmanaged_namespaces: The namespaces whose jobs are left alone.
 unmanaged_kinds: The kinds of jobs that are left alone.
 leader_elect: follow: the replica whose scheduler holds the Lease leads. off: this replica always leads.
@@ -60,17 +61,17 @@ webhook_certificates: The webhooks' certificate. files: from two files. self-sig
   it. off: no webhooks.
 webhook_listen: The address for the API server's admission reviews, over TLS.
 webhook_folder: files: the folder with tls.crt and tls.key, read again on changes.
-webhook_client_ca: The file with the CA of the API server's client certificate: nobody else is answered.
+webhook_client_ca: The file with the CA of the API server's client certificate. Other callers get no answer.
 webhook_secret: self-signed: the Secret that holds the certificate for all replicas.
 webhook_names: self-signed: the host names or IP addresses by which the API server calls.
-webhook_lifetime: self-signed: how long a certificate is valid. It is renewed when a third of that is left.
-max_queue_depth: How many levels of queues the webhooks allow below root.
-oversell: How many times the capability of a queue may be admitted, unless its spec.oversell says otherwise.
-reservations: The part of the cluster that reservations keep at most; one may keep more. 0: there are none.
-usage_half_life: After how long what queues and users have held counts half. 0s: that is not kept.
+webhook_lifetime: self-signed: the lifetime of a certificate. It is renewed when a third of that is left.
+max_queue_depth: The maximum of levels of queues below root, checked by the webhooks.
+oversell: The factor on the capability of queues at admission, unless spec.oversell sets another.
+reservations: The maximum part of the cluster that is reserved; a single reservation may be larger. 0: none.
+usage_half_life: The time after which past usage of queues and users counts half. 0s: it never counts.
 quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
-history: The file in which it is kept who waited, ran and was evicted. Each replica needs one of its own.
-history_retention: How long that is kept there. Beyond 1 GiB, what is oldest goes earlier.
+history: The file for the history of waits, runs and evictions. Each replica needs a file of its own.
+history_retention: The time for which history is kept. Above 1 GiB, the oldest records are removed earlier.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
 """)

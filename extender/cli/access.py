@@ -1,6 +1,6 @@
 """Cluster and namespace of a command: kubectl's flags and the kubeconfig.
 
-A cluster that does not answer ends the command with status 1; a flag or a kubeconfig that names nothing, with
+A cluster that does not answer ends the command with status 1; an invalid flag or kubeconfig, with
 2.
 """
 
@@ -36,7 +36,7 @@ class ClusterAccess(NamedTuple):
 
 
 def access_flags(command: F) -> F:
-    """-n, --kubeconfig and --context."""
+    """Add the flags -n, --kubeconfig and --context."""
     current = "The context of the kubeconfig to use. [default: its current one]"
     file = "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]"
     namespace = "The namespace. [default: that of the kubeconfig's context]"

@@ -59,8 +59,8 @@ def completions(program: click.Command, arguments: Sequence[str]) -> Iterator[st
 
 # ---- names
 #
-# A shell waits for these with every press of the key, so it takes two seconds at most, and whatever goes
-# wrong offers nothing.
+# A shell waits for the names at every press of the key: they take two seconds at most, and an error
+# offers none.
 
 
 def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
@@ -70,7 +70,7 @@ def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def complete_group(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """NAME of a group, or that of its owner, NAME or KIND/NAME."""
+    """Complete NAME of a group, or NAME or KIND/NAME of its owner."""
     from extender.domain.explain.observed import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 

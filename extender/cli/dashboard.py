@@ -17,7 +17,7 @@ from extender.cli.output import checked
 if TYPE_CHECKING:
     from socket import socket
 
-_THREADS = 8  # pages that are made at the same time
+_THREADS = 8  # maximum of pages made at the same time
 
 
 @click.command()

@@ -19,13 +19,13 @@ from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import quantities
-from extender.domain.snapshot.job_suspension import min_resources
+from extender.domain.snapshot.job_start_and_suspension import min_resources
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
 from extender.kube.resources import EVENTS, POD_GROUPS, QUEUES
 from extender.terminal.text import columns, many
 
-_MOST = 10  # groups of one verdict, nodes or namespaces that are named
+_MOST = 10  # maximum of named groups of one verdict, nodes or namespaces
 _INDENT = "  "
 _HEADINGS = {
     Verdict.WAITING: "Groups that wait",
@@ -87,7 +87,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     if podgroup:
         yield "Queue", evidence.queue_of(podgroup)
         yield "Needs", many(podgroup.spec.min_member, "pod")
-        record = job.record() if job.partial_start else None  # the PodGroup has what its author asks for
+        record = job.record() if job.partial_start else None  # the PodGroup has the author's own numbers
         yield "Resources", amounts(min_resources(record) if record else podgroup.spec.min_resources)
         yield "Position", job.position or NOTHING
         yield "Priority", podgroup.spec.priority_class_name or NOTHING
@@ -263,7 +263,7 @@ def conditions(found: Iterable[Condition] | None) -> list[str]:
 
 
 def events(reader: Reader, kind: str, namespace: str, name: str) -> list[str]:
-    """Return the latest events, the oldest of them first. Those of a queue are in namespace `default`."""
+    """Return the latest events, the oldest of them first. Events of a queue are in namespace `default`."""
     where = f"involvedObject.kind={kind},involvedObject.name={name}"
     try:
         found = reader.list(EVENTS, namespace or "default", Event, fields=where)

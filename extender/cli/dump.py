@@ -20,7 +20,7 @@ from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.completion import complete_supposition
 from extender.cli.output import InvalidContent, checked, echo, output_flag
 
-_PATIENCE = 60.0  # seconds; what takes longest, a dump, is made in a few
+_PATIENCE = 60.0  # seconds; the slowest answer, a dump, takes a few
 
 debug_address_flag = click.option(
     "--debug-address",

@@ -75,7 +75,7 @@ class Installation:
 
     @cached_property
     def workloads(self) -> list["Serving"]:
-        """Return Deployments, and DaemonSets next to the cluster's scheduler. Lists omit the kind."""
+        """Return the workloads that run Muster. Their kind is added: lists of the API server omit it."""
         found = [
             Serving({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
@@ -99,7 +99,7 @@ class Installation:
 
 
 class Serving(NamedTuple):
-    """Pod, or workload with the template of a pod, that runs `muster serve`. `spec`: of the pod."""
+    """Pod, or workload with the template of a pod, that runs `muster serve`. `spec`: that of the pod."""
 
     obj: Json
     spec: Json

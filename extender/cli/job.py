@@ -1,8 +1,8 @@
 """`muster job`: lists and descriptions of jobs, and commands that hold, resume, stop and delete them.
 
 waits ──hold──► held ──resume──► waits           by annotations of its PodGroup
-runs ──stop──► suspended ──resume──► waits       by the job's own field for that, and our note on it, or by
-                                                 a Command, as vcctl does
+runs ──stop──► suspended ──resume──► waits       by the job's own field and a record on the job,
+                                                 or by a Command, as vcctl does
 """
 
 import time
@@ -58,7 +58,7 @@ def _targets(context: click.Context, _parameter: click.Parameter, values: tuple[
 
 
 def job_names(command: F) -> F:
-    """JOB... or vcctl's --name, as `targets`."""
+    """Add the argument JOB... and vcctl's --name, both as `targets`."""
     argument = click.argument(
         "targets", metavar="[JOB]...", nargs=-1, callback=_targets, shell_complete=complete_job
     )
@@ -96,7 +96,7 @@ def list_jobs(output: str, **flags: Any) -> None:
 
 def _show_coloured(lines: list[str], jobs: "list[ObservedJob]") -> None:
     for number, job in enumerate(jobs, 1):
-        # Names are in small letters, so nothing before the state reads like one.
+        # Names are in lower case, so no name before the state reads like a state.
         coloured = click.style(job.state, fg=_COLOURS.get(job.state, "green"))
         lines[number] = lines[number].replace(f" {job.state} ", f" {coloured} ", 1)
     if lines:
@@ -263,7 +263,7 @@ def _resume(job: "ObservedJob") -> JobChange:
         if not job.is_held:
             raise click.ClickException(f"{job.spoken_name} is neither held nor stopped")
         return JobChange(podgroup)
-    record = "" if job.row.commanded else None  # an empty one tells a job that waits from one of Volcano's
+    record = "" if job.row.commanded else None  # an empty record marks a Volcano Job that waits for Muster
     waits_again: Json = {"metadata": {"annotations": {STARTED: record}}} if job.admitted_at else {}
     if not (job.row.commanded or job.is_unsuspended_by_muster):
         waits_again |= job.suspending(False)  # its pods wait: without a queue, Muster does not unsuspend it
@@ -398,7 +398,7 @@ def _volcano_job(
     }
 
 
-# vcctl's names of them
+# vcctl's names of these commands
 job.add_command(describe_job, "view")
 job.add_command(stop_job, "suspend")
 for command in {*job.commands.values()} - {run_job}:

@@ -29,21 +29,21 @@ class OwnerKind(NamedTuple):
     name: str
     group: str
     short: tuple[str, ...] = ()
-    named: str = ""  # its plural, where that is not formed as usual
+    named: str = ""  # the plural, where it is irregular
 
     @property
     def plural(self) -> str:
         return self.named or f"{self.name.lower()}s"
 
     def is_called(self, name: str) -> bool:
-        """`job`, `jobs`, `deploy`; or with its API group, as `kubectl get -o name` writes it: `job.batch`."""
+        """Return whether a name means this kind: `job`, `jobs`, or `job.batch` as kubectl prints it."""
         bare, _, group = name.lower().partition(".")
         return bare in (self.name.lower(), self.plural, *self.short) and group in ("", self.group)
 
 
 _OF_CLUSTERS = (OwnerKind("DaemonSet", "apps", ("ds",)),)
 
-FURTHER = ", or a kind of the configuration file that --config names"  # behind those that are allowed
+FURTHER = ", or a kind of the configuration file that --config names"  # suffix of a list of allowed kinds
 _FURTHER = "extender.cli.kinds.further"  # where a command keeps the kinds of its configuration file
 
 
@@ -110,7 +110,7 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 
 def own_kind(name: str) -> str:
-    """Return whether a name is a pod, a podgroup or a queue; empty for another kind."""
+    """Return pod, podgroup or queue for the name of one of these kinds; empty for others."""
     return _OWN.get(name.removesuffix(".scheduling.volcano.sh"), "")
 
 

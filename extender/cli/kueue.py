@@ -131,7 +131,7 @@ class _QuotaTree:
         self._used: set[str] = set()  # flavors of the new queues
         children = [*self._queues.values(), *found["Cohort"].values()]
         named: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
-        self._cohorts = {**named, **found["Cohort"]}  # one that only its children name has no object
+        self._cohorts = {**named, **found["Cohort"]}  # a cohort that only its children name has no object
 
     def provisioning(self, check: str) -> Json:
         """Return the provisioning of a queue with this admission check; empty for another check."""
@@ -338,7 +338,7 @@ def _nominal(spec: Json, pods: bool = False) -> Amounts:
 
     Args:
         spec: That of a ClusterQueue or Cohort.
-        pods: Only the number of pods, which is no amount of a queue.
+        pods: Return only the number of pods, which queues do not limit by amount.
     """
     parts = _merged(each for each in _quotas_by_resource(spec) if (each["name"] == _PODS) is pods)
     return {each["name"]: each[_NOMINAL] for each in parts}
@@ -458,7 +458,7 @@ class _Workloads:
 
 
 def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
-    """Write the scheduler, the priority and further tolerations where it has fields of pods."""
+    """Write the scheduler, the priority and further tolerations into the pods of an object."""
     priority = _label(obj, _PRIORITY)
     for pods in (*_fields_of_pods(obj), *(template["spec"] for template in _templates(obj))):
         if (other := pods.get("schedulerName", _MUSTER)) not in (_MUSTER, keys.DEFAULT_SCHEDULER):

@@ -1,6 +1,6 @@
 """Snapshot of the live cluster, made of objects of the API server, with the rights of the command's user.
 
-Decisions on it are those of a Muster after a start. Its clock can be advanced, to simulate the ends of pods.
+Decisions on it equal those of Muster after a restart. Its clock can be advanced, to simulate ends of pods.
 Nothing is written. The history of a running Muster is missing: run times of ended groups, and failed starts.
 """
 
@@ -48,7 +48,7 @@ _POLICY = (
     "quota_sources",
 )  # settings that decisions depend on
 _MOST_CYCLES = 2000
-_PATIENCE = 60.0  # seconds for which a future is worked out
+_PATIENCE = 60.0  # maximum seconds of computing a future
 NO_SETTINGS = "Muster's settings may not be read here, so each counts as it is by default."
 
 
@@ -56,7 +56,7 @@ class ClockAdvance(NamedTuple):
     """Result of advancing the clock."""
 
     future: Future
-    is_cut: bool  # more would have happened than is looked at
+    is_cut: bool  # the simulation limit was reached
 
     @property
     def timestamp(self) -> str:
@@ -167,9 +167,9 @@ class LiveCluster:
         self.ledger.intake.set_quota_namespaces(plan.namespaces)
 
     def _read_jobs(self) -> None:
-        """Read the jobs: one waits as a whole where Muster has made its group.
+        """Read the jobs: a job with a PodGroup by Muster waits as a whole.
 
-        Each says how many pods start together.
+        Jobs also say how many of their pods start together.
         """
         intake, served = self.ledger.intake, self._served()
         rows = [row for row in WORKLOADS.values() if row.group and row.api_version in served]

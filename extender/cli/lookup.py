@@ -17,7 +17,7 @@ from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
 
-_FEW = 8  # names that are all listed after a mistyped one; of more only those that look alike
+_FEW = 8  # up to so many names are listed after a mistyped one, else only similar ones
 
 
 class ListedObject(Wire, frozen=True):
@@ -77,7 +77,7 @@ def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> s
 
 @contextmanager
 def _rights(resource: Resource, namespace: str) -> Iterator[None]:
-    """Name a missing right in an error if it is not the right of a namespace."""
+    """Add the name of the missing right to an error, unless a namespace grants it."""
     try:
         yield
     except Forbidden as fault:

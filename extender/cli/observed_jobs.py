@@ -36,8 +36,8 @@ from extender.kube.resources import POD_GROUPS, Resource, resource_of
 from extender.terminal.text import did_you_mean, near_misses
 
 # States of jobs, next to the verdicts of groups.
-HELD = "Held"  # by its user, or after several start timeouts
-SUSPENDED = "Suspended"  # until its user resumes it
+HELD = "Held"  # held by its user, or after several start timeouts
+SUSPENDED = "Suspended"  # suspended until its user resumes it
 
 
 class QueueRefusal(NamedTuple):
@@ -62,12 +62,12 @@ class ObservedJob(NamedTuple):
 
     @property
     def spoken_name(self) -> str:
-        """`job/train`."""
+        """Return a name such as `job/train`."""
         return f"{self.row.spoken}/{self.meta.name}"
 
     @property
     def qualified_name(self) -> str:
-        """`job.batch/train`, as kubectl writes it."""
+        """Return a name such as `job.batch/train`, as kubectl writes it."""
         return f"{self.row.qualified}/{self.meta.name}"
 
     @property
@@ -220,7 +220,7 @@ def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
 
 
 def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup | None]) -> ObservedJob:
-    """Return the job with the PodGroup that its pods name, if it has no other one and that exists.
+    """Return the job with the PodGroup that its pods name, if the job has no other and that PodGroup exists.
 
     `find` takes the namespace and the name of a PodGroup.
     """
@@ -234,7 +234,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
 def _podgroups(
     groups: Iterable[ObservedGroup], evidence: Evidence
 ) -> dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]]:
-    """Return the PodGroups of jobs with these, by apiVersion and kind, for all kinds that are served."""
+    """Return jobs that own a PodGroup, each with it, by apiVersion and kind of all served kinds."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
     by_kind: dict[tuple[str, str], list[tuple[OwnerReference, ObservedGroup]]] = {
         (resource.version, kind.name): [] for kind, resource in served if resource
@@ -260,7 +260,7 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
 
 
 def _listed(place: ClusterAccess, resource: Resource, said: bool) -> dict[str, Json] | None:
-    """Return the objects of a kind by UID; None, `said` on stderr, where they may not be read."""
+    """Return the objects of a kind by UID; print `said` and return None where they may not be read."""
     try:
         found = place.reader.list(resource, place.namespace, Json)
     except NotFound:

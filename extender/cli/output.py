@@ -29,7 +29,7 @@ CLIENT, SERVER = "client", "server"
 _SUFFIX = {"none": "", CLIENT: " (dry run)", SERVER: " (server dry run)"}
 
 LISTS = ("table", "wide", "json", "yaml", "name")
-_CONTROL = re.compile(  # all but our own colours; of Unicode, what reverses or ends a line
+_CONTROL = re.compile(  # control characters except our colours; Unicode that reverses or ends a line
     r"\x1b(?!\[(?:[012]|3[1-6])m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )

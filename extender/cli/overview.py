@@ -59,10 +59,10 @@ log = logger(__name__)
 
 T = TypeVar("T")
 
-_FIRST = 20.0  # seconds that the first look waits for the lists
+_FIRST = 20.0  # seconds for which the first overview waits for the lists
 _PACE = 1.0  # seconds between two overviews
-_LAST = 5.0  # seconds for a look to end that is under way
-_LOOK = 10.0  # seconds without a change, after which it is looked whether Muster is at work
+_LAST = 5.0  # seconds to wait at the end for a running renewal
+_LOOK = 10.0  # seconds without a change, after which Muster's Lease is checked
 _SILENCE = 90.0  # bookmarks come every minute
 _UNDECIDED = "Muster has decided on none of these jobs: muster check says whether it is at work."
 _MOST_EVENTS = 200
@@ -222,7 +222,7 @@ class ObservedSource:
             begun = time.monotonic()
             try:
                 self._renew()
-            except Exception:  # one object's fault, or a cluster that is gone: the next look may do better
+            except Exception:  # a malformed object or an unreachable cluster: the next renewal may succeed
                 if not self._stopping.is_set():
                     log.exception("an overview could not be made")
             if not self._stopping.wait(max(_PACE, 4 * (time.monotonic() - begun))):

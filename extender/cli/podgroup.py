@@ -32,7 +32,7 @@ def podgroup() -> None:
 def list_groups(output: str, **flags: Any) -> None:
     """List the groups of a namespace, or of all.
 
-    A group that Muster made is named after the owner of its pods; -o wide has its own name, too.
+    A group that Muster made is named after the owner of its pods; -o wide also shows its own name.
     """
     _show((), output, Flags(**flags))
 

@@ -32,7 +32,7 @@ _COLUMNS = (
 )
 
 _DONE = {OPEN: "opened", CLOSED: "closed"}
-_REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # no state written yet counts as Open
+_REACHED = {OPEN: (OPEN, ""), CLOSED: (CLOSED,)}  # an empty state counts as Open
 _STATES = {"open": OPEN, "close": CLOSED}
 _ACTIONS = "open, close, update"
 _wait_flag = click.option("--wait", is_flag=True, help="Wait until the status shows the change.")
@@ -255,7 +255,7 @@ def delete_queue(
 ) -> None:
     """Delete closed queues.
 
-    With --cascade each queue is closed first, its groups are deleted, and the queue after the last of them.
+    With --cascade each queue is closed, then its groups are deleted, then the queue.
     Pods are not deleted: the command waits for pods on nodes that name the queue themselves, and lists
     pending ones, whose owners you can delete. With --jobs, the jobs that own the groups are deleted, and
     their pods.

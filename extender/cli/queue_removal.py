@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _PROTECTED = (DEFAULT_QUEUE, ROOT_QUEUE)
 PACE = 0.5  # seconds between two looks
-_NO_STATE = 15.0  # seconds without any state after which Muster is probably not there to write one
+_NO_STATE = 15.0  # seconds without a state, after which Muster probably does not run
 _NAMED = 6
 _ALONE = "pods that have no PodGroup are left to their owners"
 
@@ -149,7 +149,7 @@ class Removal:
         elif cascade:
             for group in Evidence(self._place, "").groups_in(self._name):
                 self._show(self._parts(group), "would be deleted")
-        # The server is not asked whether it would delete what --cascade would have closed before.
+        # No dry run by the server: it would refuse a queue that --cascade closes first.
         dry = self._dry_run == SERVER
         if self._dry_run != CLIENT and not (dry and cascade):
             self._place.editor.delete(QUEUES, "", self._name, queue.metadata.uid, dry)
@@ -160,7 +160,7 @@ class Removal:
             waits = "pod still names it and waits" if len(left) == 1 else "pods still name it and wait"
             remedy = f"delete their owners, or let them name another queue than {self._name}"
             message = f"{self._name}: {len(left)} {waits}: {listed(left, _NAMED)}"
-            click.echo(f"{message}\nTo end that: {remedy}", err=True)
+            click.echo(f"{message}\nTo end the wait: {remedy}", err=True)
 
     def _refuse(self, queue: ObservedQueue, cascade: bool) -> None:
         name = self._name
@@ -176,13 +176,13 @@ class Removal:
             raise click.ClickException(f"{message}\nTo close it: {steps}")
 
     def _emptied(self, watched: WatchedQueue) -> ObservedQueue | None:
-        """Return the queue once it is Closed; else delete groups that came meanwhile."""
+        """Return the queue once it is Closed; until then, delete groups that were created meanwhile."""
         for group in Evidence(self._place, "").groups_in(self._name):
             if group.metadata.uid in self._asked:
                 continue
             self._asked.add(group.metadata.uid)
             for part in self._parts(group):
-                with suppress(NotFound, Conflict):  # gone meanwhile
+                with suppress(NotFound, Conflict):  # deleted meanwhile
                     self._place.editor.delete(part.resource, part.namespace, part.name, part.uid)
                     self._show([part], "deleted")
         return watched.state("Closed")

@@ -33,7 +33,7 @@ _INT32 = 2**31 - 1
 _COUNTS = "groups=NUMBER, pods=NUMBER or both with a comma between, such as groups=2,pods=40"
 _AMOUNTS = "NAME=QUANTITY with commas between, such as cpu=8,memory=16Gi"
 
-# Read before NAME, whose callback takes it.
+# Read before NAME, whose callback removes it.
 _VCCTL_NAME = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as NAME.")
 
 
@@ -49,7 +49,7 @@ def _named(context: click.Context, given: tuple[str, ...], required: bool = True
 
 
 def one_name(command: F) -> F:
-    """NAME or --name, as `name`."""
+    """Add the argument NAME and the flag --name, both as `name`."""
     argument = click.argument(
         "name",
         required=False,
@@ -60,7 +60,7 @@ def one_name(command: F) -> F:
 
 
 def several_names(required: bool = True) -> Callable[[F], F]:
-    """NAME... or --name, as `names`."""
+    """Add the argument NAME... and the flag --name, both as `names`."""
     argument = click.argument(
         "names",
         metavar="[NAME]...",
@@ -160,7 +160,7 @@ class _Flag(NamedTuple):
         return (self.place or first + "".join(map(str.capitalize, others))).split(".")
 
     def option(self, spec: Json) -> click.Option:
-        """`spec`: the schema of spec in the CRD."""
+        """Return the option of click. `spec`: the schema of spec in the CRD."""
         schema = spec
         for step in self.path:
             schema = schema["properties"][step]
@@ -191,7 +191,7 @@ _FLAGS = (
         "--priority-threshold", "With the strategy mixed: the lowest priority of groups that no group passes."
     ),
     _Flag("--ageing", "The priority that groups gain per hour of waiting."),
-    _Flag("--placement", "Whether pods are packed on few nodes, or spread over them."),
+    _Flag("--placement", "Whether pods are packed on few nodes, or spread over all."),
     _Flag("--fair-share", "Whether past usage counts for the order of its child queues."),
     _Flag("--stop-policy", "Whether the queue is held: admits no groups, or also evicts running ones."),
     _Flag("--limits", "The maximum of running groups and pods."),
@@ -207,9 +207,9 @@ _FLAGS = (
     _Flag("--max-run-time", "The run time limit of jobs that wait suspended."),
     _preemption("after", "The wait of a group before other groups are evicted for it."),
     _preemption("at-most", "The maximum wait before an eviction, whatever work is lost by it."),
-    _preemption("patience", "The factor on a group's need, which has to exceed the loss of its victims."),
+    _preemption("patience", "The factor on the need of a group: the product must exceed the lost work."),
     _preemption("min-runtime", "The minimum run time of its groups before they may be evicted."),
-    _preemption("honour", "The protections of its pods against reclaim."),
+    _preemption("honour", "The protections that reclaim from the queue respects."),
     _preemption("max-grace-period", "The maximum grace period of its evicted pods."),
     _preemption("within-queue", "Whether its groups preempt groups of the same queue."),
     _preemption("unmanaged", "Whether its groups preempt pods that Muster does not manage."),
@@ -242,7 +242,7 @@ _BEFORE = 2  # parameters of a command that come before them: NAME and --name
 
 @cache
 def _spec_schema() -> Json:
-    (crd,) = read(CRDS[:1])  # that of queues
+    (crd,) = read(CRDS[:1])  # the CRD of queues
     (version,) = crd["spec"]["versions"]
     schema: Json = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
@@ -301,7 +301,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
     from extender.kube.resources import QUEUES
 
     spec = taken(rest)
-    # What is not there yet cannot be taken away.
+    # A new queue has no amounts to remove.
     for flag in _FLAGS:
         found: Any = spec
         for step in flag.path:
@@ -313,7 +313,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
         with opened(Flags(**rest)) as place:
             dry = dry_run == SERVER
             queue = place.editor.create(QUEUES, "", queue, dry)
-            if spec.get("state") != "Open":  # as new queues are
+            if spec.get("state") != "Open":  # the default of new queues
                 place.editor.see_to_state(queue, spec.get("state"), dry)
             _warn_of_missing_parent(place, spec)
     show_result(queue, "created", output, dry_run)
@@ -367,5 +367,5 @@ def _warn_of_missing_parent(place: ClusterAccess, spec: Json) -> None:
         return
     except click.ClickException as fault:
         if isinstance(fault.__cause__, NotFound):
-            waits = "Until it is there, the groups of this queue wait (InvalidSpec)."
+            waits = "Until the parent exists, the groups of this queue wait (InvalidSpec)."
             click.echo(f"Warning: --parent: {fault.message}\n{waits}", err=True)

@@ -34,14 +34,14 @@ _COLUMNS = {  # of CSV, by the field that it shows
     "deserved_gpu_hours": "deserved_gpu_hours",
     "share": "share",
 }
-_FORMULA = ("=", "+", "-", "@")  # with which a cell begins that a spreadsheet works out
+_FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet evaluates
 
 
 @click.command()
 @click.option(
-    "--since", default="7d", show_default=True, metavar="MOMENT", help=f"The begin of the period: {INSTANTS}."
+    "--since", default="7d", show_default=True, metavar="TIME", help=f"The start of the period: {INSTANTS}."
 )
-@click.option("--until", metavar="MOMENT", help="The end of the period, in the same form. [default: now]")
+@click.option("--until", metavar="TIME", help="The end of the period, in the same form. [default: now]")
 @click.option(
     "--by",
     type=click.Choice(["queue", "user", "namespace"]),

@@ -41,7 +41,7 @@ _SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, 
 
 
 def files_flag(default: str = "") -> Callable[[F], F]:
-    """-f, as `files`: paths; and --create-namespaces."""
+    """Add the flags -f, with paths as `files`, and --create-namespaces."""
     files = click.option(
         "-f",
         "--filename",
@@ -124,7 +124,7 @@ def run(**options: Any) -> None:
     another terminal; elsewhere it ends when nothing changes any more. Pods run for the seconds of their
     annotation sim.kube-muster.io/run-seconds, or without end. Nodes in files replace the default ones.
 
-    Exit status: 0 if all objects started, 3 if one never started or none was for Muster to start, 1 if
+    Exit status: 0 if all objects started, 3 if one never started or Muster had none to start, 1 if
     Muster failed, 2 for invalid flags or files, 130 if a signal came before all objects had started.
     """
     with orderly_end():
@@ -140,7 +140,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
     embedded = import_module("extender.sim.embedded")
     paths, here, called = files or (EXAMPLE,), Path.cwd(), Path(sys.argv[0])
     files_here = [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths]
-    # By its whole path where it is not on $PATH: so it can be called from anywhere.
+    # The whole path where the program is not on $PATH, so that the command works in any folder.
     on_path = shutil.which("muster") or not called.is_file()
     program = "muster" if on_path else shlex.quote(str(called.absolute()))
     try:
@@ -153,7 +153,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
         serve = () if half_life is None else ("--usage-half-life", as_duration(half_life))
         frames = import_module("extender.sim.show.frames")
         stays = frames.is_live(sys.stdout) and not output and not options["until_settled"]
-        speed = options["speed"] or (1.0 if stays else 4.0)  # while it stays, somebody looks at it
+        speed = options["speed"] or (1.0 if stays else 4.0)  # a user watches a cluster that stays
         with embedded.Embedded(
             speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve
         ) as cluster:

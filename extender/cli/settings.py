@@ -73,7 +73,7 @@ def resolve(*sources: Source) -> Configuration:
     faults: list[str] = []
     for setting in SETTINGS:
         found = given.get(setting.field)
-        if found and found.value != setting.written(setting.default):  # nothing is no fault where it is that
+        if found and found.value != setting.written(setting.default):  # empty is valid where it is default
             try:
                 values[setting.field] = _read(setting, found.value)
             except ValueError:
@@ -106,8 +106,8 @@ def _read(setting: Setting, value: Any) -> Any:
 
 def shown_default(setting: Setting) -> str:
     if setting.repeatable:
-        return ", ".join(setting.written(setting.default))
-    return setting.unset or str(setting.written(setting.default))
+        return ", ".join(setting.written(setting.default)) or "none"
+    return setting.unset or str(setting.written(setting.default)) or "none"
 
 
 def _serve(config: Path | None, **flags: Any) -> None:

@@ -90,7 +90,7 @@ def simulate(**options: Any) -> None:
     sim.kube-muster.io/arrival-seconds, and run for sim.kube-muster.io/run-seconds, else --run-seconds. Nodes
     in files replace the default ones.
 
-    Exit status: 0 if all objects started, 3 if one never started or none was for Muster to start, 2 for
+    Exit status: 0 if all objects started, 3 if one never started or Muster had none to start, 2 for
     invalid flags or files, 130 if a signal ended the simulation.
     """
     if not any(options[name] for name in _SOURCES):

@@ -156,8 +156,8 @@ class PlannedStart(Wire, frozen=True):
     paid_by: list[str] = []
     reason: str = ""
     detail: str = ""
-    not_before: str = ""  # until when it waits at least, where what comes later was not worked out
-    endless: list[str] = []  # what holds what it lacks, and nobody knows for how long
+    not_before: str = ""  # least wait, where the simulation limit was reached
+    endless: list[str] = []  # holders of the missing capacity without a known end
     remedy: str = ""
 
 
@@ -202,7 +202,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
 def _in_cluster(place: ClusterAccess, manifests: Manifests) -> Manifests:
     """Return the manifests with the objects in the cluster that they refer to. Raises InvalidManifests.
 
-    Those are namespaces, priority classes, queues, LocalQueues and quotas.
+    These objects are namespaces, priority classes, queues, LocalQueues and quotas.
     """
     there = [
         Manifest(kind, _outline(obj, kind), "the cluster")
@@ -231,7 +231,7 @@ def _name_of(manifest: Manifest) -> _Name:
 def _listed(reader: Reader, resource: Resource) -> list[Json]:
     try:
         return reader.list(resource, "", Json)
-    except (NotFound, Forbidden):  # of which a note tells
+    except (NotFound, Forbidden):  # reported by a note
         return []
 
 
@@ -286,7 +286,7 @@ def _submit(live: LiveCluster, made: VirtualWorkload, given: Set[_Name]) -> dict
     taken = {group.display_name for group in live.ledger.snapshot().groups.values()}
     _add_cluster_objects(live, made, given)
     podgroups = [*made.groups, *(job.podgroup for job in made.jobs)]
-    for number, podgroup in enumerate(podgroups):  # a second each, so that they queue in their order
+    for number, podgroup in enumerate(podgroups):  # a second apart, so that they queue in their order
         meta = replace(podgroup.group.metadata, creation_timestamp=timestamp_at(live.begun + number))
         intake.set_group(replace(podgroup.group, metadata=meta))
     for job in made.jobs:
@@ -363,7 +363,7 @@ def _start_of(
             return start
         method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
-    decisions, endless = future.decisions, future.endless_groups  # on the way, no change is looked for
+    decisions, endless = future.decisions, future.endless_groups  # before the end, no change is searched
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)

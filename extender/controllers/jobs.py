@@ -29,10 +29,16 @@ from extender.controllers.queue_status import record_reclaims
 from extender.domain.model.evictions import FROM_OTHERS
 from extender.domain.model.reasons import EventReason
 from extender.domain.model.records import GroupKey, GroupRecord
-from extender.domain.snapshot import job_suspension
+from extender.domain.snapshot import job_start_and_suspension
 from extender.domain.snapshot.auto_podgroups import record_submitter
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.job_suspension import JobStep, ManagedJob, differences, job_podgroup, next_step
+from extender.domain.snapshot.job_start_and_suspension import (
+    JobStep,
+    ManagedJob,
+    differences,
+    job_podgroup,
+    next_step,
+)
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json, podgroup_of
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from extender.kube.resources import resource_of
@@ -247,7 +253,9 @@ class JobsController(RecordingController[GroupKey]):
         job, now = managed.job, timestamp(datetime.now(UTC))
         if (known := self._versions.pop(job.group, None)) is not None:
             version, suspend, annotations = known
-            patch = job_suspension.unsuspend_unread(job.uid, version, suspend, annotations, job.podgroup, now)
+            patch = job_start_and_suspension.unsuspend_unread(
+                job.uid, version, suspend, annotations, job.podgroup, now
+            )
             self._cluster.merge_job(resource_of(self._table[job.kind]), job.namespace, job.name, patch)
         else:
             obj, row = self._read_job(job), self._table[job.kind]
@@ -257,13 +265,14 @@ class JobsController(RecordingController[GroupKey]):
                 # If the templates are in another object, the job itself names its group first.
                 whole = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
                 if fields := row.annotate(whole, keys.GROUP_ANNOTATION, job.podgroup):
-                    self._change(job, job_suspension.with_fields(obj, fields))
+                    self._change(job, job_start_and_suspension.with_fields(obj, fields))
                     obj = self._read_job(job)
                     if obj is None or not is_suspended(row, obj):
                         return
             paths = annotation_paths(row, obj, self._table) if may_change_templates(obj) else []
             self._change(
-                job, job_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to)
+                job,
+                job_start_and_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to),
             )
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
         self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
@@ -315,7 +324,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def _forget_start(self, job: JobRecord) -> None:
         if (obj := self._read_job(job)) is not None:
-            self._change(job, job_suspension.suspend(obj, self._table[job.kind]))
+            self._change(job, job_start_and_suspension.suspend(obj, self._table[job.kind]))
 
     def _record_timeouts(self, group: GroupRecord, count: str | None) -> None:
         patch = {"metadata": {"annotations": {keys.START_TIMEOUTS: count}}}
@@ -334,7 +343,7 @@ class JobsController(RecordingController[GroupKey]):
                     job.namespace, new_command(owner, ABORT, f"{job.name}-{job.uid}-stop")
                 )
         else:
-            self._change(job, job_suspension.suspend(obj, row, job.started_at if for_good else ""))
+            self._change(job, job_start_and_suspension.suspend(obj, row, job.started_at if for_good else ""))
         self._record_event(managed, reason, f"{job.spoken_name} was suspended: {why}")
         return True
 
@@ -363,6 +372,6 @@ class JobsController(RecordingController[GroupKey]):
             self._cluster.patch_job(resource_of(self._table[job.kind]), job.namespace, job.name, operations)
         except Invalid as fault:
             newest = self._read_job(job)
-            if newest is not None and operations[:2] == job_suspension.version_tests(newest):
+            if newest is not None and operations[:2] == job_start_and_suspension.version_tests(newest):
                 raise
             raise Conflict(409, "Conflict", fault.message) from fault

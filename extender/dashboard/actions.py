@@ -34,7 +34,7 @@ class Chosen(NamedTuple):
     resource: Resource
     namespace: str
     name: str
-    page: str  # where it is shown
+    page: str  # URL of the object's page
 
     @property
     def spoken_name(self) -> str:

@@ -22,13 +22,13 @@ from werkzeug.wrappers import Response as Answer
 from extender.dashboard.actions import Button
 from extender.dashboard.visible import VisibleOverview, VisibleOverviews
 
-_TICK = 15  # seconds after which a page is made anew for its ages, where it is not open already
+_TICK = 15  # seconds after which a page that is not open is made again, for its ages
 _MODELS, _BODIES, _DERIVED = 16 << 20, 16 << 20, 16  # bytes, bytes, and how many are kept
-_LEAST = 1 << 13  # bytes that one counts for: its address has no more
-_SHOWN = 10.0  # seconds for which a model is: it holds all groups as they were when it was made
+_LEAST = 1 << 13  # least bytes counted for a value; an address is shorter
+_SHOWN = 10.0  # seconds for which a model is kept: it refers to all groups of its time
 _OPEN, _PARTS = 4096, 64  # pages that are remembered as open; of which what is new is kept
-_SURE = 6.0  # seconds for which whoever has a page open is not judged again
-_GAP = 0.5  # seconds: whoever asks more often has their costs counted
+_SURE = 6.0  # seconds after which the rights of an open page are checked again
+_GAP = 0.5  # seconds: the costs of more frequent requests are counted
 
 _JSON = "application/json"
 AGAIN = "Muster-Again"  # a header: seconds after which an open page asks again
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Screen:
-    """Content of a page. `make` returns the values for the template; `state` is equal while the source is."""
+    """Content of a page. `make` returns the values for the template; `state`: equal while the source is."""
 
     title: str
     template: str
@@ -57,11 +57,11 @@ class Screen:
     crumbs: Sequence[tuple[str, str]] = ()
     badge: str = ""
     buttons: Sequence[Button] = ()
-    by_rights: bool = False  # whether it is the same for all with the same rights
+    by_rights: bool = False  # whether the page is the same for all viewers with equal rights
 
 
 class Pace(Protocol):
-    """Pace of a source: its version."""
+    """Changes of a source: whether a version is current, and the time of the next one."""
 
     def is_current(self, version: str) -> bool:
         """Return whether the version is current, without making a newer one."""
@@ -73,17 +73,17 @@ class Pace(Protocol):
 class OpenPages:
     """Open pages of browsers, whether they are current, and their news.
 
-    News are sent in the event loop, without a thread or an application, until their viewer's rights have
+    News is sent in the event loop, without a thread or an application, until their viewer's rights have
     to be checked again. A page's state begins with the rights of its viewer, if rights tell everything:
-    all viewers with equal rights get the news that one has asked for.
+    all viewers with equal rights get the news for which one of them has asked.
     """
 
     def __init__(self, source: Pace, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
         self._lock = threading.Lock()
-        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_OPEN)  # who may see them, until when
+        self._pages: LRUCache[bytes, tuple[str, float]] = LRUCache(_OPEN)  # viewers, each until a time
         self._asked: LRUCache[bytes, float] = LRUCache(_OPEN)
-        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_OPEN)  # and of which version they are
+        self._states: LRUCache[str, tuple[str, str]] = LRUCache(_OPEN)  # and their versions
         self._parts: LRUCache[str, bytes] = LRUCache(_PARTS)
 
     def record(self, state: str, version: str, answer: Answer, part: bytes | None = None) -> None:
@@ -188,7 +188,7 @@ class Answers:
         had = set(filter(None, request.if_none_match.as_set(include_weak=True)))
         is_open = any("." not in it for it in had)
         tick = 0 if is_open else int(self.clock() // _TICK)
-        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # its forms are made of them
+        etag = f"{state}.{_hashed((g.viewer.name, g.viewer.secret, tick))}"  # its forms contain them
 
         def make(template: str) -> str:
             body = self._bodies.get((content, tick), lambda: _body(screen, model))
@@ -234,7 +234,7 @@ class _Shared(Generic[T]):
                     found = self._found.get(key)
                 if found is None:
                     found = make()
-                    with self._lock, suppress(ValueError):  # larger than all that may be kept
+                    with self._lock, suppress(ValueError):  # larger than the whole cache
                         self._found[key] = found
             finally:
                 with self._lock:

@@ -110,7 +110,7 @@ _SHARE, _AT_ONCE = 0.25, 10.0  # of a core that one viewer has, and seconds of o
 _MOST = 4096  # viewers
 _ADDRESSES = 4096  # that are kept: a page has a hundred, and making one takes 20 microseconds
 
-Identify = Callable[[Request], Viewer | None]  # None: nobody whom the API server knows
+Identify = Callable[[Request], Viewer | None]  # None: no user that the API server knows
 
 
 def create_dashboard_app(
@@ -134,9 +134,9 @@ def create_dashboard_app(
         open_pages: Learn which pages are open.
     """
     app = Flask(__name__)
-    app.url_map.merge_slashes = False  # a path means what it says
+    app.url_map.merge_slashes = False  # no redirects to similar paths
     if login:
-        app.register_blueprint(login)  # first: what it asks of every request comes before who it is of
+        app.register_blueprint(login)  # first: its checks of every request precede the authentication
     app.jinja_env.globals["csrf_token"] = lambda: csrf_token(g.viewer)
     app.jinja_env.globals["url_for"] = lambda page, **parts: _address(request.script_root, page, **parts)
 

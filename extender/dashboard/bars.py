@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from extender.api.summaries import NodeSummary, ShareSummary, ShortfallSummary
 
-_CAPACITY = 1.25  # of the scale, where a ceiling is too far away to be drawn
+_CAPACITY = 1.25  # end of the scale, where a ceiling is too far away to be drawn
 _FAR = 4  # times the largest other amount
 
 

@@ -51,9 +51,9 @@ from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
-_MOST_GROUPS = 16  # that are named on one node
-_EXPLAINED, _AGE = 256, 10.0  # groups of which it is kept why they wait; seconds until it is looked again
-_REST = 30  # times what a look took, in which no other is repeated: it may take seconds of the processor
+_MOST_GROUPS = 16  # maximum of groups named on one node
+_EXPLAINED, _AGE = 256, 10.0  # groups with a cached reason; seconds for which it is cached
+_REST = 30  # pause after a computation, as a multiple of its time: it may take seconds
 _UNDECIDED = Overview(
     "0", "", "muster", notes=("Muster has not decided anything yet: it reads the cluster.",)
 )
@@ -102,7 +102,7 @@ class DecidedOverviews:
     def overview(
         self, decisions: Decisions, log: Sequence[DecisionSummary] = (), notes: Sequence[str] = ()
     ) -> Overview:
-        """`log`: the latest changes, the newest first. Empty while nothing is decided."""
+        """Return the overview; empty while nothing is decided. `log`: the latest changes, newest first."""
         if (memory := carried_facts_of(decisions)) is None:
             return self._last
         snapshot = memory.snapshot
@@ -387,8 +387,8 @@ class _Nodes:
         self._rows: tuple[AmountRows, AmountRows] | None = None
         self._pools = Pools()
         self._places: dict[GroupKey, _Places] = {}
-        self._on: dict[str, dict[GroupKey, None]] = {}  # by node the groups there, or on their way
-        self._reserved: dict[str, GroupKey] = {}  # by node for whom it is reserved
+        self._on: dict[str, dict[GroupKey, None]] = {}  # groups on a node or planned there, by node
+        self._reserved: dict[str, GroupKey] = {}  # the group for which a node is reserved, by node
         self._known: dict[str, NodeSummary] = {}
 
     def summaries(

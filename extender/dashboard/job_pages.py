@@ -20,8 +20,8 @@ from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import named
 
-_ROWS, _EVENTS = 50, 100  # of a page, of jobs or of pods; of what happened
-_TOGETHER = 5  # seconds within which equal events are told as one
+_ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of events
+_TOGETHER = 5  # seconds within which equal events are merged
 _ORDER = {"Waiting": 0, "Starting": 1, "Running": 3, "Ended": 4}
 _UNKNOWN = 2
 _FAR = 1 << 31  # a position behind all others
@@ -38,7 +38,7 @@ def _position(group: GroupSummary) -> int:
 def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     """Return pending groups first, by position in their queue, then starting ones.
 
-    `groups` are by name, and stay so otherwise.
+    The given groups are ordered by name; all others keep that order.
     """
     parts: dict[int, list[GroupSummary]] = defaultdict(list)
     for group in groups:
@@ -83,7 +83,7 @@ class JobIndex:
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
     def spoken(self, key: str) -> str:
-        """`team/pytorchjob/train` of a group that stands for one."""
+        """Return a name such as `team/pytorchjob/train` for the group of a PyTorchJob."""
         return self._called.get(key, key)
 
 

@@ -61,14 +61,14 @@ class LocalLogin:
 
     def _me(self) -> Subject:
         if self._who is None:
-            with suppress(ApiError):  # of Kubernetes before 1.28: nobody's name is shown
+            with suppress(ApiError):  # Kubernetes before 1.28: no name is shown
                 self._who = Subject(self._api.my_name())
         return self._who or Subject("")
 
     def _review(self, who: Subject, right: Right) -> bool:
         try:
             return self._api.grants_me(right)
-        except NotServed:  # a cluster that cannot be asked forbids nothing
+        except NotServed:  # without an answer of the cluster, nothing is forbidden
             return True
 
     @contextmanager

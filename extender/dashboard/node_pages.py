@@ -20,9 +20,9 @@ from extender.dashboard.visible import VisibleOverview
 
 _ROWS = 50  # of a page
 _MOST_TILES = 600  # on one page
-_FULL = 4  # of the levels of a tile; 0 is empty, and three are in between
+_FULL = 4  # highest level of a tile; 0 is empty
 _USUAL = {"cpu": 1, "memory": 2}
-_PIECES = 9  # sizes of free pieces that are told apart
+_PIECES = 9  # maximum of distinct sizes of free pieces
 
 
 class NodePages:
@@ -88,7 +88,7 @@ class Tile(NamedTuple):
 
 
 class FreePiece(NamedTuple):
-    """Number of nodes with that much free of the main resource; `part` of the most common, in per cent."""
+    """Number of nodes with the same free amount of a resource. `part`: per cent of the largest number."""
 
     free: str
     nodes: int

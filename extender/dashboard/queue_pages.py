@@ -18,7 +18,7 @@ from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import named
 
-_ROWS, _NEXT = 40, 20  # of a page; of those in line
+_ROWS, _NEXT = 40, 20  # rows of a page; rows of pending groups
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
@@ -89,7 +89,7 @@ class QueuePages:
     def _hour_chart(self, queue: QueueSummary) -> Mapping[str, Any] | None:
         """Return the line of the last hour; None until it has two samples.
 
-        `since`: where that is no hour yet. It is drawn again each minute.
+        `since`: the first sample, if that is less than an hour ago. The line is drawn again each minute.
         """
         now = self._answers.clock()
         samples = self._hour.of(queue.name, now)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from extender.api.summaries import GroupDetails, Overview
 
-HOUR, STEP = 3600, 60  # seconds that are known of a queue, and from one sample to the next
+HOUR, STEP = 3600, 60  # seconds of history of a queue; seconds between samples
 
 
 class RightsUnknown(Exception):
@@ -24,7 +24,7 @@ class Viewer(Protocol):
 
     @property
     def secret(self) -> str:
-        """Return the viewer's secret, known to Muster and the browser or its proxy: it proves a form."""
+        """Return the viewer's secret, known to Muster and the browser or its proxy; it signs forms."""
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Return whether the API server grants it; an empty namespace means all.
@@ -52,7 +52,7 @@ class LastHour:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._instants = deque[float](maxlen=HOUR // STEP + 1)  # of samples, and behind each its shares
+        self._instants = deque[float](maxlen=HOUR // STEP + 1)  # times of samples, each with its shares
         self._shares: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:

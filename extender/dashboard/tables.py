@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
 Asked = Mapping[str, str]  # the parameters of the address
-_LONGEST = 256  # characters of what is searched for
+_LONGEST = 256  # maximum of characters of a search
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
     key: str
     title: str
-    order: Callable[[Row], Any] | None = None  # by which rows are sorted; None: they are not
+    order: Callable[[Row], Any] | None = None  # the sort key of rows; None: unsorted
     kind: str = ""  # a class of the style sheet: `number`, `wide` (not on a phone)
 
 

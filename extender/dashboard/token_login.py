@@ -28,15 +28,15 @@ from extender.kube.endpoint import ApiEndpoint
 from extender.kube.writers import TokenBucket
 
 LARGEST_TOKEN = 8000  # bytes; with the name of its header it fits into one
-COOKIE = "__Host-muster"  # of this prefix, browsers take none that a neighbour domain or plain HTTP sets
+COOKIE = "__Host-muster"  # browsers accept no cookie with this prefix from a neighbour domain or plain HTTP
 _TOKEN = re.compile(rf"[!-~]{{1,{LARGEST_TOKEN}}}")
 _PLACE = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]*)?")  # a path here: neither //host nor /\host
 
-_GOOD, _BAD = 4.0, 10.0  # seconds for which the owner of a token is remembered, or that it has none
-_MOST = 4096  # tokens about which something is remembered
-_TRUSTED = 3600.0  # seconds since its last good review in which a token needs no turn
-_PACE, _BURST = 10.0, 20.0  # tokens of nobody, a second and at once: beyond, only trusted ones are reviewed
-_PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # of those from one address
+_GOOD, _BAD = 4.0, 10.0  # seconds for which the owner of a token, or its absence, is cached
+_MOST = 4096  # maximum of cached tokens
+_TRUSTED = 3600.0  # seconds after a successful review in which a token passes the limit
+_PACE, _BURST = 10.0, 20.0  # unknown tokens, a second and at once; beyond, only trusted tokens are reviewed
+_PACE_OF_ONE, _BURST_OF_ONE = 2.0, 8.0  # the same for one address
 
 _SESSIONS, _SESSIONS_OF_ONE = 1024, 16
 _SESSION = 12 * 3600.0  # seconds
@@ -120,7 +120,7 @@ class Sessions:
 
 
 class TokenReviewer(Protocol):
-    """The API server, with the right to ask it about others: an AccessApi. Both raise ApiError."""
+    """Reviews of tokens and of the rights of their owners by the API server. Both methods raise ApiError."""
 
     def owner_of(self, token: str) -> Subject | None: ...
 

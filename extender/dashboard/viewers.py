@@ -22,7 +22,7 @@ from extender.kube.requests import Editor
 from extender.kube.resources import POD_GROUPS, QUEUES
 from extender.kube.writers import TokenBucket
 
-_PATIENCE = 10.0  # seconds for a question that another thread asked
+_PATIENCE = 10.0  # seconds to wait for the question of another thread
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,7 +38,7 @@ class ExpiringCache(Generic[K, V]):
         self, most: int, lasts: Callable[[V], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        self._reserved: TLRUCache[K, tuple[V, float]] = TLRUCache(
+        self._cached: TLRUCache[K, tuple[V, float]] = TLRUCache(
             most, lambda key, value, now: value[1] + lasts(value[0]), clock
         )
         self._asked: dict[K, Future[V]] = {}
@@ -47,7 +47,7 @@ class ExpiringCache(Generic[K, V]):
     def known(self, key: K) -> V | None:
         """Return the cached value; None if there is none."""
         with self._lock:
-            retained = self._reserved.get(key)
+            retained = self._cached.get(key)
         return retained[0] if retained else None
 
     def get(self, key: K, ask: Callable[[], V]) -> V:
@@ -57,7 +57,7 @@ class ExpiringCache(Generic[K, V]):
             RightsUnknown: `ask` raises ApiError.
         """
         with self._lock:
-            retained = self._reserved.get(key)
+            retained = self._cached.get(key)
             if retained is not None:
                 return retained[0]
             shared = self._asked.get(key)
@@ -83,7 +83,7 @@ class ExpiringCache(Generic[K, V]):
             answer.set_exception(fault)
         else:
             with self._lock:
-                self._reserved[key] = (found, began)
+                self._cached[key] = (found, began)
             self._end(key)
             answer.set_result(found)
 
@@ -92,13 +92,13 @@ class ExpiringCache(Generic[K, V]):
             del self._asked[key]
 
 
-LONGEST_NAME = 253  # characters of any name in the API
+LONGEST_NAME = 253  # maximum of characters of a name in the API
 _GRANTED, _REFUSED = 4.0, 60.0  # seconds
 _MOST = 32_768  # answers that are kept
-_AT_ONCE = 4  # questions on their way
-# Of them, a second and at once: the account that asks is that which binds pods.
+_AT_ONCE = 4  # maximum of concurrent questions
+# Questions a second, and at once: the account that asks also binds pods.
 _PACE, _BURST = 500.0, 3000.0
-_MOST_NAMESPACES = 1000  # in which a right is asked for at a time
+_MOST_NAMESPACES = 1000  # namespaces in which a right is asked for at the same time
 
 
 class Grants:
@@ -122,7 +122,7 @@ class Grants:
         Raises:
             RightsUnknown: The API server does not answer.
         """
-        if max(map(len, right)) > LONGEST_NAME:  # there is no such object, and nobody fills our memory
+        if max(map(len, right)) > LONGEST_NAME:  # no such object exists, and the cache must stay small
             return False
         return self._answers.get((who, right), lambda: self._ask(who, right))
 

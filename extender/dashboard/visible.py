@@ -18,9 +18,9 @@ from extender.dashboard.source import Source, Viewer
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
 PARTS = ("queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
-SOMEBODY = "another group"  # has a node reserved, and may not be named
-_MOST_OVERVIEWS = 8  # overviews as people with different rights see them
-_GROUPS, _FRESH = 256, 1.0  # of which the details are kept, for so many seconds
+SOMEBODY = "another group"  # a group with a reserved node that may not be named
+_MOST_OVERVIEWS = 8  # maximum of overviews for different rights
+_GROUPS, _FRESH = 256, 1.0  # groups with cached details; seconds for which they are cached
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class VisibleOverviews:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._lock = threading.Lock()
-        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # of the version
-        self._reserved: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
-        self._explaining = threading.Lock()  # one at a time: what stands in a group's way may be dear to find
+        self._namespaces: tuple[str, frozenset[str]] = ("", frozenset())  # namespaces of a version
+        self._shared: LRUCache[Hashable, Overview] = LRUCache(_MOST_OVERVIEWS)
+        self._explaining = threading.Lock()  # one at a time: the holders of a group may be expensive to find
         self._details: TTLCache[tuple[str, str], GroupDetails | None] = TTLCache(_GROUPS, _FRESH)
         self._last = Overview("", "")
         self._since: Mapping[str, str] = dict.fromkeys(PARTS, "")
@@ -74,11 +74,11 @@ class VisibleOverviews:
         rights = self._rights(viewer, overview)
         key = (overview.version, rights)
         with self._lock:
-            found, since = self._reserved.get(key), self._changed_in(overview)
+            found, since = self._shared.get(key), self._changed_in(overview)
         if found is None:
             found = seen(overview, rights)
             with self._lock:
-                self._reserved[key] = found
+                self._shared[key] = found
         return VisibleOverview(found, rights, since)
 
     def details(self, namespace: str, name: str, viewer: Viewer) -> GroupDetails | None:

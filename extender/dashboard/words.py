@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from extender.api.units import at_least, instant, may_be_name, rounded, two_units
 
-LONGEST_NAME, LONGEST_TEXT = 120, 1200  # characters that are shown of one
+LONGEST_NAME, LONGEST_TEXT = 120, 1200  # maximum of shown characters of a name
 NONE = "-"
 _BYTES = ("memory", "ephemeral-storage", "storage")
 _KNOWN_BY = {  # by the method of an estimate

@@ -28,12 +28,12 @@ _Key = tuple[str, str, str, str]  # apiVersion, kind, namespace, name
 
 
 class Created(NamedTuple):
-    object: Json  # as the API server made it, or would
-    where: str  # the line that it comes from
+    object: Json  # as the API server stores it, or would
+    where: str  # FILE:LINE of the object
 
 
 def arrival_of(metadata: Json) -> float | None:
-    """Return the seconds after which an object is created; None if it does not say.
+    """Return the seconds after which an object is created; None without the annotation.
 
     Raises:
         ValueError: The annotation is no number of seconds.

@@ -220,7 +220,7 @@ def _fields(schema: FieldSchema) -> dict[str, Form]:
     known = {name: _form(schema.field(name)) for name in schema.published["properties"]}
     if schema.keeps_unknown:
         known[OTHERS] = ANY
-    match schema.type_name:  # which do not say this of their fields
+    match schema.type_name:  # the published schemas lack these rules
         case "ObjectMeta":
             known |= {"name": NAME, "generateName": PREFIX, "namespace": NAMESPACE}
         case "PodSpec":
@@ -243,7 +243,7 @@ def _form(schema: FieldSchema) -> Form:
     if "properties" in published:
         return _fields(schema)
     if "additionalProperties" in published:
-        value = schema.field("")  # of objects by any name, or of values that are told of together
+        value = schema.field("")  # form of all other fields, or of values that are reported together
         form = _form(value)
         if form is QUANTITY or value.published.get("x-kubernetes-int-or-string"):
             return QUANTITIES
@@ -279,7 +279,7 @@ def form_of(name: KindName) -> dict[str, Any]:
         _put(form, path, Needed(_template(), _PURPOSE))
     for path in row.counts:
         _put(form, path, COUNT)
-    choices: dict[Path, set[Any]] = {}  # the values that decide what is made
+    choices: dict[Path, set[Any]] = {}  # the values that decide which objects are made
     for offspring in row.offspring:
         for path, values in offspring.when.items():
             choices.setdefault(path, set()).update({*values} - {None})
@@ -297,7 +297,7 @@ def _mark_offspring(form: dict[str, Form], offspring: Offspring) -> None:
     """Mark the templates and the counts of offspring in a form."""
     part = form
     if offspring.each:
-        found: Form | None = form  # of the items there, as far as something is known of them
+        found: Form | None = form  # form of the items, as far as known
         for name in offspring.each:
             found = found.get(name) if isinstance(found, dict) else None
         inside = {OTHERS: found[0]} if isinstance(found, list) else found

@@ -120,7 +120,7 @@ class InvalidManifests(ValueError):
     """Faults to correct, a line for each."""
 
 
-_UNPLAYED = (None, *EXPANDED_KINDS)  # of whose objects pods are made once, by no controller
+_UNPLAYED = (None, *EXPANDED_KINDS)  # kinds of which pods are made once, without a controller
 
 
 class Manifest(NamedTuple):
@@ -199,7 +199,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
         return
     kind, called = BY_NAME.get(name), document.object["metadata"].get("name")
     always = [first["metadata"]["name"] for of_kind, first in FIRST_OBJECTS if of_kind is kind]
-    if called not in always:  # to name again what every cluster has changes nothing
+    if called not in always:  # a namespace of every cluster changes nothing
         yield Manifest(kind, as_texts(document.object), document.where())
 
 

@@ -20,8 +20,8 @@ from extender.api.workloads.shape import (
 from extender.apimachinery.kinds import RUNTIME_KINDS, Json
 from extender.apimachinery.store import Store
 
-HANDED_DOWN = "sim.kube-muster.io/"  # what annotations begin with that say when something comes and ends
-DEADLINE = "sim.kube-muster.io/deadline-seconds"  # of a pod: how long what it belongs to may run
+HANDED_DOWN = "sim.kube-muster.io/"  # prefix of annotations with times of arrival and end
+DEADLINE = "sim.kube-muster.io/deadline-seconds"  # annotation of a pod: the run time limit of its owner
 _DEADLINES = (("spec", "activeDeadlineSeconds"), ("spec", "runPolicy", "activeDeadlineSeconds"))
 
 

@@ -95,7 +95,7 @@ class Unasked(NamedTuple):
 
     object: Json
     where: str
-    suspended: bool  # so nobody starts it, else another scheduler does
+    suspended: bool  # then no scheduler starts it, otherwise another one does
     missing: str
 
     @property
@@ -126,7 +126,7 @@ def unasked(objects: Sequence[Created], queues: QueuesOfJobs) -> Iterator[Unaske
         waits = suspended(obj)
         try:
             missing = [*_missing(with_runtime_of(obj, find), row, waits, queues)]
-        except MALFORMED:  # which is told elsewhere
+        except MALFORMED:  # which is reported elsewhere
             continue
         if missing:
             yield Unasked(obj, where, waits, " and ".join(missing))

@@ -16,7 +16,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from extender.api.units import rounded
 from extender.domain.ledger.releases import Bypasses
-from extender.domain.model.pod_watch import (
+from extender.domain.model.versioned_pod_watch import (
     AS_IT_IS,
     Appearance,
     Appearances,

@@ -24,7 +24,7 @@ from aiohttp import hdrs, web
 from werkzeug.exceptions import HTTPException, RequestTimeout
 
 from extender.api.setting_kinds import Address
-from extender.domain.model.pod_watch import Appearances
+from extender.domain.model.versioned_pod_watch import Appearances
 from extender.kube.endpoint import ApiEndpoint
 from extender.ports.connection import Caller, CallerConnection
 from extender.ports.connections import NEVER, ConnectionLimits, Patience

@@ -63,7 +63,7 @@ class Embedded:
         self.server.write_kubeconfig(self.kubeconfig)
         self.controllers = WorkloadControllers(self.service)
         self.kubelets = Kubelets(self.service, speed)
-        all_groups = ("--podgroups-for-plain-pods", "always")  # they are what is shown
+        all_groups = ("--podgroups-for-plain-pods", "always")  # PodGroups are shown
         arguments = ("--volcano-jobs", "on", *all_groups, *serve_arguments)
         self.muster = ServeProcess(self.kubeconfig, folder / "muster.log", arguments)
         self._dice = random.Random(seed)
@@ -102,7 +102,7 @@ class Embedded:
         if time.monotonic() - self.store.changed_at <= _QUIET:
             return False
         if self.kubelets.busy or self.controllers.behind or self.scheduler is None or self.scheduler.busy:
-            return False  # a group without a reason is one that Muster has not looked at yet
+            return False  # Muster has not yet evaluated a group without a reason
         return not any(map(self._goes_on, self.store.all(POD_GROUPS)))
 
     def _goes_on(self, group: Json) -> bool:
@@ -158,7 +158,7 @@ class Session:
             raise InvalidManifests("\n".join(self._creation.faults))
 
     def _create_due(self, second: float) -> None:
-        """Create the objects whose time has come: their seconds pass as those of pods."""
+        """Create the objects whose time has come. Their time passes as fast as that of pods."""
         due = [manifest for at, manifest in self._later if at <= second * self._cluster.speed]
         if due:
             self._create(due)
@@ -195,7 +195,7 @@ class Session:
 
     @property
     def everything_started(self) -> bool:
-        """Return whether objects were for Muster to start, and none of them waits or is suspended."""
+        """Return whether Muster had objects to start, and none of them waits or is suspended."""
         state = self.state
         if state is None or not state.everything_started or any(each.suspended for each in self.unasked):
             return False
@@ -247,7 +247,7 @@ class ServeProcess:
         """
         for _ in range(3):  # another process may take a port between our look and the child's
             listen = ["--listen", self.address, "--health-listen", self.health, "--debug-listen", self.debug]
-            alone = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # there is nobody else
+            alone = ["--kubeconfig", str(self._kubeconfig), "--leader-elect", "off"]  # no other user exists
             program = "from extender.cli import main; main(prog_name='muster')"
             command = [sys.executable, "-c", program, "serve", *listen, *alone, *self._arguments]
             with self.log.open("ab") as log:
@@ -306,7 +306,7 @@ def _fetch(address: str, path: str) -> bytes | None:
     try:
         with direct.open(f"http://{address}{path}", timeout=1) as answer:
             return bytes(answer.read())
-    except (OSError, http.client.HTTPException):  # also one that is not 200
+    except (OSError, http.client.HTTPException):  # also an answer other than 200
         return None
 
 

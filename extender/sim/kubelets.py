@@ -33,9 +33,9 @@ class Kubelets(StoreFollower):
         self._service = service
         self._speed = speed
         self._clock = clock
-        self._running: dict[str, float] = {}  # since when, by UID
+        self._running: dict[str, float] = {}  # start times, by UID
         self._ends: list[tuple[float, str, str, str]] = []  # when, UID, namespace, name
-        self._end_of: dict[str, float] = {}  # which entry of them counts, by UID
+        self._end_of: dict[str, float] = {}  # the valid entry, by UID
 
     @property
     def busy(self) -> bool:
@@ -75,7 +75,7 @@ class Kubelets(StoreFollower):
         self._end_of.pop(uid, None)
 
     def _sync_pod(self, pod: Json) -> None:
-        """Start a pod on a node, plan its end, or confirm its deletion. Later changes have own events."""
+        """Start a pod on a node, plan its end, or confirm its deletion. Each later change is a new event."""
         if not pod["spec"].get("nodeName"):
             return
         with suppress(StatusError):

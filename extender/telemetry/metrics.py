@@ -49,7 +49,7 @@ decision_seconds = Histogram(
 decisions = Counter("muster_decisions_total", "Decisions made.")
 decision_flips = Counter(
     "muster_decision_flips_total",
-    "Verdicts and reasons of groups that went back to the one before without an event.",
+    "Changes of groups back to their former verdict and reason without an event.",
 )
 groups = Gauge("muster_groups", "Groups by verdict and reason.", ["verdict", "reason"])
 gates_opened = Counter("muster_gates_opened_total", "Gates removed from pods.")
@@ -71,8 +71,7 @@ queue_waited = Histogram(
 )
 estimate_error = Histogram(
     "muster_estimate_error",
-    "How many times as long as was estimated first groups waited from then on, by whether they started in the"
-    " interval.",
+    "Wait after the first estimate, divided by the estimated one, by the side of the interval.",
     ["interval"],
     buckets=(0.1, 0.25, 0.5, 0.75, 0.9, 1.1, 1.33, 2, 4, 10),
 )

@@ -96,7 +96,7 @@ def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
 
 _PACE = 0.1  # seconds between two pictures of a progress bar
 
-Advance = Callable[[float], None]  # takes how much is done in all
+Advance = Callable[[float], None]  # takes the sum of the finished work
 
 
 @contextmanager

@@ -48,26 +48,26 @@ class Endpoint(NamedTuple):
 _PAGES = """
 overview: queues, groups, nodes, reservations and the latest decisions, as the dashboard shows them
 queues: weight, deserved, allocated, share and state of each queue
-localqueues: whether each LocalQueue leads anywhere, and what comes in by it
+localqueues: queue, condition and admitted groups of each LocalQueue
 flavors: the flavors of each queue, with the labels and taints of ResourceFlavors
 podgroups: verdict, reason, position, estimate and flips (changes without an event) of each group
-podgroups/<namespace>/<name>: one group: members, plan, why it waits
-why/<namespace>/<name>: why one group waits: who holds what it lacks, and the smallest change that would start
-  it; with ?what-if= a term of `muster why --what-if`, or several: what would be decided then
-nodes: what is idle on each node, and whose claims are on it
-pods/<namespace>/<name>: one pod: its node, its claim, and the decision on its group
+podgroups/<namespace>/<name>: one group: members, plan, reason
+why/<namespace>/<name>: reason of one group: holders of the missing capacity, and the smallest change that
+  would start it; with ?what-if=, terms of `muster why --what-if`: the decisions after these changes
+nodes: free capacity and assumed pods of each node
+pods/<namespace>/<name>: one pod: node, claim, and the decision on its group
 held: bind calls that wait for the rest of their gang
-quotas: queues that quotas ask for, who enters them, and what is wrong with quotas
+quotas: queues of quotas, the namespaces that enter them, and faults of quotas
 decisions: the latest changes of groups' verdicts and reasons; ?limit= of 1 to 1000, 100 by default
 history: waits, starts, hours and evictions; ?by= queue, user or namespace, ?since= and ?until= as for
   `muster report`
-watches: what is read of the cluster, and which kinds it does not have
-leadership: whether this replica leads, who holds the scheduler's Lease, and whether Volcano is at work
-view: who reads through the scheduler's view, since when, and how many pods it is shown and not shown
-bad-objects: objects that could not be read, and why
+watches: watched kinds, and kinds that the cluster does not serve
+leadership: whether this replica leads, the holder of the scheduler's Lease, and whether Volcano runs
+view: readers of the scheduler proxy, each with its start and its numbers of shown and hidden pods
+bad-objects: unreadable objects, with the fault of each
 version: the version of Muster and of what it runs on
 config: the configuration in effect
-dump: what `muster dump` writes, compressed: one at a time
+dump: the output of `muster dump`, compressed; one request at a time
 threads: the stack of each thread; equal stacks are counted together
 """
 ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts(_PAGES).items())

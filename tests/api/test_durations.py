@@ -30,11 +30,11 @@ NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
     ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
     ("2026-11-01T08:00:00+01:00", datetime(2026, 11, 1, 7, tzinfo=UTC)),
 )
-def test_a_moment_is_so_long_ago_or_a_timestamp(text: str, instant: datetime) -> None:
+def test_a_time_is_an_age_or_a_timestamp(text: str, instant: datetime) -> None:
     assert as_time(text, NOW.timestamp()) == instant.timestamp()
 
 
 @each_of("", "d", "7", "-7d", "7d ", "7 d", "٣d", "1h1d", "999999d", "yesterday", "2026")
-def test_what_names_no_moment_is_refused(text: str) -> None:
+def test_a_text_that_names_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         as_time(text, NOW.timestamp())

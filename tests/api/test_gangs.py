@@ -53,7 +53,7 @@ def test_a_job_is_a_gang_if_each_pod_has_its_index_and_all_run_at_once(
     assert members(job(**spec)) == together
 
 
-def test_a_job_that_waits_suspended_waits_for_the_room_of_all_its_pods() -> None:
+def test_a_suspended_job_waits_for_the_capacity_of_all_its_pods() -> None:
     assert members(job(parallelism=3, completions=3), waits=True) == 3
 
 
@@ -64,7 +64,7 @@ def test_a_job_that_waits_suspended_waits_for_the_room_of_all_its_pods() -> None
     ("leaderworkerset", {}, 3, 6),
     ("leaderworkerset", {"startupPolicy": "LeaderReady"}, 1, 6),
 )
-def test_what_comes_only_once_others_run_is_not_waited_for(
+def test_pods_created_only_after_others_run_are_not_part_of_the_gang(
     name: str, change: dict[str, Any], at_once: int, pods: int
 ) -> None:
     obj = waiting(name)
@@ -72,7 +72,7 @@ def test_what_comes_only_once_others_run_is_not_waited_for(
     assert (members(obj), gang(obj).pods) == (at_once, pods)
 
 
-def test_jobs_of_a_job_set_that_depend_on_others_are_not_waited_for() -> None:
+def test_dependent_jobs_of_a_job_set_are_not_part_of_the_gang() -> None:
     obj = waiting("jobset")
     driver, workers = obj["spec"]["replicatedJobs"]
     after = {**workers, "dependsOn": [{"name": driver["name"], "status": "Ready"}]}
@@ -80,7 +80,7 @@ def test_jobs_of_a_job_set_that_depend_on_others_are_not_waited_for() -> None:
     assert (members(obj), members(obj, waits=True)) == (1, 9)
 
 
-def test_of_an_autoscaled_ray_cluster_the_least_workers_are_waited_for() -> None:
+def test_the_minimum_of_an_autoscaled_ray_cluster_is_part_of_the_gang() -> None:
     obj = put(waiting("raycluster"), ("spec", "enableInTreeAutoscaling"), True)
     (workers,) = obj["spec"]["workerGroupSpecs"]
     assert members(obj) == 1 + workers["minReplicas"] * workers["numOfHosts"] < gang(obj).pods
@@ -119,7 +119,7 @@ NOTHING = Defaults()
     (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
     (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
 )
-def test_the_first_that_says_it_counts(
+def test_the_first_object_with_the_annotation_decides(
     given: MadePods | None, template: str, defaults: Defaults, waits: bool, expected: int
 ) -> None:
     assert size_of(given, template, defaults, waits) == (expected, "")
@@ -133,14 +133,14 @@ def test_the_first_that_says_it_counts(
     ("9" * 100, "must be all"),
     ("9", "invalid value 9: it makes 8 at once"),
 )
-def test_what_cannot_be_is_told(text: str, words: str) -> None:
+def test_an_impossible_gang_is_reported(text: str, words: str) -> None:
     found = size_of(replace(TRAINING, asked=text), "", NOTHING, waits=False)
     assert found.fault.startswith(f"annotation {keys.MIN_MEMBER}: ")
     assert words in found.fault
     assert found.members == 8
 
 
-def test_it_is_told_whose_annotation_it_is() -> None:
+def test_the_message_names_the_object_with_the_annotation() -> None:
     assert "of its namespace: invalid value 'x'" in size_of(EIGHT, "", Defaults("x"), waits=False).fault
     assert "of its queue: invalid value 'x'" in size_of(EIGHT, "", Defaults("", "x"), waits=False).fault
     assert "write a number" in size_of(None, "all", NOTHING, waits=False).fault

@@ -56,7 +56,7 @@ def test_a_status_of_another_form_says_nothing(name: str, status: Any) -> None:
     assert outcome_of(row_of(job), job) is None
 
 
-def test_what_is_not_true_is_not_so() -> None:
+def test_a_condition_that_is_not_true_does_not_count() -> None:
     job = waiting("job")
     for status in ("False", "Unknown", True):
         conditions = [{"type": "Complete", "status": status}]
@@ -99,7 +99,7 @@ TAKEN_BACK = {"annotations": {keys.STARTED: ""}}
     (TAKEN_BACK, {"state": {"phase": "Completed"}}, "goes on"),
     ({"annotations": None}, {"state": "Pending", "pending": None}, "waits"),
 )
-def test_how_a_volcano_job_stands(meta: Json, status: Json, state: str) -> None:
+def test_the_state_of_a_volcano_job_from_its_phase(meta: Json, status: Json, state: str) -> None:
     job = waiting("volcanojob") | {"metadata": {"name": "j", **meta}, "status": status}
     row, stands = row_of(job), {"waits": (True, False), "stopped": (True, True), "goes on": (False, False)}
     assert (is_suspended(row, job), is_stopped(row, job)) == stands[state]

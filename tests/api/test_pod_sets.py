@@ -72,7 +72,7 @@ def as_template(obj: Json) -> Json:
 
 
 @each_of(*UNSUSPENDED)
-def test_they_are_the_pods_that_are_made(name: str) -> None:
+def test_pod_sets_are_the_pods_that_controllers_create(name: str) -> None:
     obj = UNSUSPENDED[name]
     made = list(pods_of(obj))
     counted = Counter[str]()
@@ -95,7 +95,7 @@ COUNTS = {
 
 
 @given(st.sampled_from(sorted(COUNTS)), st.one_of(st.none(), st.integers(-3, 12)))
-def test_so_many_are_made(name: str, count: int | None) -> None:
+def test_the_counts_of_pod_sets_are_those_that_controllers_create(name: str, count: int | None) -> None:
     try:
         obj = put(resumed(waiting(name)), COUNTS[name], count)
         made = sum(1 for _ in pods_of(obj))
@@ -117,7 +117,7 @@ def test_so_many_are_made(name: str, count: int | None) -> None:
     ({"succeeded": 1, "failedIndexes": "0,2-3"}, 1),
     ({"succeeded": 9}, 0),
 )
-def test_a_job_that_ran_before_makes_what_is_left(status: Json, count: int) -> None:
+def test_a_job_that_ran_before_creates_the_remaining_pods(status: Json, count: int) -> None:
     job = {**waiting("job"), "status": status}
     assert sum(each.count for each in pod_sets(job)) == count
 
@@ -178,13 +178,13 @@ def test_a_thousand_million_pods_are_only_counted(name: str, count: int) -> None
 
 
 @each_of(*product(COUNTS, ["3", "", 1.0, [], {}, True, 2**31, -(2**70), 1e300]))
-def test_what_is_no_count_is_malformed(name: str, count: Any) -> None:
+def test_an_invalid_count_is_malformed(name: str, count: Any) -> None:
     with pytest.raises(MALFORMED):
         pod_sets(put(waiting(name), COUNTS[name], count))
 
 
 @each_of(*product(sorted({*COUNTS} - {"leaderworkerset"}), [0, -1, -(10**9)]))
-def test_no_pods_are_no_set(name: str, count: int) -> None:
+def test_a_count_of_zero_makes_no_pod_set(name: str, count: int) -> None:
     found = pod_sets(put(waiting(name), COUNTS[name], count))
     left_out = 0 if name == "raycluster" else 1  # not below minReplicas
     assert len(found) == len(SETS[name]) - left_out
@@ -216,7 +216,7 @@ def test_a_template_that_no_pod_can_be_made_of_is_malformed(template: Any) -> No
         pod_sets(put(waiting("job"), TEMPLATE, template))
 
 
-def test_what_is_nested_too_deeply_is_malformed() -> None:
+def test_a_template_nested_too_deeply_is_malformed() -> None:
     nested: Any = {}
     for _ in range(5000):
         nested = {"a": nested}
@@ -232,7 +232,7 @@ def test_two_sets_of_one_name_are_malformed() -> None:
         pod_sets(job)
 
 
-def test_what_makes_no_pods_has_none() -> None:
+def test_a_kind_without_pods_has_no_pod_sets() -> None:
     assert pod_sets({"apiVersion": "v1", "kind": "ConfigMap"}) == []
 
 

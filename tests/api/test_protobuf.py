@@ -19,13 +19,13 @@ BOX = TYPES["Box"]
 
 
 @given(st.text(), st.integers(-(2**63), 2**63 - 1), st.binary(), st.lists(st.text()))
-def test_what_is_written_is_read_again(name: str, count: int, raw: bytes, tags: list[str]) -> None:
+def test_a_written_message_is_read_back(name: str, count: int, raw: bytes, tags: list[str]) -> None:
     box = BOX(name=name, count=count, lid={"raw": raw}, tags=tags)
     again = BOX.FromString(box.SerializeToString())
     assert (again.name, again.count, again.lid.raw, list(again.tags)) == (name, count, raw, tags)
 
 
-def test_what_is_appended_is_merged_and_what_the_table_lacks_stays() -> None:
+def test_appended_fields_are_merged_and_unknown_fields_stay() -> None:
     unknown = field(9, b"kept")
     data = (
         field(1, b"a")
@@ -45,6 +45,6 @@ def test_broken_messages(data: str) -> None:
         BOX.FromString(bytes.fromhex(data))
 
 
-def test_a_text_that_is_no_text() -> None:
+def test_a_text_with_invalid_utf8_is_refused() -> None:
     with pytest.raises(DecodeError):
         assert BOX.FromString(b"\x0a\x01\xff").name

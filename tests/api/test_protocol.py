@@ -91,7 +91,7 @@ def test_a_malformed_body_names_the_path_of_its_fault(text: bytes, path: str) ->
 
 
 @each_of(*BINDING)
-def test_a_binding_lacks_nothing(missing: str) -> None:
+def test_a_binding_without_a_field_is_refused(missing: str) -> None:
     with pytest.raises(MalformedRequest, match=missing):
         decode(body(**{key: value for key, value in BINDING.items() if key != missing}), BindingArgs)
 

@@ -111,7 +111,7 @@ def test_a_number_too_large_is_the_largest(text: str) -> None:
     "None",
     "True",
 )
-def test_what_the_api_server_refuses_is_refused(text: str) -> None:
+def test_a_quantity_that_the_api_server_refuses_is_refused(text: str) -> None:
     with pytest.raises(BadQuantity, match="is not a quantity"):
         at_least(text)
     with pytest.raises(BadQuantity):

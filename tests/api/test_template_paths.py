@@ -20,14 +20,14 @@ PATHS = {
 
 
 @each_of(*PATHS)
-def test_templates_are_where_they_are_told_to_be(name: str) -> None:
+def test_templates_are_at_the_paths_of_the_table(name: str) -> None:
     job = waiting(name)
     paths = ["/".join(path) for path in annotation_paths(row_of(job), job)]
     assert paths == [f"{template}/metadata/annotations" for template in PATHS[name]]
 
 
 @each_of(*sorted({*NAMES} - {"trainjob"}))
-def test_what_is_written_there_all_pods_have(name: str) -> None:
+def test_annotations_at_the_paths_reach_all_pods(name: str) -> None:
     job = waiting(name)
     for path in annotation_paths(row_of(job), job):
         job = put(job, path, {"note": "x"})

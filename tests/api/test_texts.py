@@ -12,10 +12,10 @@ def test_a_list_says_how_many_it_leaves_out() -> None:
 
 
 @each_of("q", "a.b", "a-1.b2", "x" * 253)
-def test_an_object_can_be_called_so(name: str) -> None:
+def test_valid_names_of_objects(name: str) -> None:
     assert may_be_name(name)
 
 
 @each_of("", ".", "..", "../q", "q/status", "a%2Fb", "Q", "-a", "a.", "a\n", "x" * 254)
-def test_no_object_can_be_called_so(name: str) -> None:
+def test_invalid_names_of_objects(name: str) -> None:
     assert not may_be_name(name)

@@ -53,7 +53,7 @@ def resources(each: JobPodSet) -> Any:
     return each.template["spec"]["containers"][0].get("resources")
 
 
-def test_a_train_job_is_what_it_says_on_top_of_its_runtime() -> None:
+def test_fields_of_a_train_job_override_its_runtime() -> None:
     """Requests are merged by resource since v2.3.0; before, those of the job took the place of all."""
     (nodes,) = sets(waiting("trainjob"), runtime(TORCH))
     assert (nodes.role, nodes.count) == ("node", 4)
@@ -62,14 +62,14 @@ def test_a_train_job_is_what_it_says_on_top_of_its_runtime() -> None:
     assert nodes.template["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] == "torch"
 
 
-def test_what_a_train_job_leaves_open_its_runtime_says() -> None:
+def test_fields_that_a_train_job_omits_come_from_its_runtime() -> None:
     (nodes,) = sets(train_job(), runtime(TORCH))
     assert (nodes.count, resources(nodes)["requests"]["cpu"]) == (2, "1")
     with pytest.raises(ValueError, match=r"spec\.trainer\.numNodes: missing"):
         pod_sets(train_job())
 
 
-def test_a_runtime_that_is_not_there_is_named() -> None:
+def test_a_missing_runtime_is_named() -> None:
     with pytest.raises(ValueError, match="there is no ClusterTrainingRuntime torch-distributed"):
         pod_sets(with_runtime(waiting("trainjob"), None))
 

@@ -12,7 +12,7 @@ from tests.bench import slices
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_slice_is_limited_in_the_words_of_its_version(tmp_path: Path, version: int) -> None:
+def test_a_slice_is_limited_by_the_files_of_its_cgroup_version(tmp_path: Path, version: int) -> None:
     (tmp_path / "cpu").mkdir()
     if version == 2:
         (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
@@ -32,7 +32,7 @@ def test_a_slice_is_limited_in_the_words_of_its_version(tmp_path: Path, version:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_limit_of_memory_is_told_in_the_words_of_its_version(
+def test_a_memory_limit_is_read_from_the_files_of_its_cgroup_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     (tmp_path / "memory").mkdir()
@@ -81,7 +81,7 @@ def test_only_slices_of_processes_that_are_gone_are_removed(tmp_path: Path) -> N
     assert sorted(tmp_path.iterdir()) == sorted((ours, others))
 
 
-def test_a_machine_without_them_is_told_so(
+def test_a_machine_without_cgroups_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.bench.__main__ import main  # imports all cases: too much for each process of tests

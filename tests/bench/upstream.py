@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from extender.domain.model.pod_watch import AS_IT_IS, PodCodec
+from extender.domain.model.versioned_pod_watch import AS_IT_IS, PodCodec
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 

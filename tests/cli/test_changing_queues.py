@@ -434,7 +434,7 @@ def test_a_cascade_names_the_pods_that_are_left(town: Desk) -> None:
     assert result.stderr.splitlines()[-2:] == [
         "research: 8 pods still name it and wait: team/alone, team/by-namespace-0, team/by-namespace-1, "
         "team/by-namespace-2, team/by-namespace-3, team/by-namespace-4 and 2 more",
-        "To end that: delete their owners, or let them name another queue than research",
+        "To end the wait: delete their owners, or let them name another queue than research",
     ]
 
 

@@ -721,7 +721,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (local_queue_of_nobody, "Kueue", "missing LocalQueues: team/job/x (team/door)"),
         (queue_without_flavor, "flavors", "queues name ResourceFlavors that do not exist: lost"),
         (queue_guaranteed_too_much, "guarantees", "nodes offer less than queues are guaranteed: greedy"),
-        (local_queues_astray, "LocalQueues", "1 of 2 let nothing in: team/door (QueueNotFound)"),
+        (local_queues_astray, "LocalQueues", "1 of 2 admit no groups: team/door (QueueNotFound)"),
         (older_crd, "podgroups.scheduling.volcano.sh", "lacks status.waiting, status.waiting.ahead"),
         (no_established, "podgroups.scheduling.volcano.sh", "is not established"),
         (another_version, "podgroups.scheduling.volcano.sh", "does not serve v1beta1"),
@@ -748,7 +748,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (broken_bundle, "webhooks", "queues.kube-muster.io: caBundle cannot be read: "),
         (no_certificate, "certificates", "the Secret kube-muster/muster-webhook-certificate holds none: "),
         (half_ready, "workload", "deployment/muster has 1 of 2 replicas ready"),
-        (old_scheduler, "scheduler", "kube-scheduler:v1.33.1 runs beside an API server of 1.36"),
+        (old_scheduler, "scheduler", "kube-scheduler:v1.33.1 runs next to an API server of 1.36"),
         (nothing_runs, "workload", "nothing runs Muster in namespace kube-muster"),
         (no_lease, "leader", "the lease kube-system/muster-scheduler does not exist"),
         (dead_leader, "leader", "kube-system/muster-scheduler has not been renewed for 61m"),
@@ -989,7 +989,7 @@ def test_a_replica_of_another_release_is_reported(site: Installation, check: Cal
     ((state, message, _),) = check()["version"]
     assert (state, message) == (
         "unknown",
-        f"registry.example/kube-muster:9.9 runs, this muster is {__version__}",
+        f"registry.example/kube-muster:9.9 runs; this command is {__version__}",
     )
 
 

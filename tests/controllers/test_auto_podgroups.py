@@ -83,13 +83,13 @@ def web(name: str, named: bool = False, **more: Any) -> Pod:
     return pod(name, GROUP if named else "", owner="web", **more)
 
 
-def test_a_group_is_made_once_for_all_pods_of_an_owner() -> None:
+def test_a_podgroup_is_created_once_for_all_pods_of_an_owner() -> None:
     with desk(node("n"), owner("web", "2"), web("a"), web("b")) as bench:
         assert bench.look() == [("create group", GROUP)]
         assert bench.look() == []
 
 
-def test_once_it_is_there_each_pod_is_told_its_name() -> None:
+def test_each_pod_gets_the_annotation_once_its_podgroup_exists() -> None:
     with desk(node("n"), web("a"), web("b"), group(GROUP, 1)) as bench:
         assert sorted(bench.look()) == [("name group", "a"), ("name group", "b")]
         assert bench.look() == []
@@ -97,21 +97,21 @@ def test_once_it_is_there_each_pod_is_told_its_name() -> None:
         assert bench.look() == []
 
 
-def test_a_pod_that_comes_to_its_group_is_told_the_name_alone() -> None:
+def test_a_later_pod_only_gets_the_annotation() -> None:
     with desk(node("n"), group(GROUP, 1), web("a")) as bench:
         bench.look()
         bench.show(web("b"))
         assert bench.look() == [("name group", "b")]
 
 
-def test_it_goes_to_the_pods_queue() -> None:
+def test_an_automatic_podgroup_goes_to_the_queue_of_its_pods() -> None:
     with desk(queue("q"), web("a", queue="q")) as bench:
         bench.look()
         ((_, made),) = bench.api.done("create group")
         assert made["spec"]["queue"] == "q"
 
 
-def test_it_names_the_author_of_its_owner() -> None:
+def test_an_automatic_podgroup_names_the_author_of_its_owner() -> None:
     with desk(node("n"), owner("web"), web("a")) as bench:
         recorded = Meta(namespace=NAMESPACE, uid="uid-web", annotations={keys.AUTHOR: "ReplicaSet/ann"})
         bench.ledger.intake.set_ancestor("ReplicaSet", recorded)
@@ -125,7 +125,7 @@ def test_pods_of_others_and_pods_that_name_a_group_get_none() -> None:
         assert bench.look() == []
 
 
-def test_who_does_not_lead_leaves_it_to_be_done() -> None:
+def test_a_follower_leaves_the_work_to_the_leader() -> None:
     with desk(web("a")) as bench:
         bench.leading = False
         assert bench.look() == []
@@ -133,7 +133,7 @@ def test_who_does_not_lead_leaves_it_to_be_done() -> None:
         assert bench.look() == [("create group", GROUP)]
 
 
-def test_what_the_fence_drops_is_done_later() -> None:
+def test_a_write_that_the_fence_drops_is_made_later() -> None:
     with desk(web("a")) as bench:
         bench.fence.append(False)
         assert bench.look() == []
@@ -141,7 +141,7 @@ def test_what_the_fence_drops_is_done_later() -> None:
         assert bench.look() == [("create group", GROUP)]
 
 
-def test_a_group_that_was_there_already_is_as_good() -> None:
+def test_an_existing_podgroup_counts_as_created() -> None:
     with desk(web("a")) as bench:
         bench.api.fail("create group", Conflict(409, "AlreadyExists"))
         bench.look()
@@ -149,7 +149,7 @@ def test_a_group_that_was_there_already_is_as_good() -> None:
         assert bench.look() == []
 
 
-def test_a_refusal_is_not_the_last_word() -> None:
+def test_a_refused_creation_is_tried_again() -> None:
     with desk(web("a")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden", "queue q is Closed"))
         bench.look()
@@ -159,7 +159,7 @@ def test_a_refusal_is_not_the_last_word() -> None:
         assert bench.look() == [("create group", GROUP)]
 
 
-def test_a_group_that_is_lost_is_made_again_after_a_while() -> None:
+def test_a_lost_podgroup_is_created_again_after_a_while() -> None:
     with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
         bench.api.pods["a"] = web("a", named=True)
         bench.look()
@@ -169,7 +169,7 @@ def test_a_group_that_is_lost_is_made_again_after_a_while() -> None:
         assert bench.look() == [("pod", "a"), ("create group", GROUP)]
 
 
-def test_a_group_without_pods_is_not() -> None:
+def test_a_lost_podgroup_without_pods_is_not_created_again() -> None:
     with desk(node("n"), web("a", named=True), group(GROUP, 1)) as bench:
         bench.go("a")
         bench.lose(GROUP)
@@ -196,14 +196,14 @@ def test_no_group_is_made_until_the_queue_opens() -> None:
         assert bench.look() == [("create group", GROUP)]
 
 
-def test_no_group_is_made_for_a_queue_that_is_not_there() -> None:
+def test_no_podgroup_is_created_for_a_missing_queue() -> None:
     with desk(web("a", queue="q")) as bench:
         assert bench.look() == []
         bench.show(queue("q"))
         assert bench.look() == [("create group", GROUP)]
 
 
-def test_one_that_is_deleted_is_not_made_again() -> None:
+def test_a_deleted_podgroup_is_not_created_again() -> None:
     with closed(web("a", named=True, queue="q")) as bench:
         bench.show(group(GROUP, 1, "q"))
         bench.look()
@@ -230,7 +230,7 @@ def test_a_namespace_may_name_another_queue() -> None:
         assert made["spec"]["queue"] == "r"
 
 
-def test_pods_that_are_gone_are_not_waited_with() -> None:
+def test_deleted_pods_do_not_delay_the_podgroup() -> None:
     with closed(web("a", queue="q")) as bench:
         bench.go("a")
         bench.look()
@@ -238,14 +238,14 @@ def test_pods_that_are_gone_are_not_waited_with() -> None:
         assert bench.look() == []
 
 
-def test_its_numbers_follow_the_owner() -> None:
+def test_min_member_follows_the_owner() -> None:
     with desk(node("n"), owner("web", "2"), web("a", named=True, cpu="2"), group(GROUP, 3)) as bench:
         assert bench.look() == [("patch", GROUP)]
         ((_, patch),) = bench.api.done("patch")
         assert patch == {"spec": {"minMember": 2, "minResources": {"cpu": "4"}}}
 
 
-def test_the_group_of_an_owner_that_wants_no_pods_goes_with_the_last() -> None:
+def test_the_podgroup_of_an_owner_scaled_to_zero_is_deleted_with_the_last_pod() -> None:
     with desk(node("n"), owner("web"), web("a", named=True), group(GROUP, 1)) as bench:
         bench.show(owner("web", replicas=0))
         assert bench.look() == []
@@ -273,7 +273,7 @@ def looks(bench: Desk, *seconds: float) -> list[tuple[str, str]]:
     return asked
 
 
-def test_one_that_waits_gets_a_podgroup_after_a_moment_and_then_its_name() -> None:
+def test_a_waiting_single_pod_gets_a_podgroup_after_a_delay_and_then_its_annotation() -> None:
     with desk(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1, 0.9) == []
         assert looks(bench, 0.2) == MADE
@@ -283,7 +283,7 @@ def test_one_that_waits_gets_a_podgroup_after_a_moment_and_then_its_name() -> No
         assert looks(bench, 10) == [("name group", "a")]
 
 
-def test_one_that_starts_at_once_gets_none_however_long_it_runs() -> None:
+def test_a_single_pod_that_starts_at_once_gets_no_podgroup_however_long_it_runs() -> None:
     with desk(FREE, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 60) == []
         bench.show(bound(phase="Pending"))
@@ -295,14 +295,14 @@ def test_one_that_starts_at_once_gets_none_however_long_it_runs() -> None:
         assert bench.grouper._unnamed == {}
 
 
-def test_one_that_starts_before_the_moment_is_over_gets_none() -> None:
+def test_a_single_pod_that_starts_within_the_delay_gets_no_podgroup() -> None:
     with desk(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1) == []
         bench.show(FREE)
         assert looks(bench, 1, 60) == []
 
 
-def test_one_that_is_gone_before_the_moment_is_over_gets_none() -> None:
+def test_a_single_pod_that_is_deleted_within_the_delay_gets_no_podgroup() -> None:
     with desk(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1) == []
         bench.go("a")
@@ -316,7 +316,7 @@ def test_a_place_in_the_window_is_not_waited_for() -> None:
         assert bench.reason("podgroup-uid-b") is Reason.WINDOW_FULL
 
 
-def test_one_that_is_bound_when_its_podgroup_comes_is_told_its_name() -> None:
+def test_a_single_pod_that_is_bound_when_its_podgroup_appears_gets_the_annotation() -> None:
     with desk(FREE, bound(), plain=WAITING) as bench:
         assert looks(bench) == []
         bench.show(group(OWN, 1))
@@ -324,30 +324,32 @@ def test_one_that_is_bound_when_its_podgroup_comes_is_told_its_name() -> None:
 
 
 @each_of(pod("a"), bound())
-def test_with_never_there_is_none(there: Pod) -> None:
+def test_with_never_a_single_pod_gets_no_podgroup(there: Pod) -> None:
     with desk(FULL, there, plain=NEVER) as bench:
         assert looks(bench, 3, 60) == []
 
 
-def test_with_always_there_is_one_at_once_also_for_those_that_run_already() -> None:
+def test_with_always_each_single_pod_gets_a_podgroup_at_once_even_a_running_one() -> None:
     with desk(FREE, bound(), pod("b"), plain=ALWAYS) as bench:
         assert sorted(looks(bench)) == [*MADE, ("create group", "podgroup-uid-b")]
 
 
 @each_of(WAITING, NEVER)
-def test_one_from_before_the_setting_stays_and_is_followed(plain: PlainPods) -> None:
+def test_a_podgroup_from_before_the_setting_stays_and_is_updated(plain: PlainPods) -> None:
     with desk(FREE, pod("a"), group(OWN, 1), plain=plain) as bench:
         assert looks(bench, 60) == [("name group", "a")]
 
 
 @each_of(WAITING, NEVER)
-def test_pods_of_a_controller_have_theirs_at_once(plain: PlainPods) -> None:
+def test_pods_of_a_controller_get_their_podgroup_at_once(plain: PlainPods) -> None:
     with desk(FREE, owner("web"), web("a"), plain=plain) as bench:
         assert looks(bench) == [("create group", GROUP)]
 
 
 @each_of((pod("a", OWN), MADE), (bound(group=OWN), []))
-def test_one_that_is_deleted_is_made_again_only_for_a_pod_that_waits(there: Pod, again: list[Any]) -> None:
+def test_a_deleted_podgroup_of_a_single_pod_is_created_again_only_for_a_waiting_pod(
+    there: Pod, again: list[Any]
+) -> None:
     with desk(FULL, there, group(OWN, 1), plain=WAITING) as bench:
         bench.look()
         bench.api.pods["a"] = there
@@ -355,7 +357,7 @@ def test_one_that_is_deleted_is_made_again_only_for_a_pod_that_waits(there: Pod,
         assert [call for call in looks(bench, 60) if call[0] != "pod"] == again
 
 
-def test_a_new_leader_lets_it_wait_anew() -> None:
+def test_a_new_leader_starts_the_delay_again() -> None:
     with desk(FULL, pod("a"), plain=WAITING) as bench:
         assert looks(bench, 1.5) == []
         bench.leading = False
@@ -365,14 +367,14 @@ def test_a_new_leader_lets_it_wait_anew() -> None:
         assert looks(bench, 0.2) == MADE
 
 
-def test_one_whose_queue_opens_gets_none_if_it_starts_then() -> None:
+def test_a_single_pod_that_starts_when_its_queue_opens_gets_no_podgroup() -> None:
     with desk(FREE, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
         assert looks(bench, 3, 60) == []
         bench.show(queue("q", spec_state="Open"))
         assert looks(bench, 60) == []
 
 
-def test_one_whose_queue_opens_and_has_no_room_gets_one() -> None:
+def test_a_single_pod_that_still_waits_after_its_queue_opened_gets_a_podgroup() -> None:
     with desk(FULL, queue("q", spec_state="Closed"), pod("a", queue="q"), plain=WAITING) as bench:
         assert looks(bench, 3) == []
         bench.show(queue("q", spec_state="Open"))

@@ -109,7 +109,7 @@ def test_a_restart_before_the_effect_loses_nothing(desk: Desk) -> None:
         (command("c", "CloseQueue", "q", uid=""), "no queue q with the UID ''"),
     ],
 )
-def test_nonsense_is_refused_and_removed(desk: Desk, bad: Command, why: str) -> None:
+def test_an_invalid_command_is_refused_and_removed(desk: Desk, bad: Command, why: str) -> None:
     desk.order(bad)
     with capture_logs() as logs:
         desk.look()
@@ -132,7 +132,7 @@ def test_a_queue_that_the_watch_has_not_shown_yet_is_waited_for(desk: Desk) -> N
     assert desk.state("new") == "Closed"
 
 
-def test_commands_for_others_are_left_alone(desk: Desk) -> None:
+def test_commands_for_other_controllers_are_left_alone(desk: Desk) -> None:
     theirs = command("c", "AbortJob", "q", kind="Job")
     desk.order(theirs, Command(theirs.metadata, "OpenQueue"))
     assert desk.look() == []
@@ -160,7 +160,7 @@ def test_only_the_leader_obeys(desk: Desk) -> None:
     assert desk.look() == [("patch_queue", "q")]
 
 
-def test_the_effect_and_its_sign_are_one_write(desk: Desk) -> None:
+def test_the_effect_and_its_record_are_one_write(desk: Desk) -> None:
     desk.order(command("c", "CloseQueue", "q"))
     desk.look()
     ((_, patch),) = desk.store.done("patch_queue")

@@ -72,7 +72,7 @@ def looked(bench: Bench, keeper: Keeper, *objects: str, seconds: float = 0.0) ->
     return keeper.reconciled
 
 
-def test_an_object_that_raises_costs_its_own_turn_and_is_tried_again_ever_later() -> None:
+def test_an_object_that_raises_delays_no_other_and_is_retried_with_growing_pauses() -> None:
     bench, before = Bench(), faults()
     keeper = Keeper(bench.means())
     keeper.poison = {"b"}
@@ -94,7 +94,7 @@ def test_an_object_that_raises_costs_its_own_turn_and_is_tried_again_ever_later(
     assert [line["object"] for line in logs] == ["b", "b"]
 
 
-def test_a_write_that_raises_what_no_api_server_says_is_counted_logged_once_and_made_again() -> None:
+def test_a_write_with_an_unexpected_exception_is_counted_logged_once_and_retried() -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
     keeper.faults = [ValueError("ouch"), ValueError("ouch")]
@@ -107,7 +107,7 @@ def test_a_write_that_raises_what_no_api_server_says_is_counted_logged_once_and_
 
 
 @each_of(Conflict(409), Forbidden(403), NotFound(404))
-def test_a_write_that_was_refused_is_made_again_after_a_pause(fault: ApiError) -> None:
+def test_a_refused_write_is_retried_after_a_pause(fault: ApiError) -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
     keeper.faults = [fault]
@@ -117,7 +117,7 @@ def test_a_write_that_was_refused_is_made_again_after_a_pause(fault: ApiError) -
         assert looked(bench, keeper, seconds=0.1) == ["a"]
 
 
-def test_what_is_gone_is_not_written_again_and_its_failures_are_forgotten() -> None:
+def test_a_deleted_object_is_not_written_again_and_its_failures_are_forgotten() -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
     keeper.faults = [NotFound(404)] * 3
@@ -147,7 +147,7 @@ def test_an_outage_is_followed_by_a_write_within_half_a_minute() -> None:
         assert keeper.written
 
 
-def test_who_follows_remembers_nothing() -> None:
+def test_a_follower_remembers_no_failures() -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
     bench.leading = False
@@ -156,7 +156,7 @@ def test_who_follows_remembers_nothing() -> None:
     assert keeper.waiting == 0
 
 
-def test_what_waits_is_shown() -> None:
+def test_the_queue_of_pending_writes_is_shown() -> None:
     bench = Bench()
     keeper = Keeper(bench.means())
     keeper.poison = {"a", "b"}
@@ -176,7 +176,7 @@ def all_controllers() -> list[type[Any]]:
 
 
 @each_of(*all_controllers())
-def test_all_controllers_are_guarded_by_the_one_loop(controller: type[Any]) -> None:
+def test_all_controllers_run_in_the_loop_that_catches_exceptions(controller: type[Any]) -> None:
     assert controller.on_decisions is Controller.on_decisions
     assert "reconcile" in vars(controller) or controller.__subclasses__()
 
@@ -195,7 +195,7 @@ def test_every_listener_is_a_controller_or_guards_each_group_itself() -> None:
     assert len({type(owner) for owner in owners}) == len(owners) == 20
 
 
-def test_a_group_that_no_event_or_log_line_can_be_made_of_costs_its_own(
+def test_a_group_that_breaks_its_event_or_log_line_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     truly = transitions.event_course

@@ -74,7 +74,7 @@ def test_what_changed_is_decided_and_shown() -> None:
     assert wheel.once().groups[key("pod:p")].verdict is Verdict.STARTING
 
 
-def test_what_did_not_change_is_shown_but_not_decided_again() -> None:
+def test_without_changes_listeners_run_but_nothing_is_decided_again() -> None:
     wheel = Wheel()
     wheel.ledger.pods.set(pod("p"))
     before = settled(wheel)
@@ -82,7 +82,7 @@ def test_what_did_not_change_is_shown_but_not_decided_again() -> None:
     assert len(wheel.seen) == 3
 
 
-def test_many_changes_make_one_decision() -> None:
+def test_many_changes_cause_one_decision() -> None:
     wheel = Wheel()
     for n in range(100):
         wheel.ledger.pods.set(pod(f"p{n}"))
@@ -99,7 +99,7 @@ def test_before_the_cluster_is_read_nothing_is_decided() -> None:
     assert len(wheel.once().groups) == 1
 
 
-def test_time_alone_is_a_reason_to_decide_again() -> None:
+def test_a_passed_deadline_causes_another_decision() -> None:
     wheel = Wheel()
     wheel.ledger.intake.set_node(node("a", cpu="1"))
     group, _, missing = gang("g", 2, admitted=True)
@@ -125,7 +125,7 @@ def test_the_time_of_its_last_run_is_known() -> None:
 # ---- the thread
 
 
-def test_a_change_wakes_it() -> None:
+def test_a_change_starts_a_cycle() -> None:
     wheel = Wheel()
     with wheel.turning():
         wheel.wait_for(lambda: bool(wheel.seen))
@@ -133,14 +133,14 @@ def test_a_change_wakes_it() -> None:
         wheel.wait_for(lambda: key("pod:p") in wheel.seen[-1].groups)
 
 
-def test_listeners_look_now_and_then_without_any_change() -> None:
+def test_listeners_run_regularly_without_any_change() -> None:
     wheel = Wheel()
     with wheel.turning():
         wheel.wait_for(lambda: len(wheel.seen) >= 3)
     assert len({id(each) for each in wheel.seen}) <= 2
 
 
-def test_what_changes_while_it_decides_is_seen_by_the_next() -> None:
+def test_a_change_during_a_decision_is_seen_by_the_next() -> None:
     inside, outside = Event(), Event()
 
     def dawdle(decisions: Decisions) -> None:
@@ -162,7 +162,7 @@ def raises(decisions: Decisions) -> None:
     raise RuntimeError("ouch")
 
 
-def test_a_listener_that_raises_neither_ends_it_nor_keeps_others_from_looking() -> None:
+def test_a_listener_that_raises_stops_neither_the_cycle_nor_other_listeners() -> None:
     wheel = Wheel(raises)
     with capture_logs() as logs, wheel.turning():
         wheel.wait_for(lambda: len(wheel.seen) >= 2)
@@ -186,7 +186,7 @@ def test_a_decision_that_raises_is_made_again(monkeypatch: pytest.MonkeyPatch) -
     assert [line["object"] for line in logs] == ["remembered decisions", "decide"]
 
 
-def test_what_is_remembered_of_decisions_stops_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_the_record_of_decisions_stops_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """It saves work only: where it cannot be used, all is decided from nothing, at once."""
 
     def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
@@ -205,7 +205,7 @@ def test_what_is_remembered_of_decisions_stops_none_of_them(monkeypatch: pytest.
     assert wheel.cycle.last_run == wheel.now
 
 
-def test_a_listener_that_raises_does_not_have_the_process_taken_for_dead() -> None:
+def test_a_listener_that_raises_does_not_fail_the_liveness_probe() -> None:
     """A restart would meet the same object again."""
     wheel = Wheel(raises)
     wheel.now += 7
@@ -214,7 +214,7 @@ def test_a_listener_that_raises_does_not_have_the_process_taken_for_dead() -> No
     assert wheel.cycle.last_run == SECONDS + 7
 
 
-def test_a_cycle_that_cannot_decide_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cycle_that_cannot_decide_fails_the_liveness_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         raise RuntimeError("ouch")
 

@@ -28,14 +28,14 @@ def turns(chronicle: DecisionLog) -> list[tuple[str, Verdict, Reason | None]]:
     ]
 
 
-def test_a_turn_is_told_with_its_group_queue_and_reason() -> None:
+def test_a_changed_verdict_is_logged_with_its_group_queue_and_reason() -> None:
     chronicle, world = DecisionLog(), World(node("a"), gang("g", 5)).settle()
     (line,) = written(chronicle, world)
     assert (line["event"], line["group"], line["queue"]) == ("a group waits", "team/g", "default")
     assert (line["reason"], line["detail"]) == (Reason.NEVER_FITS, world.detail("g"))
 
 
-def test_all_turns_of_a_group_are_told_the_newest_first() -> None:
+def test_all_changes_of_a_group_are_listed_newest_first() -> None:
     chronicle, world = DecisionLog(), World(node("a"), gang("g", 5)).settle()
     lines = written(chronicle, world)
     lines += written(chronicle, world.add(node("b")).settle())
@@ -48,12 +48,12 @@ def test_all_turns_of_a_group_are_told_the_newest_first() -> None:
     ]
 
 
-def test_a_start_tells_how_many_members_it_plans() -> None:
+def test_a_start_is_logged_with_the_number_of_planned_members() -> None:
     (line,) = written(DecisionLog(), World(node("a"), gang("g", 3)).settle())
     assert line["members"] == 3
 
 
-def test_a_number_that_moved_is_no_turn_and_takes_no_place() -> None:
+def test_a_changed_number_alone_is_not_recorded() -> None:
     chronicle = DecisionLog()
     world = World(node("a"), gang("g", 4), foreign_pod("s", on="a", cpu="1")).settle()
     assert len(written(chronicle, world)) == 1
@@ -62,7 +62,7 @@ def test_a_number_that_moved_is_no_turn_and_takes_no_place() -> None:
     assert [each.decision.detail for each in chronicle.latest(10)] == [before] != [world.detail("g")]
 
 
-def test_what_did_not_change_is_not_kept_again() -> None:
+def test_an_unchanged_verdict_is_not_recorded_again() -> None:
     chronicle, world = DecisionLog(), World(node("a"), gang("g", 5), gang("h", 5)).settle()
     written(chronicle, world)
     written(chronicle, world)
@@ -71,7 +71,7 @@ def test_what_did_not_change_is_not_kept_again() -> None:
     assert [group for group, *_ in turns(chronicle)].count(key("g")) == 1
 
 
-def test_only_so_many_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_recorded_changes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ENTRIES", 3)
     chronicle, world = DecisionLog(), World()
     for n in range(5):
@@ -83,7 +83,7 @@ def test_only_so_many_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shown[0].time >= shown[1].time
 
 
-def test_what_ran_before_a_restart_is_old_news() -> None:
+def test_groups_that_ran_before_a_restart_are_not_logged() -> None:
     world = World(node("a", cpu="8"), gang("g", 2)).settle()
     world.bind("g-0", "a")
     world.bind("g-1", "a")

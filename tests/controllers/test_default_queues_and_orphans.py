@@ -40,7 +40,7 @@ def desk() -> Iterator[Desk]:
 BOTH = [("create", "default"), ("create", "root")]
 
 
-def test_root_and_default_are_made(desk: Desk) -> None:
+def test_the_root_and_default_queues_are_created(desk: Desk) -> None:
     assert desk.look() == BOTH
     root, default = desk.copy("root").spec, desk.copy("default").spec
     assert (root.weight, root.reclaimable, root.parent) == (1, False, "")
@@ -48,20 +48,20 @@ def test_root_and_default_are_made(desk: Desk) -> None:
     assert desk.look(seconds=10) == []
 
 
-def test_who_was_deleted_is_made_again(desk: Desk) -> None:
+def test_a_deleted_default_queue_is_created_again(desk: Desk) -> None:
     desk.look()
     del desk.store.queues["default"]
     desk.ledger.intake.drop_queue("default")
     assert desk.look(seconds=10) == [("create", "default")]
 
 
-def test_what_is_there_stays_as_it_is(desk: Desk) -> None:
+def test_existing_queues_are_not_changed(desk: Desk) -> None:
     desk.store.put(queue("default", weight=7))  # which the watch has not shown yet
     assert desk.look() == BOTH
     assert desk.copy("default").spec.weight == 7
 
 
-def test_nothing_is_made_before_the_queues_are_known_or_by_who_does_not_lead(desk: Desk) -> None:
+def test_nothing_is_created_before_the_queues_are_known_or_by_a_follower(desk: Desk) -> None:
     desk.founder.on_decisions(Decisions())
     desk.leading = False
     assert desk.look() == []
@@ -89,7 +89,7 @@ def bereft(desk: Desk) -> Desk:
     return desk
 
 
-def test_its_groups_are_deleted_once_the_api_server_has_confirmed(bereft: Desk) -> None:
+def test_groups_of_a_deleted_queue_are_deleted_once_the_api_server_has_confirmed(bereft: Desk) -> None:
     assert bereft.look() == [("list", "queues")]
     assert bereft.look() == [("delete_group", "g")]
     assert bereft.store.done("delete_group") == [("g", "uid-g")]
@@ -97,7 +97,7 @@ def test_its_groups_are_deleted_once_the_api_server_has_confirmed(bereft: Desk) 
     assert bereft.look(seconds=60) == []
 
 
-def test_a_queue_that_only_the_watch_has_not_shown_yet_loses_nothing(desk: Desk) -> None:
+def test_a_queue_that_the_watch_does_not_show_yet_loses_no_groups(desk: Desk) -> None:
     """Keep a queue's groups that were listed later than the queues, as after a restart."""
     desk.keep(queue("root"), queue("default"))
     desk.store.put(queue("q"))
@@ -113,6 +113,6 @@ def test_a_deletion_that_failed_is_tried_again(bereft: Desk) -> None:
     assert calls.count(("delete_group", "g")) >= 3
 
 
-def test_who_does_not_lead_deletes_nothing(bereft: Desk) -> None:
+def test_a_follower_deletes_nothing(bereft: Desk) -> None:
     bereft.leading = False
     assert [bereft.look() for _ in range(3)] == [[], [], []]

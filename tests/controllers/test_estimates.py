@@ -54,7 +54,7 @@ def counted(interval: str) -> float:
     return REGISTRY.get_sample_value("muster_estimate_error_count", {"interval": interval}) or 0.0
 
 
-def test_it_is_written_into_the_status_once(bench: Desk) -> None:
+def test_an_estimate_is_written_into_the_status_once(bench: Desk) -> None:
     estimate = reported(bench)
     assert (estimate.method, estimate.unknown_because) == ("Declared", "")
     assert estimate.at_p50 < estimate.at_p90
@@ -68,7 +68,7 @@ def test_it_is_written_into_the_status_once(bench: Desk) -> None:
     assert bench.look() == []
 
 
-def test_a_group_that_has_just_come_may_start_meanwhile(bench: Desk) -> None:
+def test_a_new_group_gets_no_estimate_at_once(bench: Desk) -> None:
     bench.advance(module._LASTING - 0.1)
     bench.estimates.on_decisions(bench.decisions)
     bench.estimates.compute_slice()
@@ -89,7 +89,7 @@ def test_a_group_that_waits_for_a_place_in_the_window_is_no_reason_to_work() -> 
     assert bench.estimates.get(key("b")) is None
 
 
-def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
+def test_an_unknown_estimate_replaces_the_known_one(bench: Desk) -> None:
     reported(bench)
     bench.advance(60)
     bench.look()
@@ -105,7 +105,7 @@ def test_what_becomes_unknown_replaces_all_that_was_known(bench: Desk) -> None:
     assert estimate.at_p50 is None
 
 
-def test_a_wall_clock_that_is_set_moves_what_is_told(bench: Desk) -> None:
+def test_a_changed_wall_clock_moves_the_published_estimates(bench: Desk) -> None:
     before = instant(reported(bench).at_p50)
     bench.wall_steps += 3600
     bench.settle()
@@ -113,7 +113,7 @@ def test_a_wall_clock_that_is_set_moves_what_is_told(bench: Desk) -> None:
     assert instant(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LEAST)
 
 
-def test_another_process_keeps_what_is_written_until_it_knows_better(bench: Desk) -> None:
+def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: Desk) -> None:
     estimate = reported(bench)
     bench.advance(60)
     bench.look()
@@ -124,7 +124,9 @@ def test_another_process_keeps_what_is_written_until_it_knows_better(bench: Desk
 
 
 @pytest.mark.parametrize(("after", "interval"), [(60, "before"), (3600, "inside"), (9000, "after")])
-def test_a_start_is_compared_with_what_was_told_first(bench: Desk, after: float, interval: str) -> None:
+def test_a_start_is_compared_with_the_first_published_estimate(
+    bench: Desk, after: float, interval: str
+) -> None:
     reported(bench)
     before = counted(interval)
     bench.advance(after)
@@ -134,7 +136,7 @@ def test_a_start_is_compared_with_what_was_told_first(bench: Desk, after: float,
     assert bench.estimates.get(key("next")) is None
 
 
-def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -> None:
+def test_a_deleted_group_is_forgotten_and_not_compared(bench: Desk) -> None:
     reported(bench)
     before = sum(map(counted, ("before", "inside", "after")))
     bench.delete("next-0")
@@ -145,7 +147,7 @@ def test_a_group_that_goes_is_forgotten_and_compared_with_nothing(bench: Desk) -
     assert sum(map(counted, ("before", "inside", "after"))) == before
 
 
-def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
+def test_a_follower_makes_no_estimates(bench: Desk) -> None:
     reported(bench)
     bench.leading = False
     bench.estimates.compute_slice()
@@ -154,7 +156,7 @@ def test_who_does_not_lead_knows_nothing(bench: Desk) -> None:
     assert bench.estimates.get(key("next")) is None
 
 
-def test_one_forecast_that_fails_is_given_up_and_the_next_is_made(
+def test_a_failed_forecast_is_dropped_and_the_next_is_made(
     bench: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(decisions: Decisions, cycles: int) -> Iterator[None]:
@@ -169,9 +171,7 @@ def test_one_forecast_that_fails_is_given_up_and_the_next_is_made(
     assert reported(bench).method == "Declared"
 
 
-def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
-    bench: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forecasts_take_at_most_a_fiftieth_of_a_core(bench: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round of decisions takes 40 ms, and there is always another one."""
     now, worked = 0.0, 0.0
 
@@ -200,12 +200,12 @@ def test_it_takes_a_fiftieth_of_a_core_however_much_there_is_to_do(
     (ExpectedStart(0.0, 900, 1000, 1100, Method.LEARNT), True),
     (ExpectedStart(0.0, unknown="team/x has no known end"), True),
 )
-def test_what_is_news(now: ExpectedStart, expected: bool) -> None:
+def test_changes_of_an_estimate_that_are_published(now: ExpectedStart, expected: bool) -> None:
     assert is_news(ExpectedStart(0.0, 900, 1000, 1100), now) is expected
 
 
 @each_of(3e11, 1e300)
-def test_what_no_calendar_has_is_no_moment(instant: float) -> None:
+def test_a_time_beyond_the_calendar_is_no_timestamp(instant: float) -> None:
     """The API server would refuse the whole status."""
     reported = estimate_of(ExpectedStart(0.0, 10.0, 20.0, instant), epoch=1.8e9)
     assert (reported.at_p50, reported.at_p90) == (None, None)

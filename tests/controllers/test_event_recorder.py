@@ -36,7 +36,7 @@ def dropped() -> float:
     return REGISTRY.get_sample_value("muster_events_total", {"outcome": "dropped"}) or 0.0
 
 
-def test_an_event_says_of_whom_what_and_why() -> None:
+def test_an_event_has_its_object_action_and_reason() -> None:
     bench = Recording()
     with bench.writing():
         bench.record("no room")
@@ -55,7 +55,7 @@ def test_an_event_says_of_whom_what_and_why() -> None:
     assert event["metadata"]["name"].startswith("p.")
 
 
-def test_told_again_an_event_counts_up_and_has_the_newest_message() -> None:
+def test_a_repeated_event_counts_up_and_has_the_newest_message() -> None:
     bench = Recording()
     with bench.writing():
         bench.record("one").record("two").record("three")
@@ -79,7 +79,7 @@ def test_an_event_that_has_expired_is_made_again() -> None:
     assert [event["count"] for event in bench.created] == [1, 2]
 
 
-def test_an_event_whose_answer_was_lost_is_there() -> None:
+def test_an_event_whose_answer_was_lost_counts_as_created() -> None:
     bench = Recording()
     with bench.writing():
         bench.api.fail("event", Conflict(409, "AlreadyExists"))
@@ -87,7 +87,7 @@ def test_an_event_whose_answer_was_lost_is_there() -> None:
     assert [each["message"] for each in bench.repeated] == ["again"]
 
 
-def test_what_belongs_to_no_namespace_is_told_in_default() -> None:
+def test_events_of_cluster_scoped_objects_go_to_namespace_default() -> None:
     bench = Recording()
     with bench.writing():
         bench.record(about=queue_reference("research", "u"))
@@ -96,7 +96,7 @@ def test_what_belongs_to_no_namespace_is_told_in_default() -> None:
     assert "namespace" not in event["involvedObject"]
 
 
-def test_one_object_does_not_use_up_what_all_have() -> None:
+def test_one_object_does_not_use_up_the_budget_of_all() -> None:
     bench, before = Recording(), dropped()
     with bench.writing():
         for number in range(30):
@@ -106,7 +106,7 @@ def test_one_object_does_not_use_up_what_all_have() -> None:
     assert dropped() - before == 20
 
 
-def test_an_object_may_be_told_of_again_after_a_while() -> None:
+def test_the_budget_of_an_object_refills_after_a_while() -> None:
     bench = Recording()
     with bench.writing():
         for number in range(11):
@@ -116,7 +116,7 @@ def test_an_object_may_be_told_of_again_after_a_while() -> None:
     assert bench.repeated[-1]["message"] == "later"
 
 
-def test_all_objects_together_have_an_allowance() -> None:
+def test_all_objects_share_a_budget_of_events() -> None:
     bench = Recording()
     with bench.writing():
         for number in range(150):
@@ -130,7 +130,7 @@ def test_all_objects_together_have_an_allowance() -> None:
     assert len(bench.created) == 55
 
 
-def test_a_follower_tells_nothing() -> None:
+def test_a_follower_sends_no_events() -> None:
     bench = Recording()
     bench.leading = False
     with bench.writing():

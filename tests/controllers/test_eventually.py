@@ -90,7 +90,7 @@ class Course(Desk):
 @example([("fail", 5)])
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(STEPS, max_size=25))
-def test_in_the_end_every_group_says_what_was_decided(steps: list[tuple[str, Any]]) -> None:
+def test_every_group_finally_has_its_decision_in_the_status(steps: list[tuple[str, Any]]) -> None:
     course = Course()
     with course.writing(), capture_logs():
         for step, what in steps:

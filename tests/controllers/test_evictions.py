@@ -65,7 +65,7 @@ def test_a_start_under_way_is_left_alone() -> None:
         assert bench.look() == []
 
 
-def test_an_eviction_is_asked_for_once_in_a_while() -> None:
+def test_an_eviction_is_requested_at_most_once_per_interval() -> None:
     with undoing() as (bench, _):
         bench.fail_the_start().look()
         assert bench.look() == []
@@ -75,7 +75,7 @@ def test_an_eviction_is_asked_for_once_in_a_while() -> None:
         assert bench.look() == [("evict", "g-0"), ("evict", "g-1")]
 
 
-def test_a_pod_that_is_going_or_gone_is_not_evicted_again() -> None:
+def test_a_pod_that_terminates_or_is_gone_is_not_evicted_again() -> None:
     with undoing() as (bench, _):
         bench.fail_the_start().look()
         bench.mark_deleted("g-0")
@@ -83,7 +83,7 @@ def test_a_pod_that_is_going_or_gone_is_not_evicted_again() -> None:
         assert bench.look() == []
 
 
-def test_a_refused_eviction_is_told_and_tried_again() -> None:
+def test_a_refused_eviction_is_reported_and_retried() -> None:
     before = evictions("refused")
     with undoing() as (bench, logs):
         bench.api.fail("evict", TooManyRequests(429, "TooManyRequests", "not now"))
@@ -102,7 +102,7 @@ def test_a_refused_eviction_is_told_and_tried_again() -> None:
     assert evictions("refused") - before == 1
 
 
-def test_an_eviction_that_a_budget_refuses_is_asked_for_ever_more_seldom() -> None:
+def test_an_eviction_that_a_disruption_budget_refuses_is_retried_with_growing_pauses() -> None:
     """A budget may be exhausted for hours: 1,000 refusals are 1,000 requests, Events and log lines."""
     with undoing() as (bench, _):
         bench.api.fail("evict", *[TooManyRequests(429, "TooManyRequests", "a budget says no")] * 1000)

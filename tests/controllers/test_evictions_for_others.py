@@ -35,7 +35,7 @@ class Reclaiming(Bench):
         return calls
 
 
-def test_a_victim_is_evicted_and_told_why() -> None:
+def test_a_victim_is_evicted_with_an_event_that_says_why() -> None:
     bench = Reclaiming()
     with bench.writing():
         calls = bench.look()
@@ -48,7 +48,7 @@ def test_a_victim_is_evicted_and_told_why() -> None:
     assert len(events) == 2
 
 
-def test_what_a_queue_takes_is_written_before_anybody_goes_for_it() -> None:
+def test_reclaimed_amounts_are_written_before_the_first_eviction() -> None:
     """Tell a new process for whom the eviction was, even if Muster is killed right after the first one."""
     bench = Reclaiming()
     with bench.writing():
@@ -63,7 +63,7 @@ def test_what_a_queue_takes_is_written_before_anybody_goes_for_it() -> None:
     assert patch["metadata"]["uid"] == queue("a").metadata.uid
 
 
-def test_it_is_written_once() -> None:
+def test_reclaimed_amounts_are_written_once() -> None:
     bench = Reclaiming()
     (taken,) = bench.decisions.queues["a"].reclaimed.values()
     recorded = QueueReclaimed("b", taken.group, taken.at, taken.in_vain, taken.unused)
@@ -73,7 +73,9 @@ def test_it_is_written_once() -> None:
 
 
 @each_of((Unreachable("away"), 0), (Forbidden(403, "Forbidden", "no"), 1))
-def test_nobody_goes_before_it_could_be_written_unless_that_is_refused(fault: ApiError, evicted: int) -> None:
+def test_no_victim_is_evicted_before_the_amounts_are_written_unless_that_write_is_refused(
+    fault: ApiError, evicted: int
+) -> None:
     bench = Reclaiming()
     with bench.writing(), capture_logs():
         bench.api.fail("queue-status", fault)
@@ -99,7 +101,7 @@ def test_a_refused_victim_is_spared_for_another(fault: ApiError) -> None:
         assert first != second
 
 
-def test_a_pod_of_others_is_told_as_well() -> None:
+def test_a_victim_of_another_scheduler_gets_an_event_too() -> None:
     bench = Reclaiming()
     bench.add(node("m", cpu="1"), foreign_pod("s", on="m"), gang("high", 1, queue="a", priority=5)).settle()
     with bench.writing():
@@ -107,7 +109,7 @@ def test_a_pod_of_others_is_told_as_well() -> None:
     assert "s" in evicted or bench.reason("high") is Reason.RECLAIMING
 
 
-def test_the_rest_of_a_gang_that_is_going_is_asked_for_again_and_again() -> None:
+def test_the_rest_of_a_gang_under_eviction_is_requested_repeatedly() -> None:
     bench = Bench(node("n"), queue("q"), gang("low", 2, queue="q"))
     bench.start("low")
     bench.add(gang("high", 4, queue="q", priority=5)).settle()
@@ -126,7 +128,9 @@ def test_the_rest_of_a_gang_that_is_going_is_asked_for_again_and_again() -> None
 
 
 @each_of((["PodDisruptionBudgets"], "evict"), ([], "delete"))
-def test_budgets_are_overruled_by_deletion_where_their_queue_says_so(honour: list[str], verb: str) -> None:
+def test_disruption_budgets_are_overruled_by_deletion_where_the_queue_says_so(
+    honour: list[str], verb: str
+) -> None:
     bench = Reclaiming(honour=honour, max_grace_period="90s")
     with bench.writing():
         (call,) = [call for call in bench.look() if call[0] in ("evict", "delete")]
@@ -136,7 +140,7 @@ def test_budgets_are_overruled_by_deletion_where_their_queue_says_so(honour: lis
         assert [again for again in bench.look() if again[0] in ("evict", "delete")] == []
 
 
-def test_a_pod_that_takes_too_long_to_go_is_hurried() -> None:
+def test_a_pod_that_terminates_too_slowly_is_deleted_with_a_shorter_grace_period() -> None:
     bench = Reclaiming(honour=[])
     with bench.writing():
         for name in [name for name in bench.pods if name.startswith("b")]:

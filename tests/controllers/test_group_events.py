@@ -49,7 +49,7 @@ def announcing(*objects: object, auto_groups: bool = False) -> Iterator[Announci
         yield bench
 
 
-def test_a_wait_that_lasts_is_told_to_the_group_and_its_first_members() -> None:
+def test_a_lasting_wait_is_an_event_of_the_group_and_its_first_members() -> None:
     with announcing(nodes("a", cpu="1"), gang("g", 5)) as bench:
         assert bench.look() == []
         reason = str(bench.reason("g"))
@@ -63,7 +63,7 @@ def test_a_wait_that_lasts_is_told_to_the_group_and_its_first_members() -> None:
 
 
 @each_of(True, False)
-def test_a_job_hears_why_it_waits(suspended: bool) -> None:
+def test_a_waiting_job_gets_an_event_with_the_reason(suspended: bool) -> None:
     """Give the reason to a suspended job, and to one whose pods exist already."""
     with announcing(nodes("a", cpu="1"), auto_groups=True) as bench:
         made = job("train", 2, suspended=suspended, completions=2, completionMode="Indexed")
@@ -76,14 +76,14 @@ def test_a_job_hears_why_it_waits(suspended: bool) -> None:
         assert ("Job", "train", "NeverFits") in bench.look(after=LASTING)
 
 
-def test_a_smooth_start_costs_none() -> None:
+def test_a_prompt_start_of_a_gang_makes_no_event() -> None:
     with announcing(nodes("a", "b", cpu="4"), gang("g", 5)) as bench:
         events = bench.look(after=LASTING)
         bench.start("g")
         assert events + bench.look(after=LASTING) == []
 
 
-def test_that_it_runs_is_told_if_it_was_told_that_it_waits() -> None:
+def test_a_start_after_a_reported_wait_makes_an_event() -> None:
     with announcing(nodes("a", cpu="1"), gang("g", 2)) as bench:
         assert ("PodGroup", "g", "NeverFits") in bench.look(after=LASTING)
         bench.add(nodes("b", cpu="1"))
@@ -96,24 +96,24 @@ def test_that_it_runs_is_told_if_it_was_told_that_it_waits() -> None:
         assert bench.look(after=LASTING) == []
 
 
-def test_a_smooth_start_of_one_pod_costs_none() -> None:
+def test_a_prompt_start_of_one_pod_makes_no_event() -> None:
     with announcing(nodes("a", cpu="4"), pod("lonely")) as bench:
         events = bench.look()
         bench.bind("lonely", "a")
         assert events + bench.look(after=LASTING) == []
 
 
-def test_a_pod_on_its_own_hears_why_it_waits() -> None:
+def test_a_waiting_single_pod_gets_an_event_with_the_reason() -> None:
     with announcing(nodes("a", cpu="1"), pod("lonely", cpu="8")) as bench:
         assert bench.look(after=LASTING) == [("Pod", "lonely", "NeverFits")]
 
 
-def test_members_of_a_group_that_is_not_there_hear_it() -> None:
+def test_members_of_a_missing_group_get_an_event() -> None:
     with announcing(nodes("a"), pod("p", group="nowhere")) as bench:
         assert bench.look(after=LASTING) == [("Pod", "p", "GroupNotFound")]
 
 
-def test_a_start_that_lasts_is_told() -> None:
+def test_a_slow_start_makes_an_event() -> None:
     with announcing(nodes("a", "b", cpu="4"), gang("g", 5)) as bench:
         assert bench.look(after=SLOW - 1) == []
         assert bench.look(after=1) == [("PodGroup", "g", "Starting")]
@@ -121,7 +121,7 @@ def test_a_start_that_lasts_is_told() -> None:
         assert bench.look() == [("PodGroup", "g", "Running")]
 
 
-def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
+def test_a_start_that_is_undone_makes_one_event_at_once() -> None:
     record, *_, last = gang("g", 3, admitted=True)
     bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]
     with announcing(nodes("a", "b", cpu="1"), record, bound, last) as bench:
@@ -132,7 +132,7 @@ def test_a_start_that_is_undone_is_told_once_and_at_once() -> None:
         assert bench.look() == []
 
 
-def test_what_goes_to_and_fro_is_not_told() -> None:
+def test_a_verdict_that_alternates_makes_no_events() -> None:
     with announcing(nodes("a", cpu="1"), gang("g", 5)) as bench:
         events = []
         for _ in range(10):
@@ -143,7 +143,7 @@ def test_what_goes_to_and_fro_is_not_told() -> None:
         assert events == []
 
 
-def test_a_follower_tells_nothing_and_goes_on_where_the_leader_was() -> None:
+def test_a_follower_sends_no_events_and_continues_where_the_leader_was() -> None:
     """Keep the recorded condition; the replica that leads records later changes."""
     with announcing(nodes("a", cpu="1"), gang("old", 5)) as bench:
         bench.leading = False
@@ -155,7 +155,7 @@ def test_a_follower_tells_nothing_and_goes_on_where_the_leader_was() -> None:
         assert {name for _, name, _ in bench.look()} == {"new", "new-0", "new-1", "new-2"}
 
 
-def test_many_groups_are_told_of_one_after_the_other() -> None:
+def test_events_of_many_groups_are_sent_one_after_the_other() -> None:
     """No Event is lost, it only comes later."""
     groups = [gang(f"g{number}", 5) for number in range(60)]
     with announcing(nodes("a", cpu="1"), groups) as bench:
@@ -167,14 +167,14 @@ def test_many_groups_are_told_of_one_after_the_other() -> None:
         assert {name for kind, name, _ in events if kind == "PodGroup"} == {f"g{n}" for n in range(60)}
 
 
-def test_a_group_that_went_is_forgotten() -> None:
+def test_a_deleted_group_is_forgotten() -> None:
     with announcing(nodes("a", cpu="1"), pod("lonely", cpu="8")) as bench:
         bench.look()
         bench.delete("lonely")
         assert bench.look(after=LASTING) == []
 
 
-def test_replacements_that_wait_are_told() -> None:
+def test_waiting_replacements_get_an_event() -> None:
     with announcing(nodes("a", "b", cpu="1"), gang("g", 2)) as bench:
         bench.start("g")
         bench.look(after=LASTING)

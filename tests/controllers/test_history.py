@@ -127,7 +127,7 @@ def test_after_a_restart_nothing_is_missing_and_nothing_counts_twice(path: Path,
     assert office.starts() == 2
 
 
-def test_whoever_does_not_lead_records_nothing(path: Path) -> None:
+def test_a_follower_records_no_history(path: Path) -> None:
     office = Office(path, gang("a", 1)).look().start("a").after(HOUR)
     office.leading = False
     office.after(HOUR, gang("b", 1, created=timestamp(office.world.now))).start("b").after(HOUR)
@@ -137,7 +137,7 @@ def test_whoever_does_not_lead_records_nothing(path: Path) -> None:
     assert (office.starts(), office.cpu_hours()) == (2, 4.0)
 
 
-def test_only_one_writes_to_a_file_and_the_next_one_goes_on(path: Path) -> None:
+def test_one_process_writes_to_the_file_and_its_successor_continues(path: Path) -> None:
     office = Office(path, gang("a", 1)).look().start("a").after(HOUR)
     first, office.history = office.history, office.another()
     office.look()
@@ -148,7 +148,7 @@ def test_only_one_writes_to_a_file_and_the_next_one_goes_on(path: Path) -> None:
     assert (office.cpu_hours(), office.starts(), office.history.text()) == (2.0, 1, f"written to {path}")
 
 
-def test_what_is_too_old_goes_in_small_pieces_and_what_goes_on_stays(
+def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("extender.telemetry.history_file._PIECE", 3)
@@ -167,7 +167,7 @@ def test_what_is_too_old_goes_in_small_pieces_and_what_goes_on_stays(
     assert office.cpu_hours() == pytest.approx((DAY + 110) / HOUR, abs=0.01)
 
 
-def test_a_file_that_is_too_large_loses_what_was_over_first(
+def test_a_file_that_is_too_large_loses_the_records_that_ended_first(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LARGEST", 0)
@@ -232,7 +232,7 @@ def folder(path: Path) -> None:
         (folder, "unable to open database file"),
     ],
 )
-def test_a_file_that_is_of_no_use_is_told_once_left_as_it_is_and_stops_nothing(
+def test_an_unusable_file_is_reported_once_left_unchanged_and_stops_nothing(
     path: Path, spoil: Callable[[Path], None], says: str
 ) -> None:
     spoil(path)
@@ -247,7 +247,7 @@ def test_a_file_that_is_of_no_use_is_told_once_left_as_it_is_and_stops_nothing(
     assert (path.read_bytes() if path.is_file() else b"") == before
 
 
-def test_a_file_that_is_moved_away_is_begun_anew(path: Path) -> None:
+def test_a_file_that_is_moved_away_is_created_again(path: Path) -> None:
     damaged(path)
     office = Office(path, gang("a", 1, created=timestamp(500))).look().start("a").after(HOUR)
     path.rename(path.with_name("damaged"))
@@ -258,7 +258,7 @@ def test_a_file_that_is_moved_away_is_begun_anew(path: Path) -> None:
     assert (office.history.text(), office.cpu_hours(), rows(path)) == (f"written to {path}", 3.0, 2)
 
 
-def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
+def test_a_clock_that_is_set_back_delays_no_record(path: Path) -> None:
     office = Office(path, gang("a", 1)).look().start("a")
     office.history._write_if_due()
     path.unlink()
@@ -273,13 +273,13 @@ def test_a_clock_that_is_put_back_holds_nothing_up(path: Path) -> None:
     assert any(isinstance(it, QueueHour) for it in records(path))
 
 
-def test_a_folder_that_may_not_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_reported(tmp_path: Path) -> None:
     office = Office(tmp_path / "none" / "history.db", gang("a", 1)).look().start("a").after(HOUR)
     assert office.history.text().startswith(f"{tmp_path}/none/history.db.lock: ")
     assert office.cpu_hours() == 1.0
 
 
-def test_a_disk_that_hangs_keeps_nobody_from_stopping(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_hangs_does_not_delay_the_stop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     office, hangs = Office(path, gang("a", 1)).look(), Event()
     monkeypatch.setattr(module, "_PATIENCE", 0.01)
     monkeypatch.setattr(HistoryFile, "write", lambda *_: hangs.wait())
@@ -290,7 +290,7 @@ def test_a_disk_that_hangs_keeps_nobody_from_stopping(path: Path, monkeypatch: p
     hangs.set()
 
 
-def test_names_are_told_as_they_are_and_their_length_is_bounded(path: Path) -> None:
+def test_names_are_recorded_unchanged_up_to_a_length(path: Path) -> None:
     user = "<script>alert('🦀')</script>\x00" + "x" * 200_000
     office = Office(path, gang("a", 1, notes={keys.SUBMITTER: user})).look().start("a").after(HOUR)
     (row,) = office.history.report(Period(By.USER, 0.0, office.now)).rows
@@ -353,7 +353,7 @@ def test_a_process_that_is_killed_loses_nothing_that_it_had_written(
     HistoryFile(path).close()  # and the next one may go on
 
 
-def test_a_full_disk_is_told_and_all_is_written_once_there_is_room(
+def test_a_full_disk_is_reported_and_the_records_are_written_once_it_has_space(
     path: Path, writing: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = writing(72 * 1024)
@@ -374,7 +374,7 @@ def records(path: Path) -> list[AnyRecord]:
         reader.close()
 
 
-def test_what_was_lost_while_nothing_could_be_written_does_not_go_on_in_the_file(
+def test_records_lost_while_the_file_could_not_be_written_do_not_stay_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     office = Office(path, gang("a", 1), gang("b", 1)).look().start("a", "b").after(HOUR)

@@ -22,8 +22,8 @@ from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.job_suspension import job_podgroup
+from extender.domain.snapshot import job_start_and_suspension
+from extender.domain.snapshot.job_start_and_suspension import job_podgroup
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from tests.controllers.bench import Bench
@@ -79,7 +79,7 @@ def desk(*objects: Any) -> Iterator[Desk]:
         yield bench
 
 
-def test_a_unit_is_made_once_however_often_is_decided_before_it_is_shown() -> None:
+def test_a_podgroup_of_a_job_is_created_once_however_late_the_watch_shows_it() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2))
         assert bench.look() == [("create group", podgroup_name("train"))]
@@ -89,7 +89,7 @@ def test_a_unit_is_made_once_however_often_is_decided_before_it_is_shown() -> No
         assert bench.look() == [("create group", podgroup_name("train"))], "it was not shown: it may be lost"
 
 
-def test_a_unit_names_the_author_of_its_job() -> None:
+def test_the_podgroup_of_a_job_names_the_author_of_the_job() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2, annotations={keys.AUTHOR: "Job/ann"})).look()
         ((_, made),) = bench.api.done("create group")
@@ -97,7 +97,9 @@ def test_a_unit_names_the_author_of_its_job() -> None:
 
 
 @each_of(("1", ("NeverFits", True)), ("2", ("NoRoom", True)), ("4", ("", False)))
-def test_a_unit_says_from_the_beginning_why_its_job_waits(cpu: str, reported: tuple[str, bool]) -> None:
+def test_the_podgroup_of_a_job_has_the_reason_of_the_wait_from_its_creation(
+    cpu: str, reported: tuple[str, bool]
+) -> None:
     with desk(node("n0", cpu=cpu), gang("first", 2)) as bench:
         bench.submit(job("train", 2)).look()
         ((_, made),) = bench.api.done("create group")
@@ -107,7 +109,7 @@ def test_a_unit_says_from_the_beginning_why_its_job_waits(cpu: str, reported: tu
         assert status.phase == "Pending"
 
 
-def test_what_is_to_be_written_anew_does_not_wait_for_what_was_written() -> None:
+def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first_one() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2))
         bench.look()
@@ -119,7 +121,7 @@ def test_what_is_to_be_written_anew_does_not_wait_for_what_was_written() -> None
         assert patch["spec"] == {"minMember": 4, "minResources": {"cpu": "4"}}
 
 
-def test_a_unit_that_went_with_its_job_is_not_made_again() -> None:
+def test_a_podgroup_deleted_with_its_job_is_not_created_again() -> None:
     """The watch of PodGroups is ahead of that of jobs: nothing would collect the new one."""
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
@@ -131,7 +133,7 @@ def test_a_unit_that_went_with_its_job_is_not_made_again() -> None:
         assert bench.look() == [("job", "train"), ("create group", podgroup_name("train"))]
 
 
-def test_a_unit_that_admission_refuses_is_an_event_of_the_job() -> None:
+def test_a_podgroup_that_admission_refuses_is_an_event_of_the_job() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden", "not for you"))
         bench.submit(job("train", 2)).look()
@@ -141,7 +143,7 @@ def test_a_unit_that_admission_refuses_is_an_event_of_the_job() -> None:
         assert "not for you" in event["message"]
 
 
-def test_a_step_that_failed_is_taken_again_after_a_pause() -> None:
+def test_a_failed_step_is_retried_after_a_pause() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.api.fail("create group", Forbidden(403, "Forbidden"))
         bench.submit(job("train", 2))
@@ -150,7 +152,7 @@ def test_a_step_that_failed_is_taken_again_after_a_pause() -> None:
         assert bench.look() == [("create group", podgroup_name("train"))]
 
 
-def test_a_job_is_let_go_without_being_read() -> None:
+def test_a_job_is_unsuspended_without_being_read() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2), version="7").look()
         assert bench.show_unit("train").look() == [("merge job", "train")]
@@ -163,7 +165,7 @@ def test_a_job_is_let_go_without_being_read() -> None:
         assert bench.look() == []
 
 
-def test_one_that_has_changed_meanwhile_is_read() -> None:
+def test_a_job_that_has_changed_is_read_before_it_is_unsuspended() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2)).look()
         bench.api.fail("merge job", Conflict(409, "Conflict"))
@@ -176,7 +178,7 @@ TOO_LONG = "metadata.annotations: Too long: may not be more than 262144 bytes"
 
 
 @each_of(*product([Invalid(422, "Invalid", TOO_LONG), Forbidden(403, "Forbidden", TOO_LONG)], [False, True]))
-def test_a_job_that_may_not_be_let_go_keeps_no_room_from_others(fault: ApiError, is_read: bool) -> None:
+def test_a_job_that_may_not_be_unsuspended_holds_no_capacity(fault: ApiError, is_read: bool) -> None:
     """Its author has filled its annotations: it is tried again, ever more rarely, and runs once it may."""
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("full", 4)).look()
@@ -196,7 +198,9 @@ def test_a_job_that_may_not_be_let_go_keeps_no_room_from_others(fault: ApiError,
         assert [verb for verb, _ in bench.look()][-1:] in (["patch job"], ["merge job"])
 
 
-def test_a_job_that_has_changed_while_it_was_let_go_keeps_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_changed_while_it_was_unsuspended_keeps_its_capacity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The API server answers a test that fails as it does what is invalid."""
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2)).look()
@@ -213,18 +217,20 @@ def test_a_job_that_has_changed_while_it_was_let_go_keeps_its_room(monkeypatch: 
 
 
 @each_of({}, {"annotations": {"kept": "yes"}})
-def test_both_ways_to_let_a_job_go_write_the_same(metadata: dict[str, Any]) -> None:
+def test_unsuspending_writes_the_same_with_and_without_a_read(metadata: dict[str, Any]) -> None:
     read = msgspec.to_builtins(job("a"))
     head = {"name": "a", "uid": "uid-a", "resourceVersion": "7"}
     obj = {"metadata": {**head, **metadata}, "spec": read["spec"]}
     template = ("spec", "template", "metadata", "annotations")
-    as_read = job_suspension.unsuspend(obj, WORKLOADS[BATCH], [template], "g", "now")
-    unread = job_suspension.unsuspend_unread("uid-a", "7", ("spec", "suspend"), [template], "g", "now")
+    as_read = job_start_and_suspension.unsuspend(obj, WORKLOADS[BATCH], [template], "g", "now")
+    unread = job_start_and_suspension.unsuspend_unread(
+        "uid-a", "7", ("spec", "suspend"), [template], "g", "now"
+    )
     assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
 
 
 @each_of(True, False)
-def test_versions_are_known_of_jobs_that_wait(suspended: bool) -> None:
+def test_resource_versions_are_remembered_for_waiting_jobs_only(suspended: bool) -> None:
     versions, key = JobVersions(WORKLOADS), GroupKey("default/a")
     versions.record(key, BATCH, job("a"))
     versions.record(key, BATCH, job("a", suspended=suspended))
@@ -249,7 +255,7 @@ def test_a_kind_with_lists_on_the_way_to_its_templates_is_always_read() -> None:
     assert versions.pop(key, None) is None
 
 
-def test_a_job_whose_templates_are_in_another_object_names_its_group_before_it_is_let_go() -> None:
+def test_a_job_with_templates_in_another_object_names_its_group_before_it_is_unsuspended() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.ledger.intake.set_runtime(RuntimeName("ClusterTrainingRuntime", "", "torch"), runtime())
         train = replace(job("train"), spec={"suspend": True, "runtimeRef": {"name": "torch"}})
@@ -266,7 +272,7 @@ def test_a_job_whose_templates_are_in_another_object_names_its_group_before_it_i
         assert not any("/suspend" in each["path"] for each in flagged)
 
 
-def test_a_unit_that_is_gone_is_made_again_at_once() -> None:
+def test_a_deleted_podgroup_of_a_job_is_created_again_at_once() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
         assert bench.show_unit("train").look() == []
@@ -295,7 +301,7 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
         assert bench.look() == [("job", "train")], "it is suspended already, but was not shown yet"
 
 
-def test_what_a_queue_takes_is_written_before_a_job_is_suspended_for_it() -> None:
+def test_reclaimed_amounts_are_written_before_a_job_is_suspended() -> None:
     """Write the claim first, so that it is known even if Muster is killed right after the suspension."""
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
@@ -342,7 +348,7 @@ def test_pods_of_a_job_that_cannot_be_suspended_are_evicted_after_a_while() -> N
         assert [evicted(after) for after in (0.0, 29.0, 2.0)] == [0, 0, 4]
 
 
-def test_pods_of_a_job_that_take_too_long_to_go_are_hurried_at_once() -> None:
+def test_pods_of_a_job_that_terminate_too_slowly_get_a_shorter_grace_period_at_once() -> None:
     with giving_way() as (bench, evicted):
         assert evicted(0.0) == 0
         for name in list(bench.pods)[:4]:
@@ -369,7 +375,7 @@ def shown_volcano_job(
     return bench
 
 
-def test_a_volcano_job_is_let_go_by_its_note_alone_and_without_being_read() -> None:
+def test_a_volcano_job_is_admitted_by_its_annotation_without_being_read() -> None:
     with desk(node("n0", cpu="4")) as bench:
         assert shown_volcano_job(bench).look() == [("merge job", "train")]
         ((_, patch),) = bench.api.done("merge job")
@@ -378,13 +384,13 @@ def test_a_volcano_job_is_let_go_by_its_note_alone_and_without_being_read() -> N
         assert (key, patch) == (keys.STARTED, {"metadata": seen})
 
 
-def test_what_is_left_to_volcano_is_not_written() -> None:
+def test_jobs_left_to_volcano_are_not_written() -> None:
     with desk(node("n0", cpu="4")) as bench:
         shown_volcano_job(bench).ledger.intake.leave_jobs((VOLCANO,))
         assert bench.look() == []
 
 
-def test_a_volcano_job_that_came_too_late_is_taken_back_by_an_empty_note() -> None:
+def test_a_volcano_job_admitted_too_late_is_taken_back_by_an_empty_annotation() -> None:
     with desk(node("n0", cpu="4")) as bench:
         shown_volcano_job(bench, "Running", STARTED).look()
         bench.advance(301.0)
@@ -409,7 +415,7 @@ def test_a_volcano_job_that_ran_too_long_is_stopped_by_one_command() -> None:
         assert command["target"] == target | {"controller": True}
 
 
-def test_what_a_command_has_stopped_waits_once_it_is_resumed() -> None:
+def test_a_job_stopped_by_a_command_waits_once_it_is_resumed() -> None:
     """Its note of the last start would let it go at once."""
     with desk(node("n0", cpu="4")) as bench:
         asked = shown_volcano_job(bench, "Aborted", STARTED).look()
@@ -458,7 +464,7 @@ def test_a_job_whose_pods_are_refused_is_suspended_in_the_words_of_the_api() -> 
         assert bench.look() == []
 
 
-def test_of_an_event_of_a_megabyte_a_page_is_known() -> None:
+def test_the_first_kilobytes_of_a_huge_event_are_kept() -> None:
     with started(failed_create("x" * 1_000_000)) as bench:
         managed = bench.ledger.managed_job(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         assert managed is not None
@@ -478,14 +484,14 @@ def test_how_kinds_say_that_pods_are_refused(event: Event, words: str) -> None:
 
 
 @each_of(failed_create(at="2026-01-01T00:00:09Z"), failed_create(reason="BackoffLimitExceeded"))
-def test_what_says_nothing_of_this_start_does_not_end_it(event: Event) -> None:
+def test_an_event_of_an_earlier_start_does_not_end_this_start(event: Event) -> None:
     with started(event) as bench:
         assert bench.look() == []
         bench.advance(2.0)
         assert bench.look() == [("warnings", "involvedObject.uid=uid-train")]
 
 
-def test_one_that_may_not_read_events_asks_as_rarely() -> None:
+def test_without_the_right_to_read_events_requests_are_equally_rare() -> None:
     with started() as bench:
         bench.api.fail("warnings", Forbidden(403, "Forbidden"))
         bench.advance(2.0)
@@ -494,7 +500,7 @@ def test_one_that_may_not_read_events_asks_as_rarely() -> None:
         assert bench.look() == []
 
 
-def test_of_many_jobs_without_pods_a_few_are_asked_about_each_second() -> None:
+def test_events_of_many_jobs_without_pods_are_read_a_few_each_second() -> None:
     """Limit the look-ups: where pods are only slow to come, looking for refusals delays them."""
     with desk(node("n0", cpu="100")) as bench:
         for name in (f"job-{number}" for number in range(20)):
@@ -507,7 +513,7 @@ def test_of_many_jobs_without_pods_a_few_are_asked_about_each_second() -> None:
         assert [what for what, _ in bench.look()] == ["warnings"] * 2
 
 
-def test_what_a_job_makes_says_why_its_pods_do_not_come() -> None:
+def test_events_of_a_jobs_children_say_why_its_pods_are_missing() -> None:
     """Read the Jobs of a JobSet, and no other Job with a similar name."""
     template = {"spec": job("a").spec["template"]["spec"]}
     spec = {"parallelism": 1, "template": template}
@@ -533,7 +539,7 @@ def test_what_a_job_makes_says_why_its_pods_do_not_come() -> None:
         assert why_given_up(bench) == QUOTA
 
 
-def test_what_a_job_makes_under_a_random_name_says_why_its_pods_do_not_come() -> None:
+def test_events_of_children_with_random_names_say_why_the_pods_are_missing() -> None:
     """A RayJob's cluster, in the words of its operator; not one of somebody else."""
     template = {"spec": job("a").spec["template"]["spec"]}
     cluster = {"headGroupSpec": {"template": template}}

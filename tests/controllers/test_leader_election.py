@@ -43,22 +43,22 @@ class Office:
         return self
 
 
-def test_before_the_first_look_nobody_leads() -> None:
+def test_before_the_first_look_no_replica_leads() -> None:
     assert not Office().renew().leadership.leads()
 
 
-def test_who_shares_the_holders_host_leads() -> None:
+def test_a_replica_on_the_host_of_the_lease_holder_leads() -> None:
     office = Office().renew()
     assert office.look()
     assert office.api.calls == [("lease", "kube-system/muster-scheduler")]
 
 
 @each_of("node-2_b1946ac9", "node-10_b1946ac9", "node-1", "", None)
-def test_who_does_not_share_it_does_not(holder: str | None) -> None:
+def test_a_replica_on_another_host_does_not_lead(holder: str | None) -> None:
     assert not Office().renew(holder).look()
 
 
-def test_no_lease_is_nobodys() -> None:
+def test_without_a_lease_no_replica_leads() -> None:
     assert not Office().look()
 
 
@@ -75,7 +75,7 @@ def test_a_lease_that_is_not_renewed_is_lost_within_the_deadline_although_it_can
     assert not office.after(1000).look()
 
 
-def test_it_is_lost_without_another_look() -> None:
+def test_the_leadership_is_lost_without_another_look() -> None:
     office = Office().renew()
     office.look()
     office.after(RENEW_DEADLINE - 0.1)
@@ -140,7 +140,7 @@ def test_stopping_ends_it() -> None:
     assert not office.leadership.leads()
 
 
-def test_turns_are_told_and_shown_once() -> None:
+def test_a_change_of_leadership_is_logged_and_counted_once() -> None:
     office = Office()
     with capture_logs() as logs:
         for _ in range(3):
@@ -152,7 +152,7 @@ def test_turns_are_told_and_shown_once() -> None:
     assert [line["event"] for line in logs] == ["leading", "not leading"]
 
 
-def test_it_says_where_it_stands() -> None:
+def test_the_status_of_the_election_is_shown() -> None:
     office = Office()
     office.look()
     assert office.leadership.status().text() == "does not lead; kube-system/muster-scheduler has no holder"
@@ -163,7 +163,7 @@ def test_it_says_where_it_stands() -> None:
     assert office.after(1).leadership.status().text() == text
 
 
-def test_a_lease_that_cannot_be_read_is_said() -> None:
+def test_a_lease_that_cannot_be_read_is_reported() -> None:
     office = Office()
     office.api.fail("lease", Forbidden(403, "Forbidden"))
     office.look()
@@ -174,11 +174,11 @@ def test_a_lease_that_cannot_be_read_is_said() -> None:
     assert office.leadership.status().text().endswith(": down)")
 
 
-def test_without_a_lease_it_leads_because_it_was_told_to() -> None:
+def test_without_leader_election_a_replica_always_leads() -> None:
     assert module.NoElection().status().text() == "leads, by --leader-elect=off"
 
 
-def test_turns_are_counted_and_the_age_of_the_lease_is_shown() -> None:
+def test_metrics_have_the_changes_of_leadership_and_the_age_of_the_lease() -> None:
     def turns() -> float:
         return REGISTRY.get_sample_value("muster_leader_transitions_total") or 0.0
 
@@ -190,7 +190,7 @@ def test_turns_are_counted_and_the_age_of_the_lease_is_shown() -> None:
     assert turns() - before == 2
 
 
-def test_it_looks_by_itself_as_soon_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_reads_the_lease_as_soon_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PERIOD", 1000.0)
     looked = Event()
 

@@ -110,7 +110,7 @@ def desk() -> Iterator[Desk]:
         yield made
 
 
-def test_what_comes_in_by_it_is_told(desk: Desk) -> None:
+def test_the_status_has_the_groups_that_the_local_queue_admits(desk: Desk) -> None:
     desk.add(labelled("g", 2), labelled("large", 9))
     desk.rest()
     assert desk.active() == ("True", "Ready")
@@ -138,14 +138,16 @@ def test_what_comes_in_by_it_is_told(desk: Desk) -> None:
         (lambda desk: desk.keep(to=""), "InvalidSpec"),
     ],
 )
-def test_why_it_lets_nothing_in_is_told_at_once(desk: Desk, spoil: Any, reason: str) -> None:
+def test_the_reason_why_a_local_queue_admits_nothing_is_written_at_once(
+    desk: Desk, spoil: Any, reason: str
+) -> None:
     desk.rest()
     spoil(desk)
     desk.look()
     assert desk.active() == ("False", reason)
 
 
-def test_a_label_of_the_namespace_lets_it_in(desk: Desk) -> None:
+def test_a_label_of_the_namespace_opens_its_local_queue(desk: Desk) -> None:
     desk.add(queue("q", namespace_selector=SELECTOR))
     desk.rest()
     desk.add(Namespace(Meta(name=NAMESPACE, labels={"a": "b"})))
@@ -176,21 +178,21 @@ def test_numbers_share_a_budget(desk: Desk) -> None:
     assert set(written) == set(names)
 
 
-def test_another_replica_leads(desk: Desk) -> None:
+def test_a_follower_writes_no_local_queue(desk: Desk) -> None:
     desk.leading = False
     assert desk.look() == []
     desk.leading = True
     assert desk.look() == ["lq"]
 
 
-def test_a_write_on_an_old_copy_is_made_again(desk: Desk) -> None:
+def test_a_conflicting_write_is_retried(desk: Desk) -> None:
     desk.store.fail("status", Conflict(409, "Conflict"))
     desk.look()
     desk.rest()
     assert desk.active() == ("True", "Ready")
 
 
-def test_one_that_is_gone_is_forgotten(desk: Desk) -> None:
+def test_a_deleted_local_queue_is_forgotten(desk: Desk) -> None:
     desk.rest()
     del desk.store.stored["lq"]
     desk.copies.drop(f"{NAMESPACE}/lq")

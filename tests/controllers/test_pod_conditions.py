@@ -100,7 +100,7 @@ def test_a_reason_is_written_on_each_member_once_it_has_lasted() -> None:
         assert bench.after(60.0) == []
 
 
-def test_a_wait_that_ends_before_costs_nothing() -> None:
+def test_a_short_wait_costs_no_write() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
         bench.look()
         bench.advance(LASTING - 1).delete("s")
@@ -117,7 +117,7 @@ def test_a_change_of_numbers_is_not_written() -> None:
         assert bench.detail("g") != before
 
 
-def test_each_turn_of_the_reason_is_written() -> None:
+def test_each_change_of_the_reason_is_written() -> None:
     waits = gang("g", 2, queue="q", gated=False)
     with conditions(full(queue("q"), waits)) as bench:
         assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
@@ -140,7 +140,7 @@ def test_where_nodes_are_asked_for_by_requests_no_pod_asks_for_them() -> None:
         assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
 
 
-def test_a_member_that_comes_later_is_told_later() -> None:
+def test_a_later_member_gets_its_condition_later() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
         assert len(bench.reasons()) == 2
         bench.add(pod("g-2", "g", gated=False))
@@ -149,7 +149,7 @@ def test_a_member_that_comes_later_is_told_later() -> None:
         assert [name for name, _ in bench.after(0.1)] == ["g-2"]
 
 
-def test_members_that_are_still_being_created_are_not_told_that_there_are_too_few() -> None:
+def test_members_are_not_called_too_few_while_others_are_being_created() -> None:
     with conditions(node("a"), gang("g", 2, 6, gated=False)) as bench:
         bench.after(0.0)
         for number in range(2, 5):
@@ -158,7 +158,7 @@ def test_members_that_are_still_being_created_are_not_told_that_there_are_too_fe
         assert {condition["reason"] for _, condition in bench.after(LASTING)} == {"NotEnoughMembers"}
 
 
-def test_whoever_is_deleted_meanwhile_is_not_told() -> None:
+def test_a_pod_deleted_meanwhile_gets_no_condition() -> None:
     with conditions(full(pod("p", gated=False))) as bench:
         bench.look()
         assert bench.controller.waiting == 1
@@ -177,14 +177,14 @@ def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() ->
         assert bench.after(LASTING) == [("g-0", LACKS_CAPACITY)]
 
 
-def test_a_condition_that_says_it_already_is_taken_over() -> None:
+def test_an_equal_condition_is_not_written_again() -> None:
     """A previous leader wrote it, or this process before a restart."""
     with conditions(full(gang("g", 2, gated=False))) as bench:
         bench.write("g-0", "Unschedulable", refusal(Reason.NO_ROOM))
         assert bench.reasons() == {"g-1": "Unschedulable"}
 
 
-def test_a_condition_that_somebody_overwrites_stays_theirs_until_the_next_turn() -> None:
+def test_an_overwritten_condition_stays_until_the_reason_changes() -> None:
     with conditions(full(gang("g", 2, gated=False))) as bench:
         assert len(bench.reasons()) == 2
         bench.refuse("g-0")
@@ -196,12 +196,12 @@ def test_a_condition_that_somebody_overwrites_stays_theirs_until_the_next_turn()
         assert bench.reasons() == {"g-0": "Unschedulable"}
 
 
-def test_nobody_is_told_who_has_a_node_planned() -> None:
+def test_pods_with_a_planned_node_get_no_condition() -> None:
     with conditions(node("a"), gang("g", 2, gated=False)) as bench:
         assert bench.reasons() == {}
 
 
-def test_nobody_is_told_for_whom_the_window_is_full() -> None:
+def test_pods_that_wait_for_the_max_in_flight_get_no_condition() -> None:
     """Pods that start as fast as they can must not cost a write each."""
     many = [each for number in range(4) for each in gang(f"g{number}", 400, gated=False)]
     with conditions(node("a", cpu="9999", pods="9999"), many) as bench:
@@ -210,7 +210,7 @@ def test_nobody_is_told_for_whom_the_window_is_full() -> None:
         assert bench.reasons() == {}
 
 
-def test_a_pod_that_is_planned_while_its_write_waits_is_not_told() -> None:
+def test_a_pod_planned_while_its_write_waits_gets_no_condition() -> None:
     bench = Conditions(full(gang("g", 1, gated=False)))
     with capture_logs():
         bench.controller.on_decisions(bench.decisions)
@@ -240,14 +240,14 @@ def hold(bench: Bench, name: str) -> None:
     assert bench.plan("g") == {}
 
 
-def test_of_a_running_group_those_on_their_way_are_not_told() -> None:
+def test_pods_of_a_running_group_that_are_starting_get_no_condition() -> None:
     with conditions(elastic()) as bench:
         bench.start("g")
         hold(bench, "g-1")
         assert bench.reasons().keys() == {"g-2", "g-3"}
 
 
-def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
+def test_a_pod_that_is_starting_by_the_time_of_its_write_gets_no_condition() -> None:
     bench = Conditions(elastic())
     with capture_logs():
         bench.start("g").add(node("a", cpu="1")).settle()
@@ -262,7 +262,7 @@ def test_a_pod_on_its_way_by_the_time_of_its_write_is_not_told() -> None:
     assert {name for name, *_ in bench.api.done("unscheduled")} == {"g-2", "g-3"}
 
 
-def test_pods_that_the_scheduler_is_shown_are_not_told() -> None:
+def test_pods_that_the_scheduler_sees_get_no_condition() -> None:
     with conditions(full(gang("g", 2, gated=False)), through_proxy=True) as bench:
         assert bench.reasons() == {"g-0": "Unschedulable", "g-1": "Unschedulable"}
         bench.delete("s").settle()
@@ -270,7 +270,7 @@ def test_pods_that_the_scheduler_is_shown_are_not_told() -> None:
         assert bench.reasons() == {}
 
 
-def test_gated_pods_are_told_that_they_lack_room_and_what_they_said_before() -> None:
+def test_conditions_of_gated_pods_get_unschedulable_and_their_former_reason() -> None:
     waits = gang("g", 2, queue="q")
     with conditions(full(queue("q"), waits), policy=ConditionPolicy()) as bench:
         for name in names("g", 2):
@@ -287,7 +287,7 @@ def test_pods_whose_condition_is_not_musters_are_left_alone(gated: bool, policy:
         assert bench.reasons() == {}
 
 
-def test_a_nomination_goes_with_the_plan_that_it_was_made_for() -> None:
+def test_a_nomination_is_removed_with_its_plan() -> None:
     with conditions(full(gang("g", 1, gated=False))) as bench:
         before = bench.pods["g-0"]
         bench.add(replace(before, status=replace(before.status, nominated_node_name="a")))
@@ -316,7 +316,7 @@ _MOVES: dict[str, Callable[[Conditions], object]] = {
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(_MOVES)), st.sampled_from([0.0, 1.0, LASTING])), max_size=12)
 )
-def test_in_the_end_each_waiting_pod_says_what_its_group_waits_for(history: list[tuple[str, float]]) -> None:
+def test_each_waiting_pod_finally_has_the_reason_of_its_group(history: list[tuple[str, float]]) -> None:
     with conditions(full(queue("q"), gang("g", 2, queue="q"), gang("h", 2, queue="q", gated=False))) as bench:
         for move, pause in history:
             _MOVES[move](bench)
@@ -337,7 +337,7 @@ def test_in_the_end_each_waiting_pod_says_what_its_group_waits_for(history: list
 # ---- how fast
 
 
-def test_all_pods_share_a_budget_and_groups_are_told_one_after_the_other() -> None:
+def test_all_pods_share_a_budget_and_groups_are_written_one_after_the_other() -> None:
     burst, rate, step = PodConditionsController.burst, PodConditionsController.rate, 0.2
     large = [gang(name, 80, gated=False) for name in ("g", "h", "i")]
     with conditions(full(large)) as bench:
@@ -355,7 +355,7 @@ def test_all_pods_share_a_budget_and_groups_are_told_one_after_the_other() -> No
         assert bench.after(60.0) == []
 
 
-def test_a_large_gang_is_looked_at_for_many_writes_at_once() -> None:
+def test_a_large_gang_is_read_once_for_many_writes() -> None:
     with conditions(full(gang("g", 300, gated=False))) as bench:
         bench.look()
         reasons = [len(bench.after(LASTING))]
@@ -369,7 +369,7 @@ def test_a_large_gang_is_looked_at_for_many_writes_at_once() -> None:
 
 
 @each_of(Conflict(409), Forbidden(403))
-def test_a_write_that_is_refused_is_made_again(fault: Any) -> None:
+def test_a_refused_write_is_retried(fault: Any) -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", fault)
         assert len(bench.reasons()) == 1
@@ -377,7 +377,7 @@ def test_a_write_that_is_refused_is_made_again(fault: Any) -> None:
         assert bench.after(PAUSE) == []
 
 
-def test_a_passing_failure_rests_before_it_is_tried_again() -> None:
+def test_a_transient_failure_is_retried_after_a_pause() -> None:
     with conditions(full(gang("g", 1, gated=False)), echoes=False) as bench:
         bench.api.fail("unscheduled", Unreachable("down"))
         assert len(bench.reasons()) == 1
@@ -401,7 +401,7 @@ def test_nothing_is_written_while_another_leads() -> None:
         assert len(bench.reasons()) == 1
 
 
-def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
+def test_a_write_dropped_by_the_fence_is_made_once_we_lead_again() -> None:
     with conditions(full(gang("g", 1, gated=False))) as bench:
         bench.look()
         bench.advance(LASTING)

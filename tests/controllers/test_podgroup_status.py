@@ -71,7 +71,7 @@ def status_of(patch: dict[str, Any]) -> tuple[str, dict[str, tuple[str, str]]]:
     return patch["status"]["phase"], conditions
 
 
-def test_a_job_that_has_just_come_is_told_that_it_waits_once_it_does() -> None:
+def test_a_new_jobs_status_says_that_it_waits_once_it_does() -> None:
     """Most start at once: then that is all that is written."""
     with desk(node("n0", cpu="1")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
@@ -87,7 +87,7 @@ MADE_BY_MUSTER = [OwnerReference("batch/v1", "Job", "train", "uid-train", True)]
 
 
 @each_of((None, 0, 0.0), (MADE_BY_MUSTER, 0, SETTLING), (MADE_BY_MUSTER, 2, 0.0))
-def test_a_job_that_starts_is_told_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
+def test_a_started_jobs_status_says_so(owners: list[OwnerReference] | None, pods: int, pause: float) -> None:
     with desk(node("n0", cpu="2")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
         made = builders.group(podgroup_name("train"), 2)
@@ -103,7 +103,7 @@ def test_a_job_that_starts_is_told_so(owners: list[OwnerReference] | None, pods:
         assert patch["status"]["phase"] == "Inqueue"
 
 
-def test_a_job_that_waited_is_not_told_of_a_start_in_passing() -> None:
+def test_a_short_start_of_a_waiting_job_is_not_written() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.ledger.intake.set_job(BATCH, job("train", 2))
         made = builders.group(podgroup_name("train"), 2)
@@ -125,7 +125,7 @@ def told_from_the_beginning(name: str, queue_name: str) -> PodGroup:
     return replace(builders.group(name, 2, queue_name), status=msgspec.convert(status, PodGroupStatus))
 
 
-def test_which_queue_took_it_in_is_noted_with_what_is_written_next_while_that_is_open() -> None:
+def test_the_admitting_queue_is_recorded_with_the_next_write_while_it_is_open() -> None:
     members = [builders.pod(f"g-{number}", "g") for number in range(2)]
     one_cpu = queue("q", capability={"cpu": "1"})
     with desk(node("n0"), one_cpu, told_from_the_beginning("g", "q"), members) as bench:
@@ -135,7 +135,7 @@ def test_which_queue_took_it_in_is_noted_with_what_is_written_next_while_that_is
         assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g", ADMITTED: "uid-g"}
 
 
-def test_which_queue_took_it_in_is_noted_in_its_turn() -> None:
+def test_the_admitting_queue_is_recorded_when_its_write_is_due() -> None:
     members = [builders.pod(f"g-{number}", "g") for number in range(2)]
     one_cpu = queue("q", capability={"cpu": "1"})
     with desk(node("n0"), one_cpu, told_from_the_beginning("g", "q"), members) as bench:
@@ -144,7 +144,7 @@ def test_which_queue_took_it_in_is_noted_in_its_turn() -> None:
         assert [patch["metadata"]["annotations"] for patch in bench.look()] == [{QUEUE_UID: "uid-q/uid-g"}]
 
 
-def test_which_queue_took_them_in_is_noted_at_once_when_it_closes() -> None:
+def test_the_admitting_queue_is_recorded_at_once_when_it_closes() -> None:
     """Note the queue on any number of groups: after a restart, only groups with its note may still start."""
     many = [f"g{number}" for number in range(3 * NUMBERS_AT_ONCE)]
     groups = [told_from_the_beginning(name, "q") for name in many]
@@ -157,7 +157,7 @@ def test_which_queue_took_them_in_is_noted_at_once_when_it_closes() -> None:
         assert sorted(recorded) == sorted(f"uid-q/uid-{name}" for name in many)
 
 
-def test_starts_that_were_undone_are_noted_until_one_stands() -> None:
+def test_undone_starts_are_recorded_until_one_succeeds() -> None:
     with desk(node("n"), gang("g", 2)) as bench:
         for recorded in ("1", "2"):
             bench.advance(PAUSE_AFTER_A_START).settle().scheduler_takes("g-0", "g-1").settle()
@@ -179,7 +179,7 @@ def counted(patch: dict[str, Any]) -> tuple[int, int, int]:
     return (status["running"], status["succeeded"], status["failed"])
 
 
-def test_members_are_counted_up_to_the_end() -> None:
+def test_counts_of_members_are_written_until_the_group_has_ended() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.start("g")
         (patch,) = bench.look()
@@ -201,7 +201,7 @@ def test_a_group_whose_members_succeeded_says_so() -> None:
         )
 
 
-def test_counts_alone_wait_their_turn() -> None:
+def test_counts_alone_wait_for_the_budget() -> None:
     with desk(node("a", cpu="3"), gang("g", 3)) as bench:
         bench.start("g")
         bench.look()
@@ -215,7 +215,7 @@ def test_counts_alone_wait_their_turn() -> None:
         assert [counted(patch) for patch in bench.look()] == [(1, 2, 0)]
 
 
-def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() -> None:
+def test_the_admitting_queue_is_recorded_and_stays_recorded_after_its_deletion() -> None:
     with desk(node("a"), queue("q"), gang("g", 2, queue="q")) as bench:
         (patch,) = bench.look()
         assert patch["metadata"]["annotations"] == {QUEUE_UID: "uid-q/uid-g", ADMITTED: "uid-g"}
@@ -226,7 +226,7 @@ def test_the_queue_that_takes_a_group_in_is_noted_and_stays_so_when_it_goes() ->
         assert bench.copies["g"].metadata.annotations == {QUEUE_UID: "uid-q/uid-g"}
 
 
-def test_what_evictions_have_cost_is_noted() -> None:
+def test_the_cost_of_evictions_is_recorded() -> None:
     with desk(node("a", cpu="2"), queue("p"), queue("q"), gang("g", 2, queue="q")) as bench:
         bench.start("g")
         for name in names("g", 2):
@@ -239,7 +239,7 @@ def test_what_evictions_have_cost_is_noted() -> None:
         assert (bench.copies["g"].metadata.annotations or {})[LOST_WORK] == "600/uid-g"
 
 
-def test_a_queue_that_is_not_open_is_not_noted() -> None:
+def test_a_queue_that_is_not_open_is_not_recorded() -> None:
     with desk(node("a"), queue("q", spec_state="Closed"), gang("g", 2, queue="q")) as bench:
         (patch,) = bench.look()
         assert "annotations" not in patch["metadata"]
@@ -258,7 +258,7 @@ def test_a_group_that_starts_is_inqueue() -> None:
         assert status_of(patch) == ("Inqueue", {SCHEDULED: ("False", "Starting")})
 
 
-def test_a_group_that_runs_says_durably_that_it_stood_whole() -> None:
+def test_a_running_group_keeps_the_condition_stood_whole() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.start("g")
         (patch,) = bench.look()
@@ -268,7 +268,7 @@ def test_a_group_that_runs_says_durably_that_it_stood_whole() -> None:
         )
 
 
-def test_a_group_whose_members_did_not_start_yet_did_not_stand_whole() -> None:
+def test_members_that_have_not_started_do_not_make_a_group_fully_running() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.scheduler_takes(*names("g", 2)).settle()
         (patch,) = bench.look()
@@ -282,7 +282,7 @@ def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
         assert status_of(patch)[1][SCHEDULED] == ("True", Reason.NO_ROOM)
 
 
-def test_once_it_stood_whole_the_moment_of_that_stays() -> None:
+def test_the_transition_time_of_stood_whole_stays() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         whole = replace(whole_condition("uid-g", 2), last_transition_time=LONG_AGO)
         copy = bench.copies["g"]
@@ -303,7 +303,7 @@ def test_conditions_of_others_stay() -> None:
         assert len(patch["status"]["conditions"]) == 2
 
 
-def test_the_transition_time_moves_with_the_status_alone() -> None:
+def test_the_transition_time_changes_only_with_the_status() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         earlier = Condition(SCHEDULED, "False", "NotReady", "", LONG_AGO)
         bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [earlier]))
@@ -326,7 +326,7 @@ def test_nothing_is_written_without_a_change() -> None:
         assert bench.look() == []
 
 
-def test_a_group_that_says_so_already_is_not_written() -> None:
+def test_an_equal_status_is_not_written() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
         bench.copies["g"] = replace(bench.copies["g"], status=PodGroupStatus("Pending", [condition]))
@@ -334,7 +334,7 @@ def test_a_group_that_says_so_already_is_not_written() -> None:
         assert bench.look() == []
 
 
-def test_what_somebody_else_overwrote_is_written_again() -> None:
+def test_an_overwritten_status_is_written_again() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         bench.look()
         bench.copies["g"] = versioned(replace(bench.copies["g"], status=PodGroupStatus("Running")), 7)
@@ -349,7 +349,7 @@ def waiting_for_room() -> list[Any]:
     return [node("a"), gang("g", 4), foreign_pod("s", on="a", cpu="500m")]
 
 
-def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom() -> None:
+def test_a_status_that_is_overwritten_repeatedly_is_corrected_with_growing_pauses() -> None:
     """Overwrite the status once a second, as Volcano's scheduler does."""
     with desk(node("a"), gang("g", 5)) as bench:
         bench.look()
@@ -363,7 +363,7 @@ def test_somebody_who_overwrites_again_and_again_is_put_right_ever_more_seldom()
         assert 3 <= written <= 9
 
 
-def test_what_may_be_volcanos_is_written_when_it_has_ended() -> None:
+def test_a_group_that_may_be_volcanos_is_written_when_it_has_ended() -> None:
     """The PodGroup of a waiting Volcano Job, which creates no pods for it while it is Pending."""
     with desk(node("a"), builders.group("g", 2)) as bench:
         bench.ledger.pods.set_left(frozenset({"volcano"}))
@@ -385,7 +385,7 @@ def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
         assert (reasons, bench.copies["g"].metadata.resource_version) == (["NoRoom", "Starting"], "3")
 
 
-def test_what_the_watch_has_shown_meanwhile_stays_the_newest_copy() -> None:
+def test_an_answer_does_not_replace_a_newer_copy_of_the_watch() -> None:
     with desk(*waiting_for_room()) as bench:
         taking_in, newest = bench.api.patched, versioned(bench.copies["g"], 9)
 
@@ -403,7 +403,7 @@ def test_what_the_watch_has_shown_meanwhile_stays_the_newest_copy() -> None:
         assert patch["metadata"]["resourceVersion"] == "9"
 
 
-def test_a_detail_waits_its_turn() -> None:
+def test_a_changed_detail_waits_for_the_budget() -> None:
     with desk(*waiting_for_room()) as bench:
         (first,) = bench.look()
         texts = [first["status"]["conditions"][0]["message"]]
@@ -417,7 +417,7 @@ def test_a_detail_waits_its_turn() -> None:
         assert last["status"]["conditions"][0]["message"] == message_of(bench.decision("g")) not in texts
 
 
-def test_what_would_start_a_group_is_said_in_its_turn() -> None:
+def test_the_change_that_would_start_a_group_is_written_within_the_budget() -> None:
     """Write the numbers of the remedy in its turn, never with a change of the reason."""
     with desk(*waiting_for_room(), unexplained=False) as bench:
         (first,) = bench.look()
@@ -434,14 +434,14 @@ def test_what_would_start_a_group_is_said_in_its_turn() -> None:
         assert bench.look() == []
 
 
-def test_members_that_come_one_after_the_other_are_not_counted_out_loud() -> None:
+def test_members_that_arrive_one_by_one_do_not_change_the_message() -> None:
     with desk(node("a"), gang("g", 3)[:2]) as bench:
         assert bench.look() == []
         bench.add(gang("g", 3)[2:]).settle()
         assert [status_of(patch)[1][SCHEDULED][1] for patch in bench.look()] == ["Starting"]
 
 
-def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
+def test_a_group_whose_members_are_late_says_so() -> None:
     with desk(node("a"), gang("g", 3)[:2]) as bench:
         bench.look()
         bench.advance(SETTLING)
@@ -449,7 +449,7 @@ def test_a_group_whose_members_are_long_in_coming_says_so() -> None:
 
 
 @each_of(True, False)
-def test_a_group_that_waits_for_the_window_is_told_so_if_that_lasts(passes: bool) -> None:
+def test_a_lasting_wait_for_the_max_in_flight_is_written(passes: bool) -> None:
     with desk(node("a", cpu="8"), gang("first", 3), gang("next", 3)[:1]) as bench:
         bench.ledger.limits = replace(bench.ledger.limits, window=4)
         bench.add(gang("next", 3)[1:]).settle()
@@ -465,12 +465,12 @@ def test_a_group_that_waits_for_the_window_is_told_so_if_that_lasts(passes: bool
         assert reported == (["Running", "Starting"] if passes else ["WindowFull"])
 
 
-def test_a_group_without_members_says_at_once_that_they_may_come() -> None:
+def test_a_group_without_members_says_so_at_once() -> None:
     with desk(node("a"), gang("g", 3)[:1]) as bench:
         assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
 
 
-def test_what_changes_the_course_is_written_at_once() -> None:
+def test_a_changed_phase_is_written_at_once() -> None:
     with desk(*waiting_for_room()) as bench:
         bench.look()
         bench.add(foreign_pod("t", on="a", cpu="500m")).settle()
@@ -497,7 +497,7 @@ def test_a_group_that_is_gone_is_not_written() -> None:
 # ---- writes that meet others, or fail
 
 
-def test_how_a_group_waits_is_written_for_programs() -> None:
+def test_status_waiting_has_the_facts_of_the_wait_for_programs() -> None:
     """Its place at once, and what is worked out with the numbers."""
     with desk(*waiting_for_room(), unexplained=False) as bench:
         (first,) = bench.look()
@@ -513,7 +513,7 @@ def test_how_a_group_waits_is_written_for_programs() -> None:
         assert " pod team/s " in waiting.remedy
 
 
-def test_since_when_a_group_waits_is_kept_until_the_reason_changes() -> None:
+def test_status_waiting_keeps_its_time_until_the_reason_changes() -> None:
     with desk(*waiting_for_room()) as bench:
         bench.look()
         long_ago = "2026-01-01T00:00:00Z"
@@ -549,7 +549,7 @@ def test_a_kind_that_lacks_the_field_is_not_written_again_and_again(
             assert bench.look() == []
 
 
-def test_each_write_is_good_for_one_version() -> None:
+def test_each_write_names_the_version_that_it_changes() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         assert bench.look()[0]["metadata"]["resourceVersion"] == "1"
         bench.add(queue("other"), nodes("b")).settle()
@@ -581,7 +581,7 @@ def test_a_write_that_failed_is_made_later(failures: int) -> None:
         assert bench.look() == []
 
 
-def test_a_final_refusal_is_not_repeated_for_ever() -> None:
+def test_a_permanent_refusal_is_not_retried_for_ever() -> None:
     with desk(node("a"), gang("g", 5)) as bench:
         bench.api.fail("patch", Forbidden(403))
         assert len(bench.look()) == 1
@@ -596,7 +596,7 @@ def test_nothing_is_written_while_another_leads() -> None:
         assert len(bench.look()) == 1
 
 
-def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
+def test_a_write_dropped_by_the_fence_is_made_once_we_lead_again() -> None:
     """Write it even if the lapse was too short for a look."""
     with desk(node("a"), gang("g", 5)) as bench:
         bench.fence.append(False)
@@ -614,7 +614,7 @@ def test_the_newest_decision_is_written_however_old_the_request() -> None:
     assert status_of(patch)[0] == "Running"
 
 
-def test_what_the_api_has_by_then_is_not_written_again() -> None:
+def test_a_status_that_the_api_has_by_then_is_not_written_again() -> None:
     bench = Desk(node("a"), gang("g", 5))
     bench.reporter.on_decisions(bench.decisions)
     condition = Condition(SCHEDULED, "False", Reason.NEVER_FITS, message_of(bench.decision("g")))
@@ -636,7 +636,7 @@ def test_a_group_gone_before_its_write_is_not_written() -> None:
     assert bench.api.calls == []
 
 
-def test_groups_of_one_have_nobody_to_tell() -> None:
+def test_groups_of_one_have_no_status_to_write() -> None:
     with desk(node("a"), builders.pod("p")) as bench:
         assert bench.look() == []
 
@@ -644,7 +644,7 @@ def test_groups_of_one_have_nobody_to_tell() -> None:
 # ---- admitted starts
 
 
-def test_an_admitted_start_is_noted_until_it_is_whole() -> None:
+def test_an_admitted_start_is_recorded_until_it_fully_runs() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.settle()
         (patch,) = bench.look()
@@ -656,7 +656,7 @@ def test_an_admitted_start_is_noted_until_it_is_whole() -> None:
         assert patch["metadata"]["annotations"][ADMITTED] is None
 
 
-def test_what_its_author_has_filled_gets_no_marks_and_a_status_all_the_same() -> None:
+def test_a_group_with_full_annotations_gets_a_status_and_no_records() -> None:
     """The API server takes 256 KiB of annotations."""
 
     def fill(name: str) -> None:
@@ -684,7 +684,7 @@ def test_what_its_author_has_filled_gets_no_marks_and_a_status_all_the_same() ->
 # ---- groups of other kinds
 
 
-def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> None:
+def test_a_group_with_a_status_of_others_has_records_in_annotations() -> None:
     meta = Meta(name="g", namespace=NAMESPACE, uid="other")
     theirs = PluginsPodGroup(meta, PodGroupSpec(2))
     members = [builders.pod(name, "g") for name in names("g", 2)]
@@ -708,7 +708,7 @@ def test_a_group_whose_status_is_not_ours_bears_notes_of_how_far_it_came() -> No
         assert recorded({**whole}) == []
 
 
-def test_a_native_group_is_told_why_it_waits_until_it_has_been_scheduled() -> None:
+def test_a_native_group_has_the_reason_of_its_wait_until_it_is_scheduled() -> None:
     """Keep Scheduled, which the native API never takes back, and messages of its scheduler."""
     meta = Meta(name="g", namespace=NAMESPACE, uid="other")
     theirs = NativePodGroup(meta, NativePodGroupSpec(SchedulingPolicy(GangPolicy(2))))
@@ -753,7 +753,7 @@ def test_the_condition_of_an_alpha_group_is_left_alone() -> None:
 # ---- many groups
 
 
-def test_numbers_of_all_groups_together_are_few_a_second() -> None:
+def test_writes_of_numbers_of_all_groups_share_a_budget() -> None:
     with desk(*crowd(100)) as bench:
         bench.look()
         written = 0
@@ -763,7 +763,7 @@ def test_numbers_of_all_groups_together_are_few_a_second() -> None:
         assert 0 < written <= NUMBERS_AT_ONCE + 60 * NUMBERS_A_SECOND
 
 
-def test_each_group_comes_to_tell_its_numbers() -> None:
+def test_the_numbers_of_each_group_are_written_in_the_end() -> None:
     with desk(*crowd(100)) as bench:
         bench.look()
         written = set()
@@ -774,7 +774,7 @@ def test_each_group_comes_to_tell_its_numbers() -> None:
         assert len(written) == 100
 
 
-def test_the_first_places_of_a_line_are_told_before_other_numbers() -> None:
+def test_the_first_positions_in_a_queue_are_written_before_other_numbers() -> None:
     """The numbers of 60 groups are waiting to be written when the first one leaves the line."""
     with desk(*crowd(60)) as bench:
         bench.look()
@@ -795,7 +795,7 @@ def test_the_first_places_of_a_line_are_told_before_other_numbers() -> None:
         assert sorted(told[:9]) == [1, 2, 3, 4, 5, 6, 7, 8, 9], told
 
 
-def test_a_course_never_waits_behind_numbers() -> None:
+def test_a_phase_never_waits_behind_numbers() -> None:
     with desk(*crowd(100)) as bench:
         bench.look()
         for second in range(20):
@@ -821,7 +821,7 @@ class Counted(ObjectStore[GroupKey, PodGroup]):
         return super().get(key)
 
 
-def test_who_waits_its_turn_is_not_looked_at_again() -> None:
+def test_a_group_that_waits_for_the_budget_is_not_compared_again() -> None:
     with desk(*crowd(100)) as bench:
         counted = Counted()
         bench.reporter, bench.store = (
@@ -843,7 +843,7 @@ def test_who_waits_its_turn_is_not_looked_at_again() -> None:
         assert counted.looked_at <= 10 * 4 * NUMBERS_A_SECOND  # due, written, shown, compared; not 1,000
 
 
-def test_a_follower_keeps_no_groups_in_mind() -> None:
+def test_a_follower_remembers_no_groups() -> None:
     with desk(node("a")) as bench:
         bench.leading = False
         for number in range(50):
@@ -855,7 +855,7 @@ def test_a_follower_keeps_no_groups_in_mind() -> None:
         assert len(bench.look()) == 50
 
 
-def test_a_group_that_makes_it_raise_costs_its_own_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_makes_it_raise_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def poisoned(group: PodGroup) -> ReportedStatus:
         if group.metadata.name == "bad":
             raise RuntimeError("ouch")

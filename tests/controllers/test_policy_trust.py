@@ -31,7 +31,7 @@ class Trusting(Bench):
         return self.stood_whole("g")
 
 
-def test_they_are_believed_while_the_policy_is_there() -> None:
+def test_records_are_trusted_while_the_policy_exists() -> None:
     bench = Trusting()
     assert bench.trust.text() == "not known yet whether the API server protects them"
     assert not bench.believes(False)
@@ -40,14 +40,14 @@ def test_they_are_believed_while_the_policy_is_there() -> None:
     assert bench.trust.text() == "protected by the API server: only Muster can write them"
 
 
-def test_what_cannot_be_read_changes_nothing() -> None:
+def test_a_failed_read_changes_nothing() -> None:
     bench = Trusting()
     assert not bench.believes(None)
     assert bench.believes(True)
     assert bench.believes(None)
 
 
-def test_it_looks_when_it_starts() -> None:
+def test_policies_are_read_at_the_start() -> None:
     bench = Trusting()
     bench.api.enforced = {MARKERS_POLICY}
     bench.trust.start()
@@ -55,7 +55,7 @@ def test_it_looks_when_it_starts() -> None:
     assert bench.stood_whole("g")
 
 
-def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
+def test_records_of_rights_are_trusted_while_their_own_policy_exists() -> None:
     recorded = group("g", 1, queue="vip", annotations={MAY_USE: "vip/PodGroup"})
     bench = Bench(node("n"), queue("vip", restricted=True), recorded, pod("g-0", "g"))
     bench.ledger.intake.review_users()
@@ -70,7 +70,7 @@ def test_notes_of_rights_are_believed_while_their_own_policy_is_there() -> None:
     assert bench.settle().verdict("g") is Verdict.STARTING
 
 
-def test_authors_are_believed_while_all_policies_for_them_are_there() -> None:
+def test_authors_are_trusted_while_all_policies_for_them_exist() -> None:
     bench = Bench(group("g", 1, annotations={SUBMITTER: "ann"}), records_trusted=False)
     trust = AuthorTrust(bench.ledger, bench.api)
     first, second = AUTHORS_POLICIES

@@ -105,7 +105,7 @@ def waiting(name: str = "g", size: int = 2) -> list[Any]:
 # ---- what is asked for
 
 
-def test_a_group_that_has_lacked_room_for_a_while_asks_for_it_once() -> None:
+def test_a_group_that_lacks_capacity_for_a_while_makes_one_request_for_nodes() -> None:
     with desk(waiting()) as bench:
         assert bench.look() == []
         assert bench.look(LASTING - 0.1) == []
@@ -115,7 +115,7 @@ def test_a_group_that_has_lacked_room_for_a_while_asks_for_it_once() -> None:
         assert bench.look(600.0) == []
 
 
-def test_what_a_request_says() -> None:
+def test_a_request_has_the_pods_and_the_class() -> None:
     with desk(waiting()) as bench:
         bench.lasting()
         body, (template,) = bench.asked(), bench.api.done("create podtemplates")
@@ -140,7 +140,7 @@ def test_members_that_differ_have_templates_of_their_own() -> None:
         assert [call[0] for call in bench.api.done("whole pod")] == ["g-0", "g-1"]
 
 
-def test_too_many_kinds_of_members_cannot_be_said() -> None:
+def test_too_many_kinds_of_members_make_no_request() -> None:
     pods = [pod(f"g-{number}", "g", cpu=f"{100 + number}m") for number in range(33)]
     with desk(group("g", 33, "q"), pods) as bench:
         assert bench.lasting() == []
@@ -162,31 +162,33 @@ def test_the_same_group_has_the_same_name_in_every_process() -> None:
 
 
 @each_of(False, True)
-def test_what_no_node_holds_is_asked_for_only_where_larger_ones_may_come(never_fits: bool) -> None:
+def test_members_larger_than_all_nodes_are_requested_only_where_larger_nodes_may_appear(
+    never_fits: bool,
+) -> None:
     policy = ConditionPolicy(shows_never_fits=never_fits, shows_waiting_for_capacity=False)
     with desk(gang("g", 2, queue="q", cpu="64"), policy=policy) as bench:
         assert bool(bench.lasting()) is never_fits
 
 
-def test_a_group_that_waits_for_its_queue_asks_for_nothing() -> None:
+def test_a_group_that_waits_for_its_queue_requests_no_nodes() -> None:
     with desk(waiting()) as bench:
         bench.put_queue("q", capability={"cpu": "1"})
         assert bench.lasting() == []
 
 
-def test_other_queues_ask_for_nothing() -> None:
+def test_queues_without_provisioning_request_no_nodes() -> None:
     with desk(gang("g", 2)) as bench:
         assert bench.lasting() == []
 
 
-def test_without_the_kind_nothing_is_written_and_with_it_all_groups_ask() -> None:
+def test_requests_are_written_once_the_cluster_serves_their_kind() -> None:
     with desk(waiting(), served=False) as bench:
         assert bench.lasting() == []
         bench.served = True
         assert [verb for verb, _ in bench.lasting()] == ["request nodes", "create podtemplates"]
 
 
-def test_what_is_there_stays_until_it_is_known_whether_requests_may_be_made() -> None:
+def test_requests_stay_until_it_is_known_whether_they_are_allowed() -> None:
     """Keep the requests, which the watch shows one by one after a restart."""
     with desk(waiting()) as bench:
         bench.lasting()
@@ -200,7 +202,7 @@ def test_what_is_there_stays_until_it_is_known_whether_requests_may_be_made() ->
         assert "withdraw request" not in [verb for verb, _ in bench.lasting()]
 
 
-def test_a_queue_that_begins_to_ask_this_way_asks_for_groups_that_wait_already() -> None:
+def test_a_queue_with_new_provisioning_requests_nodes_for_groups_that_wait_already() -> None:
     with desk(waiting()) as bench:
         bench.put_queue("q", None)
         assert bench.lasting() == []
@@ -237,7 +239,7 @@ def test_a_group_that_starts_withdraws_its_request() -> None:
         assert bench.look(600.0) == []
 
 
-def test_a_group_that_is_gone_or_waits_for_something_else_does_too() -> None:
+def test_a_group_that_is_deleted_or_waits_for_another_reason_withdraws_its_request() -> None:
     with desk(waiting(), waiting("h")) as bench:
         bench.lasting()
         bench.ledger.intake.drop_group(key("g"))
@@ -247,7 +249,7 @@ def test_a_group_that_is_gone_or_waits_for_something_else_does_too() -> None:
         assert [verb for verb, _ in bench.look()] == ["withdraw request"]
 
 
-def test_a_group_that_needs_other_pods_asks_anew() -> None:
+def test_a_group_that_needs_other_pods_makes_a_new_request() -> None:
     with desk(waiting()) as bench:
         bench.lasting()
         before = bench.asked()["metadata"]["name"]
@@ -258,7 +260,7 @@ def test_a_group_that_needs_other_pods_asks_anew() -> None:
 
 
 @each_of("BookingExpired", "CapacityRevoked")
-def test_nodes_that_were_kept_and_are_no_more_are_asked_for_again(kind: str) -> None:
+def test_nodes_that_were_reserved_and_are_gone_are_requested_again(kind: str) -> None:
     with desk(waiting()) as bench:
         bench.lasting()
         body = bench.asked()
@@ -267,7 +269,7 @@ def test_nodes_that_were_kept_and_are_no_more_are_asked_for_again(kind: str) -> 
         assert bench.look()[0] == ("request nodes", body["metadata"]["name"])
 
 
-def test_a_request_that_failed_stays_and_says_why_until_somebody_deletes_it() -> None:
+def test_a_failed_request_stays_with_its_reason_until_it_is_deleted() -> None:
     with desk(waiting()) as bench:
         bench.lasting()
         body = bench.asked()
@@ -300,7 +302,7 @@ def test_templates_of_an_earlier_request_are_waited_for() -> None:
         assert bench.look(600.0) == []
 
 
-def test_a_member_that_is_gone_meanwhile_ends_the_attempt_alone() -> None:
+def test_a_member_deleted_meanwhile_ends_only_this_attempt() -> None:
     with desk(waiting()) as bench:
         bench.api.fail("whole pod", NotFound(404, "NotFound"))
         assert bench.lasting() == []
@@ -309,7 +311,7 @@ def test_a_member_that_is_gone_meanwhile_ends_the_attempt_alone() -> None:
         assert [verb for verb, _ in bench.lasting()] == ["request nodes", "create podtemplates"]
 
 
-def test_requests_of_others_are_nobodys() -> None:
+def test_requests_of_other_programs_are_ignored() -> None:
     with desk(waiting()) as bench:
         bench.requests.upsert(ProvisioningRequest(Meta("theirs", NAMESPACE, "uid-theirs")))
         assert bench.requests.requests_of(key("g")) == []

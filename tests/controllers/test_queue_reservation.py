@@ -18,23 +18,23 @@ def changes(reservation: Reservation | None, before: QueueReservation | None) ->
 RESERVED = Reservation(0.0, {Uid("a"): "n1", Uid("b"): "n0", Uid("c"): "n1"}, {"cpu": 3000})
 
 
-def test_nodes_and_amounts_are_written() -> None:
+def test_reserved_nodes_and_amounts_are_written() -> None:
     assert changes(RESERVED, None) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3"}}
 
 
-def test_amounts_that_are_gone_are_removed() -> None:
+def test_amounts_that_are_no_longer_reserved_are_removed() -> None:
     before = QueueReservation(["n0"], {"cpu": "3", "memory": "1Gi"})
     assert changes(RESERVED, before) == {"nodes": ["n0", "n1"], "resource": {"cpu": "3", "memory": None}}
 
 
-def test_it_is_removed_when_it_ends_and_not_written_again_while_it_lasts() -> None:
+def test_a_reservation_is_written_once_and_removed_when_it_ends() -> None:
     written = QueueReservation(["n0", "n1"], {"cpu": "3"})
     assert changes(None, written) is None
     assert changes(RESERVED, written) == "unchanged"
     assert changes(None, None) == "unchanged"
 
 
-def test_what_was_taken_from_others_is_written_and_read_again_by_the_next_process() -> None:
+def test_reclaimed_amounts_are_written_and_read_by_the_next_process() -> None:
     taken = {LosingTo("rich", "team"): Reclaimed(GroupKey("team/x"), "2026-01-01T00:00:00Z", 2)}
     decision = QueueDecision("q", "Open", 1, "", {}, {}, {}, {}, 0.0, reclaimed=taken)
     about = {"queue": "rich", "group": "team/x", "at": "2026-01-01T00:00:00Z", "inVain": 2}

@@ -64,14 +64,14 @@ def desk() -> Iterator[Desk]:
         yield made
 
 
-def test_a_new_queue_is_told_all_at_once(desk: Desk) -> None:
+def test_a_new_queue_gets_its_whole_status_in_one_write(desk: Desk) -> None:
     assert desk.look() == [("state", "q"), ("status", "q")]
     status = desk.status()
     assert (status.state, status.inqueue, status.pending, status.share) == ("Open", 1, 0, 1.0)
     assert desk.conditions() == {"Open": ("True", "Open"), "Valid": ("True", "Valid")}
 
 
-def test_what_the_api_has_already_is_not_written(desk: Desk) -> None:
+def test_an_equal_queue_status_is_not_written(desk: Desk) -> None:
     desk.look()
     assert desk.look() == []
     desk.leading = False
@@ -80,7 +80,7 @@ def test_what_the_api_has_already_is_not_written(desk: Desk) -> None:
     assert desk.look() == []
 
 
-def test_a_change_waits_for_its_second(desk: Desk) -> None:
+def test_a_changed_number_waits_for_a_second(desk: Desk) -> None:
     desk.look()
     desk.edit("q", state="Closed")
     assert desk.look(seconds=0.5) == []
@@ -88,7 +88,7 @@ def test_a_change_waits_for_its_second(desk: Desk) -> None:
     assert desk.status().state == "Closing"
 
 
-def test_only_what_is_new_is_sent(desk: Desk) -> None:
+def test_only_changed_fields_are_sent(desk: Desk) -> None:
     desk.look()
     desk.edit("q", state="Closed")
     desk.look()
@@ -96,7 +96,7 @@ def test_only_what_is_new_is_sent(desk: Desk) -> None:
     assert {*sent[1]} == {"conditions"}
 
 
-def test_amounts_that_are_gone_are_taken_out(desk: Desk) -> None:
+def test_amounts_that_are_no_longer_held_are_removed(desk: Desk) -> None:
     desk.look()
     assert desk.status().deserved["cpu"] == "2"
     desk.ledger.intake.drop_group(desk.decision("g").key)
@@ -105,7 +105,7 @@ def test_amounts_that_are_gone_are_taken_out(desk: Desk) -> None:
     assert desk.status().deserved == {}
 
 
-def test_what_it_has_held_lately_is_told() -> None:
+def test_the_recent_usage_is_written() -> None:
     made = Desk(gang("g", 2, queue="q"), limits=replace(LIMITS, usage_half_life=100.0))
     with made.writing():
         made.keep(queue("q"))
@@ -127,7 +127,7 @@ def test_a_closing_queue_is_closed_when_its_last_group_goes(desk: Desk) -> None:
     assert desk.status().state == "Closed"
 
 
-def test_a_change_of_state_is_logged_and_told(desk: Desk) -> None:
+def test_a_change_of_state_is_logged_and_makes_an_event(desk: Desk) -> None:
     with capture_logs() as logs:
         desk.rest()
         desk.edit("q", state="Closed")
@@ -138,7 +138,7 @@ def test_a_change_of_state_is_logged_and_told(desk: Desk) -> None:
     assert "no new groups" in condition
 
 
-def test_a_queue_that_its_parent_shuts_says_which(desk: Desk) -> None:
+def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
     desk.keep(queue("team", spec_state="Closed"), queue("child", parent="team"))
     desk.rest()
     assert sorted(desk.events()) == [
@@ -157,7 +157,7 @@ def test_a_queue_that_deserves_more_than_nodes_offer_says_so(desk: Desk) -> None
     assert desk.message("Valid") == ""
 
 
-def test_a_guarantee_that_nodes_cannot_meet_is_told_once(desk: Desk) -> None:
+def test_a_guarantee_that_nodes_cannot_meet_makes_one_event(desk: Desk) -> None:
     """A queue of which nothing is unmet does not speak of it until something was."""
     desk.rest()
     assert "GuaranteeUnmet" not in desk.conditions()
@@ -182,7 +182,7 @@ def test_a_write_that_failed_is_made_again(desk: Desk, fault: Any) -> None:
     assert desk.status().state == "Open"
 
 
-def test_a_write_on_an_old_copy_is_made_again_on_the_new_one(desk: Desk) -> None:
+def test_a_conflicting_write_is_retried_on_the_newer_copy(desk: Desk) -> None:
     desk.store._change("q", {"spec": {"weight": 3}})  # which the watch has not shown yet
     desk.look()
     assert desk.status().state == ""
@@ -190,7 +190,7 @@ def test_a_write_on_an_old_copy_is_made_again_on_the_new_one(desk: Desk) -> None
     assert (desk.status().state, desk.copy("q").spec.weight) == ("Open", 3)
 
 
-def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecessor(desk: Desk) -> None:
+def test_a_new_queue_of_the_same_name_gets_no_write_of_its_predecessor(desk: Desk) -> None:
     desk.look()
     old = desk.settle().decisions
     desk.ledger.intake.drop_queue("q")
@@ -204,7 +204,7 @@ def test_a_queue_of_the_same_name_gets_nothing_that_was_meant_for_its_predecesso
     assert desk.store.calls == []
 
 
-def test_who_says_so_in_the_status_is_not_overruled_by_what_was_decided_before(desk: Desk) -> None:
+def test_a_state_written_by_a_user_is_not_overwritten_by_an_older_decision(desk: Desk) -> None:
     """Volcano's tools write status.state directly, without a Command or the webhooks."""
     desk.look()
     old = desk.settle().decisions
@@ -219,7 +219,7 @@ def test_who_says_so_in_the_status_is_not_overruled_by_what_was_decided_before(d
     assert desk.status().state == "Closing"
 
 
-def test_what_the_fence_dropped_is_written_by_the_next_term(desk: Desk) -> None:
+def test_a_write_dropped_by_the_fence_is_made_in_the_next_term(desk: Desk) -> None:
     desk.fence.append(False)
     desk.look()
     assert desk.status().state == ""
@@ -230,7 +230,7 @@ def test_what_the_fence_dropped_is_written_by_the_next_term(desk: Desk) -> None:
     assert desk.status().state == "Open"
 
 
-def test_a_queue_whose_numbers_make_no_sense_says_so(desk: Desk) -> None:
+def test_a_queue_with_contradictory_amounts_says_so(desk: Desk) -> None:
     desk.edit("q", capability={"cpu": "four"})
     desk.look()
     assert desk.conditions()["Valid"] == ("False", "InvalidSpec")
@@ -238,7 +238,7 @@ def test_a_queue_whose_numbers_make_no_sense_says_so(desk: Desk) -> None:
     assert "'four'" in condition.message
 
 
-def test_conditions_of_others_and_moments_that_still_hold_stay(desk: Desk) -> None:
+def test_conditions_of_others_and_valid_transition_times_stay(desk: Desk) -> None:
     theirs = {
         "type": "Theirs",
         "status": "True",
@@ -255,7 +255,7 @@ def test_conditions_of_others_and_moments_that_still_hold_stay(desk: Desk) -> No
     assert desk.conditions()["Open"] == ("True", "Open")
 
 
-def test_the_mark_comes_before_the_state(desk: Desk) -> None:
+def test_the_record_of_the_parent_is_written_before_the_state(desk: Desk) -> None:
     desk.keep(queue("team"), queue("child", parent="team"))
     desk.rest()
     desk.edit("team", state="Closed")
@@ -282,7 +282,7 @@ def test_an_unknown_state_says_what_to_do(desk: Desk) -> None:
     )
 
 
-def test_while_pods_are_left_to_volcano_numbers_are_its_to_write(desk: Desk) -> None:
+def test_while_pods_are_left_to_volcano_numbers_are_not_written(desk: Desk) -> None:
     desk.ledger.pods.set_left(frozenset({"volcano"}))
     desk.rest()
     status = desk.status()
@@ -308,7 +308,7 @@ def many(desk: Desk, count: int) -> None:
             return
 
 
-def test_numbers_of_all_queues_together_are_few_a_second(desk: Desk) -> None:
+def test_writes_of_numbers_of_all_queues_share_a_budget(desk: Desk) -> None:
     many(desk, 60)
     before, written = desk.now, 0
     for second in range(30):
@@ -327,7 +327,7 @@ def test_a_state_never_waits_behind_numbers(desk: Desk) -> None:
     assert desk.copy("q7").status.state in ("Closing", "Closed")
 
 
-def test_what_is_held_of_each_flavor_is_told(desk: Desk) -> None:
+def test_the_usage_of_each_flavor_is_written(desk: Desk) -> None:
     desk.ledger.intake.set_node(node("a", cpu="4", labels=on_flavor("spot")))
     desk.keep(queue("q", flavors=[flavor("spot", deserved={"cpu": "1"}), flavor("ondemand")]))
     desk.start("g")
@@ -350,7 +350,7 @@ class ShownOnChange(Desk):
             super().follow(queue)
 
 
-def test_numbers_that_change_all_the_time_keep_no_others_from_being_told() -> None:
+def test_numbers_that_change_constantly_do_not_delay_others() -> None:
     """Report the new numbers of one queue while the past usage of three others changes at each look."""
     held, limits = ("x", "y", "z"), replace(LIMITS, usage_half_life=100.0)
     made = ShownOnChange(*(gang(name, 1, queue=name) for name in held), limits=limits)

@@ -86,7 +86,7 @@ def planted(desk: Desk) -> Desk:
     return desk
 
 
-def test_queues_are_made_from_above_and_say_where_they_come_from(planted: Desk) -> None:
+def test_queues_are_created_parents_first_and_name_their_quota(planted: Desk) -> None:
     made = planted.copy("leaf")
     assert made.metadata.annotations == {
         keys.QUOTA_SOURCE: "ElasticQuotaTree/kube-system/tree",
@@ -96,7 +96,7 @@ def test_queues_are_made_from_above_and_say_where_they_come_from(planted: Desk) 
     assert planted.ledger.queues.of_namespace("team") == "leaf"
 
 
-def test_a_change_of_the_tree_changes_its_queue_and_an_edit_by_hand_is_taken_back(planted: Desk) -> None:
+def test_a_changed_tree_changes_its_queue_and_a_manual_edit_is_reverted(planted: Desk) -> None:
     planted.plant({"name": "leaf", "max": {"cpu": 6}})
     assert planted.look() == [("patch_queue", "leaf")]
     assert planted.copy("leaf").spec.capability == {"cpu": 6}
@@ -108,7 +108,7 @@ def test_a_change_of_the_tree_changes_its_queue_and_an_edit_by_hand_is_taken_bac
     assert planted.look() == []
 
 
-def test_another_controller_that_wants_it_differently_does_not_make_a_hot_loop(planted: Desk) -> None:
+def test_a_controller_that_writes_the_same_field_causes_no_hot_loop(planted: Desk) -> None:
     writes = []
     for number in range(20):
         planted.edit("leaf", capability={"cpu": 60 + number})
@@ -116,7 +116,7 @@ def test_another_controller_that_wants_it_differently_does_not_make_a_hot_loop(p
     assert 1 <= len(writes) <= 3
 
 
-def test_a_queue_that_others_made_is_left_alone_and_told(desk: Desk) -> None:
+def test_a_queue_made_by_others_is_left_unchanged_and_reported(desk: Desk) -> None:
     desk.keep(queue("leaf", weight=4))
     desk.plant({"name": "leaf", "max": {"cpu": 5}, "children": [{"name": "below"}]}, {"name": "other"})
     for _ in range(4):
@@ -134,7 +134,7 @@ def test_a_queue_that_others_made_is_left_alone_and_told(desk: Desk) -> None:
     assert desk.controller.faults() == []
 
 
-def test_the_queues_are_closed_with_their_tree_and_deleted_from_below_once_they_are_empty(
+def test_queues_of_a_deleted_tree_are_closed_and_deleted_children_first_once_empty(
     planted: Desk,
 ) -> None:
     planted.keep(queue("stranger"))
@@ -151,7 +151,7 @@ def test_the_queues_are_closed_with_their_tree_and_deleted_from_below_once_they_
     assert {*planted.store.queues} == {"stranger"}
 
 
-def test_a_queue_whose_note_a_group_carries_is_not_deleted(planted: Desk) -> None:
+def test_a_queue_in_the_record_of_a_group_is_not_deleted(planted: Desk) -> None:
     """The group has moved on, but would be taken for one that the queue left behind."""
     planted.keep(queue("elsewhere"))
     planted.add(group("g", 1, "elsewhere", queue_uid="uid-leaf"))
@@ -163,7 +163,7 @@ def test_a_queue_whose_note_a_group_carries_is_not_deleted(planted: Desk) -> Non
     assert planted.look() == [("delete", "leaf")]
 
 
-def test_a_tree_that_comes_back_opens_its_queues(planted: Desk) -> None:
+def test_a_tree_that_is_created_again_opens_its_queues(planted: Desk) -> None:
     planted.fell()
     planted.look()
     planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
@@ -172,7 +172,7 @@ def test_a_tree_that_comes_back_opens_its_queues(planted: Desk) -> None:
     assert keys.QUOTA_ENDED not in (planted.copy("leaf").metadata.annotations or {})
 
 
-def test_nothing_is_closed_before_quotas_have_been_read_or_while_a_node_cannot_be(planted: Desk) -> None:
+def test_no_queue_is_closed_while_a_quota_is_unread_or_invalid(planted: Desk) -> None:
     """Keep all queues open, as after a restart or once the kind is switched off."""
     planted.fell()
     planted.read.clear()
@@ -192,7 +192,7 @@ def test_an_amount_that_cannot_be_read_leaves_the_queue_as_it_is(planted: Desk) 
     assert message.startswith("node 'leaf': max[cpu]: invalid value -1: ")
 
 
-def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk) -> None:
+def test_a_refusal_of_the_api_server_is_reported_and_retried(desk: Desk) -> None:
     desk.store.fail("create", Forbidden(403, "Forbidden", "not today"), Invalid(422, "Invalid", "not so"))
     desk.plant()
     for _ in range(6):
@@ -202,7 +202,7 @@ def test_what_the_api_server_says_against_it_is_told_and_tried_again(desk: Desk)
     assert desk.controller.faults() == []
 
 
-def test_a_status_that_others_write_plans_nothing_anew(planted: Desk) -> None:
+def test_a_status_written_by_others_causes_no_new_plan(planted: Desk) -> None:
     before = planted.quotas.plan
     planted.plant({"name": "leaf", "max": {"cpu": 5}, "namespaces": ["team"]})
     planted.look()
@@ -220,7 +220,7 @@ def test_faults_beyond_the_first_are_counted(desk: Desk) -> None:
     assert shown.endswith("; and 6 more: see /debug/quotas")
 
 
-def test_nothing_is_written_by_who_does_not_lead_or_before_the_queues_are_known(desk: Desk) -> None:
+def test_nothing_is_written_by_a_follower_or_before_the_queues_are_known(desk: Desk) -> None:
     desk.plant()
     desk.controller.on_decisions(Decisions())
     desk.flush()

@@ -59,7 +59,7 @@ def test_a_group_of_one_is_not_nominated() -> None:
         assert bench.look() == [("open", "p")]
 
 
-def test_a_nomination_that_stands_is_not_written_again() -> None:
+def test_a_valid_nomination_is_not_written_again() -> None:
     with gates(node("a"), gang("g", 2)) as bench:
         for name in ("g-0", "g-1"):
             before = bench.pods[name]
@@ -73,19 +73,19 @@ def test_a_pod_is_released_once() -> None:
         assert bench.look() == []
 
 
-def test_who_waits_stays_behind_its_gate() -> None:
+def test_a_waiting_pod_keeps_its_gate() -> None:
     with gates(node("a"), gang("g", 5)) as bench:
         assert bench.look() == []
 
 
-def test_whom_the_scheduler_has_taken_up_is_left_alone() -> None:
+def test_a_pod_that_the_scheduler_handles_is_left_unchanged() -> None:
     with gates(node("a"), gang("g", 2, gated=False)) as bench:
         bench.refuse("g-0")
         bench.answer("g-0")
         assert bench.look() == []
 
 
-def test_a_pod_without_a_gate_that_is_not_parked_needs_nothing() -> None:
+def test_an_ungated_pod_that_is_not_parked_gets_no_write() -> None:
     with gates(node("a"), gang("g", 2, gated=False)) as bench:
         assert bench.look() == []
 
@@ -131,7 +131,7 @@ def test_a_plan_for_the_same_node_made_again_is_nudged_for_again() -> None:
 # ---- where the scheduler reads its pods through Muster
 
 
-def test_a_gate_is_opened_without_a_nomination() -> None:
+def test_a_gate_is_removed_without_a_nomination() -> None:
     with gates(node("a"), gang("g", 2), through_proxy=True) as bench:
         assert bench.look() == [("open", "g-0"), ("open", "g-1")]
 
@@ -157,7 +157,7 @@ def test_a_pod_whose_volumes_bind_late_is_nominated_in_the_api_before_it_is_show
 # ---- writes that fail
 
 
-def test_a_write_that_is_refused_is_made_again_after_ever_longer_pauses() -> None:
+def test_a_refused_write_is_retried_with_growing_pauses() -> None:
     with gates(node("a"), pod("p")) as bench:
         bench.api.fail("open", *[Forbidden(403)] * 3)
         assert bench.look() == [("open", "p")]
@@ -179,7 +179,7 @@ def test_the_gate_stays_shut_when_the_nomination_fails() -> None:
 
 
 @each_of(Unreachable("down"), ServerFault(500))
-def test_a_passing_failure_rests_before_it_is_tried_again(fault: Any) -> None:
+def test_a_transient_failure_is_retried_after_a_pause(fault: Any) -> None:
     with gates(node("a"), pod("p")) as bench:
         bench.api.fail("open", fault)
         assert bench.look() == [("open", "p")]
@@ -199,7 +199,7 @@ def test_nothing_is_written_while_another_leads() -> None:
         assert bench.look() == [("open", "p")]
 
 
-def test_what_was_fenced_off_is_written_once_we_lead_again() -> None:
+def test_a_write_dropped_by_the_fence_is_made_once_we_lead_again() -> None:
     """Write it even if the lapse was too short for a look."""
     with gates(node("a"), pod("p")) as bench:
         bench.fence.append(False)

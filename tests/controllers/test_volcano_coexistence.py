@@ -72,40 +72,40 @@ def test_while_volcano_renews_its_lease_its_pods_are_left_to_it() -> None:
         assert bench.renew().yields()
 
 
-def test_without_a_lease_they_are_ours() -> None:
+def test_without_a_lease_volcanos_pods_are_ours() -> None:
     with yielding() as bench:
         assert not bench.yields()
         assert bench.gates() == []
 
 
 @each_of("", None)
-def test_a_lease_that_nobody_holds_is_none(holder: str | None) -> None:
+def test_a_lease_without_a_holder_counts_as_absent(holder: str | None) -> None:
     with yielding() as bench:
         assert not bench.renew(holder).yields()
 
 
-def test_the_lease_of_a_volcano_that_was_removed_is_none() -> None:
+def test_an_expired_lease_of_volcano_counts_as_absent() -> None:
     with yielding() as bench:
         assert not bench.renew(age=3600).yields()
         assert not bench.after(5).yields()
         assert bench.renew(age=3500).yields()
 
 
-def test_a_lease_that_goes_gives_them_back() -> None:
+def test_a_deleted_lease_returns_volcanos_pods_to_muster() -> None:
     with yielding() as bench:
         assert bench.renew().yields()
         bench.api.fail("lease", NotFound(404))
         assert not bench.yields()
 
 
-def test_what_cannot_be_read_changes_nothing() -> None:
+def test_a_failed_read_changes_nothing() -> None:
     with yielding() as bench:
         assert bench.renew().yields()
         bench.api.fail("lease", Unreachable("down"))
         assert bench.after(3 * DURATION).yields()
 
 
-def test_what_may_not_be_read_is_told_and_taken_for_none() -> None:
+def test_an_unreadable_lease_is_reported_and_counts_as_absent() -> None:
     with yielding() as bench, capture_logs() as logs:
         bench.api.fail("lease", Forbidden(403))
         bench.yielder.scheduler.look_at_lease()
@@ -113,7 +113,7 @@ def test_what_may_not_be_read_is_told_and_taken_for_none() -> None:
     assert any(line["log_level"] == "warning" for line in logs)
 
 
-def test_our_gate_is_taken_off_them_once() -> None:
+def test_our_gate_is_removed_from_volcanos_pods_once() -> None:
     with yielding() as bench:
         bench.renew().yields()
         assert bench.gates() == [("theirs",)]
@@ -135,7 +135,7 @@ def test_only_the_leader_opens_gates() -> None:
         assert bench.gates() == []
 
 
-def test_turns_are_logged() -> None:
+def test_changes_of_the_responsible_scheduler_are_logged() -> None:
     with yielding() as bench, capture_logs() as logs:
         bench.renew().yielder.scheduler.look_at_lease()
         bench.after(DURATION).yielder.scheduler.look_at_lease()
@@ -146,7 +146,7 @@ def test_turns_are_logged() -> None:
 
 
 @each_of("Pending", "Running", "Unknown")
-def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: str) -> None:
+def test_while_volcanos_scheduler_has_a_pod_on_a_node_its_pods_are_left_to_it(phase: str) -> None:
     """Rely on the pod: as installed, Volcano's scheduler elects no leader, so there is no Lease."""
     with yielding() as bench, capture_logs():
         assert not bench.yields()
@@ -163,14 +163,14 @@ def test_while_a_pod_of_its_scheduler_is_on_a_node_they_are_left_to_it(phase: st
     pod("ended", labels=SCHEDULER, on="a", phase="Failed"),
     pod("another", labels={"app": "volcano-controller"}, on="a", phase="Running"),
 )
-def test_other_pods_are_no_sign_of_it(not_at_work: Pod) -> None:
+def test_other_pods_are_no_sign_of_volcano(not_at_work: Pod) -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         bench.yielder.scheduler.see_pod(not_at_work)
         assert not bench.ledger.pods.is_left(VOLCANO)
 
 
-def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
+def test_pods_of_other_namespaces_are_no_sign_of_volcano() -> None:
     """Ignore other namespaces: otherwise any tenant who may create pods could stop all of ours."""
     with yielding() as bench, capture_logs():
         assert not bench.yields()
@@ -180,7 +180,7 @@ def test_pods_of_other_namespaces_are_no_sign_of_it() -> None:
         assert not bench.ledger.pods.is_left(VOLCANO)
 
 
-def test_a_pod_that_ends_gives_them_back() -> None:
+def test_the_end_of_volcanos_pod_returns_its_pods_to_muster() -> None:
     with yielding() as bench, capture_logs():
         assert not bench.yields()
         for phase, left in (("Running", True), ("Failed", False)):
@@ -188,7 +188,7 @@ def test_a_pod_that_ends_gives_them_back() -> None:
             assert bench.ledger.pods.is_left(VOLCANO) is left
 
 
-def test_before_the_first_look_they_are_left_alone() -> None:
+def test_before_the_first_look_volcanos_pods_are_left_unchanged() -> None:
     bench = Yielding()
     bench.api.fail("lease", *[Unreachable("down")] * 10)
     bench.yielder.start()

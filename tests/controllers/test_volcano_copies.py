@@ -72,7 +72,7 @@ def test_the_watch_may_be_faster_than_the_answer() -> None:
     assert copies.names() == ["a"]
 
 
-def test_what_was_not_created_may_be_tried_again() -> None:
+def test_a_failed_creation_may_be_retried() -> None:
     copies = Told()
     copies.begin_creation(JOB, "a")
     copies.end(JOB, "a", None)
@@ -80,7 +80,7 @@ def test_what_was_not_created_may_be_tried_again() -> None:
     assert copies.begin_creation(JOB, "a")
 
 
-def test_one_that_no_watch_ever_shows_is_forgotten() -> None:
+def test_a_created_pod_that_no_watch_shows_is_forgotten() -> None:
     copies = Told()
     copies.begin_creation(JOB, "a")
     copies.end(JOB, "a", answer("a"))
@@ -101,7 +101,7 @@ def test_a_pod_that_muster_deletes_is_no_loss_and_counts_as_being_deleted() -> N
     assert [lost.pod.name for lost in copies.losses] == ["b"]
 
 
-def test_one_whose_deletion_was_refused_is_a_loss_if_it_goes() -> None:
+def test_a_pod_whose_deletion_was_refused_is_a_loss_if_it_disappears() -> None:
     copies = Told()
     copies.upsert(pod("a"))
     (found,) = copies.pods_of(JOB)
@@ -112,7 +112,7 @@ def test_one_whose_deletion_was_refused_is_a_loss_if_it_goes() -> None:
     assert copies.losses == [LostPod(JOB, found)]
 
 
-def test_pods_are_told_by_the_uid_of_their_owner() -> None:
+def test_pods_are_identified_by_the_uid_of_their_owner() -> None:
     copies = Told()
     copies.upsert(pod("a", owner="another"))
     copies.upsert(AnyJob(Meta("b", "ns", "uid-b")))
@@ -120,7 +120,7 @@ def test_pods_are_told_by_the_uid_of_their_owner() -> None:
 
 
 @each_of("", "another")
-def test_one_that_its_job_does_not_own_any_more_is_none_of_its(owner: str) -> None:
+def test_a_pod_without_the_owner_reference_does_not_belong_to_the_job(owner: str) -> None:
     copies = Told()
     copies.upsert(pod("a"))
     released = pod("a", owner=owner)
@@ -132,7 +132,7 @@ def test_one_that_its_job_does_not_own_any_more_is_none_of_its(owner: str) -> No
 
 
 @each_of(("job-work-0", "elsewhere"), ("job-work-1", "ns"), ("other-work-0", "ns"))
-def test_pods_that_are_not_where_or_called_as_its_own_are_none_of_its_whoever_their_owner_is(
+def test_pods_in_another_namespace_or_with_another_name_do_not_belong_to_the_job(
     name: str, namespace: str
 ) -> None:
     copies = Told()
@@ -144,7 +144,7 @@ def test_pods_that_are_not_where_or_called_as_its_own_are_none_of_its_whoever_th
     assert copies.losses == []
 
 
-def test_an_answer_replaces_the_copy_it_was_written_on_and_no_newer_one() -> None:
+def test_an_answer_replaces_its_base_copy_and_no_newer_one() -> None:
     copies, old, new, late = Told(), *(VolcanoJob(Meta("j", uid=JOB, resource_version=n)) for n in "123")
     copies.put(old)
     copies.record_write(old, new)
@@ -161,7 +161,7 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize("leads", [True, False])
 @given(steps=STEPS)
-def test_in_any_order_what_the_watch_shows_last_counts_and_nothing_is_kept_for_ever(
+def test_in_any_order_the_last_watch_event_counts_and_no_entry_stays_for_ever(
     leads: bool, steps: list[tuple[str, str]]
 ) -> None:
     copies, shown, on_the_way = Told(), set[str](), set[str]()

@@ -129,7 +129,7 @@ def test_a_job_is_created_at_its_time_and_shown_in_the_status(desk: Desk) -> Non
     assert desk.look(240) == [("create", f"c-{MINUTE + 5}"), ("status", "c")]
 
 
-def test_old_jobs_go(desk: Desk) -> None:
+def test_old_jobs_are_deleted(desk: Desk) -> None:
     desk.keep(successful_jobs_history_limit=0)
     desk.look()
     desk.show(f"c-{MINUTE}", "Completed")
@@ -149,7 +149,7 @@ def test_a_lost_answer_makes_no_second_job(desk: Desk, step: str) -> None:
     assert desk.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
 
 
-def test_a_status_of_an_old_version_is_written_on_the_new_one(desk: Desk) -> None:
+def test_a_conflicting_status_is_written_on_the_newer_version(desk: Desk) -> None:
     cron = desk.keep()
     newer = replace(cron, metadata=replace(cron.metadata, resource_version="5"))
     desk.cron_api.crons["c"] = newer
@@ -160,7 +160,7 @@ def test_a_status_of_an_old_version_is_written_on_the_new_one(desk: Desk) -> Non
     assert desk.cron_api.crons["c"].status.last_schedule_time == "2026-01-01T12:00:00Z"
 
 
-def test_a_job_of_others_is_left_alone_and_its_time_left_out(desk: Desk) -> None:
+def test_a_job_of_others_is_left_unchanged_and_its_time_is_skipped(desk: Desk) -> None:
     desk.keep()
     desk.cron_api.others.add(f"c-{MINUTE}")
     assert desk.look() == CREATED
@@ -168,7 +168,7 @@ def test_a_job_of_others_is_left_alone_and_its_time_left_out(desk: Desk) -> None
     assert desk.look(60) == []
 
 
-def test_a_job_of_another_namespace_stops_none_whatever_owner_it_names(desk: Desk) -> None:
+def test_a_job_of_another_namespace_stops_no_run_whatever_owner_it_names(desk: Desk) -> None:
     desk.keep(concurrency_policy="Forbid")
     desk.show("forged", namespace="elsewhere")
     assert desk.look() == CREATED
@@ -183,7 +183,7 @@ def test_a_refused_job_is_told_and_tried_again(desk: Desk) -> None:
     assert desk.look(5) == CREATED
 
 
-def test_what_is_wrong_is_said_once(desk: Desk) -> None:
+def test_a_fault_is_reported_once(desk: Desk) -> None:
     wrong = desk.keep(schedule="often")
     assert desk.look() == []
     desk.controller.upsert(wrong)
@@ -191,7 +191,7 @@ def test_what_is_wrong_is_said_once(desk: Desk) -> None:
     assert len(desk.events()) == 1
 
 
-def test_nothing_is_written_while_volcano_runs_them_or_another_leads(desk: Desk) -> None:
+def test_nothing_is_written_while_volcano_runs_cron_jobs_or_another_replica_leads(desk: Desk) -> None:
     desk.keep()
     desk.is_left = True
     assert desk.look() == []
@@ -201,7 +201,7 @@ def test_nothing_is_written_while_volcano_runs_them_or_another_leads(desk: Desk)
     assert desk.look() == CREATED
 
 
-def test_what_is_gone_is_forgotten(desk: Desk) -> None:
+def test_a_deleted_object_is_forgotten(desk: Desk) -> None:
     desk.keep()
     desk.look()
     desk.show(f"c-{MINUTE}")

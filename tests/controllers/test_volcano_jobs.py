@@ -218,7 +218,7 @@ def test_a_job_of_ten_pods_costs_a_few_writes_besides_them(bench: VolcanoBench) 
     assert sum(made.values()) <= 7, made
 
 
-def test_a_watch_that_lags_has_nothing_created_twice(bench: VolcanoBench) -> None:
+def test_a_late_watch_causes_no_second_creation(bench: VolcanoBench) -> None:
     bench.api.submit(task("a", 3))
     bench.watch()
     for _ in range(5):
@@ -229,7 +229,7 @@ def test_a_watch_that_lags_has_nothing_created_twice(bench: VolcanoBench) -> Non
     assert len(bench.api.done("create pods")) == 3
 
 
-def test_nothing_is_done_while_volcano_is_at_work(bench: VolcanoBench) -> None:
+def test_nothing_is_written_while_volcano_runs(bench: VolcanoBench) -> None:
     bench.left = True
     bench.api.submit(task("a", 3))
     bench.work(3)
@@ -277,7 +277,7 @@ def test_a_kill_before_any_write_of_a_restart_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("writes", range(10))
-def test_a_kill_before_any_write_of_a_command_has_it_obeyed_once(bench: VolcanoBench, writes: int) -> None:
+def test_a_kill_before_any_write_of_a_command_executes_it_once(bench: VolcanoBench, writes: int) -> None:
     bench.api.submit(task("a", 2), maxRetry=3)
     bench.work()
     bench.set_phase("Running")
@@ -316,9 +316,7 @@ def test_a_command_for_a_job_that_is_gone_or_elsewhere_does_nothing(
 @pytest.mark.parametrize(
     "refusal", [Forbidden(403, "Forbidden", "exceeded quota"), Refused(400, "BadRequest", "no such pod")]
 )
-def test_what_is_refused_is_tried_again_after_pauses_that_grow(
-    bench: VolcanoBench, refusal: ApiError
-) -> None:
+def test_a_refused_write_is_retried_with_growing_pauses(bench: VolcanoBench, refusal: ApiError) -> None:
     bench.api.refusal = refusal
     bench.api.submit(task("a", 2))
     bench.api.refused = {"job-a-0", "job-a-1"}
@@ -357,7 +355,7 @@ def test_a_pod_of_another_is_left_alone_and_its_name_used_once_it_is_free(bench:
     assert bench.there().keys() == {"job-a-0", "job-a-1"}
 
 
-def test_of_thousands_of_names_that_others_have_a_few_are_tried(bench: VolcanoBench) -> None:
+def test_of_thousands_of_taken_names_a_few_are_tried(bench: VolcanoBench) -> None:
     bench.api.submit(task("a", 3000), minAvailable=1)
     for number in range(3000):
         bench.api.objects[f"job-a-{number}"] = {"metadata": {"uid": f"foreign-{number}"}, "status": {}}
@@ -375,7 +373,7 @@ def creations(bench: VolcanoBench) -> list[str]:
     ("plugins", "before"),
     [({"svc": []}, ["services", "configmaps", "networkpolicies"]), ({"ssh": []}, ["secrets"]), ({}, [])],
 )
-def test_what_plugins_ask_for_is_there_before_any_pod(
+def test_objects_of_plugins_exist_before_any_pod(
     bench: VolcanoBench, plugins: Json, before: list[str]
 ) -> None:
     bench.api.submit(task("a", 2), plugins=plugins)
@@ -383,7 +381,7 @@ def test_what_plugins_ask_for_is_there_before_any_pod(
     assert creations(bench) == [*before, "pods"]
 
 
-def test_the_secret_of_a_job_is_one_that_nobody_else_can_have_made(bench: VolcanoBench) -> None:
+def test_the_secret_of_a_job_cannot_be_made_by_others(bench: VolcanoBench) -> None:
     """Its name is in the status before any pod has it, and stays, also for a Muster that begins anew."""
     bench.api.submit(task("a", 1), plugins={"ssh": []})
     bench.work()
@@ -438,7 +436,7 @@ CLAIM = {"volumes": [{"mountPath": "/data", "volumeClaimName": "shared"}]}
         ({}, "pod job-a-0 is there, and not its own"),
     ],
 )
-def test_the_room_of_one_that_lacks_what_its_pods_need_goes_back_to_its_queue(
+def test_a_job_whose_pods_lack_an_object_returns_its_capacity_to_the_queue(
     bench: VolcanoBench, spec: Json, why: str
 ) -> None:
     bench.ledger.intake.set_queue(queue("q"))
@@ -461,7 +459,7 @@ def test_the_room_of_one_that_lacks_what_its_pods_need_goes_back_to_its_queue(
     assert managed.failure.endswith(f": {why}")
 
 
-def test_of_hundreds_of_claims_that_are_missing_a_few_are_looked_up(bench: VolcanoBench) -> None:
+def test_of_hundreds_of_missing_volume_claims_a_few_are_looked_up(bench: VolcanoBench) -> None:
     volumes = [{"mountPath": f"/{each}", "volumeClaimName": f"claim-{each}"} for each in range(200)]
     bench.api.claims["claim-1"] = set()
     bench.api.submit(task("a", 1), volumes=volumes)
@@ -476,7 +474,7 @@ def test_of_hundreds_of_claims_that_are_missing_a_few_are_looked_up(bench: Volca
     assert len(bench.api.done("look up claim")) == looked_up
 
 
-def test_a_pod_that_goes_again_and_again_is_one_loss(bench: VolcanoBench) -> None:
+def test_a_pod_that_disappears_repeatedly_is_one_loss(bench: VolcanoBench) -> None:
     """Restart the job once, however often the pod goes before its policy is due."""
     policies = [{"event": "PodEvicted", "action": "RestartJob", "timeout": "1m"}]
     bench.api.submit(task("a", 2), minAvailable=1, policies=policies)
@@ -502,7 +500,7 @@ def test_a_pod_that_is_back_in_time_is_no_loss(bench: VolcanoBench) -> None:
     assert bench.api.copy().status.retry_count == 0
 
 
-def test_commands_are_obeyed_in_the_order_in_which_they_were_given(bench: VolcanoBench) -> None:
+def test_commands_are_executed_in_the_order_of_their_creation(bench: VolcanoBench) -> None:
     """A list names the later one first."""
     bench.api.submit(task("a", 1))
     bench.work()

@@ -33,7 +33,7 @@ def apart() -> str:
     return name_of(pod("g-0", "g", affinity=APART))
 
 
-def test_only_members_that_wait_and_that_nobody_else_holds_back_are_asked_for() -> None:
+def test_nodes_are_requested_only_for_waiting_members_without_other_gates() -> None:
     found = wanted(
         pod("g-0", "g"),
         pod("g-1", "g", on="n"),
@@ -46,7 +46,7 @@ def test_only_members_that_wait_and_that_nobody_else_holds_back_are_asked_for() 
     assert wanted(pod("g-1", "g", on="n")) is None
 
 
-def test_the_name_differs_with_whatever_is_asked_for() -> None:
+def test_the_name_of_a_request_differs_with_its_content() -> None:
     one = pod("g-0", "g")
     names = [
         name_of(one),
@@ -61,12 +61,12 @@ def test_the_name_differs_with_whatever_is_asked_for() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_the_name_is_the_same_whichever_pods_there_are_and_in_whatever_order() -> None:
+def test_the_name_of_a_request_does_not_depend_on_existing_pods_and_their_order() -> None:
     large, small = pod("g-0", "g", cpu="2"), pod("g-1", "g")
     assert name_of(large, small) == name_of(pod("g-9", "g"), pod("g-7", "g", cpu="2"))
 
 
-def test_the_name_is_one_that_any_object_and_any_label_may_have() -> None:
+def test_the_name_of_a_request_is_valid_for_objects_and_labels() -> None:
     found = name_of(pod("g-0", "g"), name="a" * 39 + "." + "b" * 200)
     assert len(found) <= 63
     assert ".-" not in found

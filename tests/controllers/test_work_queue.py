@@ -33,7 +33,7 @@ def test_a_key_is_due_once_however_often_it_was_added(time: Time) -> None:
     assert drained(queue) == ["a", "b"]
 
 
-def test_it_is_due_at_the_earlier_of_two_moments(time: Time) -> None:
+def test_a_key_is_due_at_the_earlier_of_two_times(time: Time) -> None:
     queue = WorkQueue[str](time)
     queue.add("a", 5.0)
     queue.add("a", 2.0)
@@ -63,7 +63,7 @@ def test_the_urgent_lane_comes_first_and_a_key_rises_to_it(time: Time) -> None:
     assert drained(queue) == ["course", "number"]
 
 
-def test_who_waits_longest_in_a_lane_comes_first_also_when_moved_within_it(time: Time) -> None:
+def test_the_longest_waiting_key_of_a_lane_comes_first_even_if_moved_within_it(time: Time) -> None:
     queue = WorkQueue[str](time, lanes=2)
     queue.move("a", 1.0, lane=1)
     queue.move("b", 2.0, lane=1)
@@ -72,7 +72,7 @@ def test_who_waits_longest_in_a_lane_comes_first_also_when_moved_within_it(time:
     assert drained(queue) == ["a", "b"]
 
 
-def test_what_fails_is_due_ever_later_until_it_goes_well(time: Time) -> None:
+def test_a_failing_key_is_due_after_growing_pauses_until_it_succeeds(time: Time) -> None:
     queue = WorkQueue[str](time)
     pauses = []
     for _ in range(9):
@@ -88,7 +88,7 @@ def test_what_fails_is_due_ever_later_until_it_goes_well(time: Time) -> None:
     assert drained(queue) == ["a"]
 
 
-def test_what_is_gone_is_forgotten_with_its_failures(time: Time) -> None:
+def test_a_deleted_key_is_forgotten_with_its_failures(time: Time) -> None:
     queue = WorkQueue[str](time)
     queue.retry("a")
     queue.retry("a")
@@ -121,7 +121,7 @@ def change(queue: WorkQueue[str], step: str, key: str, number: int) -> None:
         max_size=60,
     )
 )
-def test_it_never_holds_more_than_one_place_for_a_key(steps: list[tuple[str, str, int]]) -> None:
+def test_the_queue_holds_at_most_one_place_for_a_key(steps: list[tuple[str, str, int]]) -> None:
     time = Time()
     queue, wanted = WorkQueue[str](time, lanes=2), set[str | None]()
     for key, step, number in steps:

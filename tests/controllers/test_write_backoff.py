@@ -25,7 +25,7 @@ def test_the_pauses_grow_up_to_half_a_minute() -> None:
     assert written_at(WriteBackoff(time), time, range(100)) == [0, 1, 2, 4, 8, 16, 32, 62, 92]
 
 
-def test_something_else_may_be_said_at_once() -> None:
+def test_another_value_may_be_written_at_once() -> None:
     time = Time()
     insistence = WriteBackoff(time)
     written_at(insistence, time, range(20))
@@ -33,14 +33,14 @@ def test_something_else_may_be_said_at_once() -> None:
     assert insistence.pause("b", "x") == 0
 
 
-def test_after_a_long_peace_it_is_a_first_time_again() -> None:
+def test_after_a_long_rest_the_pauses_start_again() -> None:
     time = Time()
     insistence = WriteBackoff(time)
     written_at(insistence, time, range(40))
     assert written_at(insistence, time, range(200, 204)) == [200, 201, 202]
 
 
-def test_what_is_forgotten_was_never_said() -> None:
+def test_a_forgotten_value_counts_as_never_written() -> None:
     time = Time()
     insistence = WriteBackoff(time)
     written_at(insistence, time, range(10))

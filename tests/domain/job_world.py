@@ -14,8 +14,8 @@ from extender.api.workloads.shape import JOB, Json, is_suspended
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.patches import json_patched
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.job_suspension import JobStep, job_podgroup, next_step
+from extender.domain.snapshot import job_start_and_suspension
+from extender.domain.snapshot.job_start_and_suspension import JobStep, job_podgroup, next_step
 from extender.domain.snapshot.jobs import AnyJob, JobKind, as_json
 from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
@@ -188,16 +188,16 @@ class JobWorld(World):
     def _let_go(self, name: str, reduced_to: int | None) -> None:
         self._write(
             name,
-            lambda obj: job_suspension.unsuspend(
+            lambda obj: job_start_and_suspension.unsuspend(
                 obj, self.row, [], self.podgroup_name(name), "now", reduced_to
             ),
         )
 
     def _suspend(self, name: str) -> None:
-        self._write(name, lambda obj: job_suspension.suspend(obj, self.row))
+        self._write(name, lambda obj: job_start_and_suspension.suspend(obj, self.row))
 
     def _stop(self, name: str, started_at: str) -> None:
-        self._write(name, lambda obj: job_suspension.suspend(obj, self.row, for_good=started_at))
+        self._write(name, lambda obj: job_start_and_suspension.suspend(obj, self.row, for_good=started_at))
 
     def _write(self, name: str, change: Callable[[Json], list[Operation]]) -> None:
         obj = msgspec.to_builtins(self.jobs[name])

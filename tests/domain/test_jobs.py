@@ -16,7 +16,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shapes import Shapes
 from extender.domain.snapshot.decisions import state_transition
-from extender.domain.snapshot.job_suspension import JobStep, ManagedJob
+from extender.domain.snapshot.job_start_and_suspension import JobStep, ManagedJob
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, job_record
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import HOSTNAME, NAMESPACE, SCHEDULER, foreign_pod, group, node, pod, queue

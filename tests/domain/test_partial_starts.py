@@ -10,7 +10,7 @@ from extender.api.objects.queues import QueueLimits
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
 from extender.domain.scheduling.decide import decide
-from extender.domain.snapshot.job_suspension import JobStep
+from extender.domain.snapshot.job_start_and_suspension import JobStep
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import NAMESPACE, flavor, foreign_pod, node, on_flavor, queue
 from tests.domain.job_world import JobWorld, job, podgroup_name

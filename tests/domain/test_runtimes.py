@@ -5,7 +5,7 @@ from typing import Any, Self
 from extender.api.workloads.shape import RuntimeName
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot.job_suspension import JobStep
+from extender.domain.snapshot.job_start_and_suspension import JobStep
 from extender.domain.snapshot.jobs import AnyJob
 from tests.domain.builders import NAMESPACE, node
 from tests.domain.job_world import JobWorld, job, podgroup_name

@@ -10,9 +10,9 @@ from extender.domain.ledger.claims import ClaimStage
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.releases import MOST_NOMINATED, Bypasses
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.pod_watch import AS_IT_IS, Appearance
 from extender.domain.model.reasons import Reason, Verdict, refusal
 from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance
 from tests.domain.builders import SCHEDULER, foreign_pod, node, pod, queue
 from tests.domain.job_world import JobWorld, job, pod_of
 from tests.domain.world import LIMITS, World, gang, nodes

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from extender.domain.ledger.claims import ClaimStage
-from extender.domain.model.pod_watch import Appearance
 from extender.domain.model.reasons import Reason, refusal
 from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import Appearance
 from tests.domain.builders import node
 from tests.domain.test_stateful import Events, some_pod
 from tests.domain.world import World, gang

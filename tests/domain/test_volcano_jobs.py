@@ -13,7 +13,7 @@ from extender.api.objects.cluster import Namespace
 from extender.api.workloads.shape import VOLCANO_JOB
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.snapshot.job_suspension import JobStep, job_podgroup
+from extender.domain.snapshot.job_start_and_suspension import JobStep, job_podgroup
 from extender.domain.snapshot.jobs import AnyJob, JobRules
 from tests.domain.builders import NAMESPACE, node, pod, queue
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job

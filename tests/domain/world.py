@@ -27,10 +27,10 @@ from extender.api.objects.queues import (
 from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.ledger.ledger import Confirmation, Ledger
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.pod_watch import Appearance
 from extender.domain.model.queue_of_group import entry_annotation
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, Uid
+from extender.domain.model.versioned_pod_watch import Appearance
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision
 from extender.domain.snapshot.jobs import JobRules

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from extender.domain.model.pod_watch import AS_IT_IS, Appearance, PodCodec, PodEvent
+from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, PodCodec, PodEvent
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 from tests.e2e.harness import client_go

@@ -57,7 +57,7 @@ def fed(station: Station, *more: Pod) -> Station:
     return station
 
 
-def test_everything_arrives(station: Station) -> None:
+def test_objects_of_all_kinds_reach_the_ledger(station: Station) -> None:
     group_view = view(fed(station).ledger)
     assert group_view is not None
     assert (group_view.min_member, group_view.priority, group_view.queue) == (2, 7, "q")
@@ -85,7 +85,7 @@ def test_groups_are_read_after_queues_and_pods_when_everything_else_was(station:
         ("nodes", node("a"), lambda station: station.ledger.claims.capacity.has_node("a")),
     ],
 )
-def test_what_is_deleted_is_dropped(
+def test_deleted_objects_are_dropped(
     station: Station, plural: str, gone: Pod | Node, known: Callable[[Station], bool]
 ) -> None:
     assert known(fed(station))
@@ -93,7 +93,7 @@ def test_what_is_deleted_is_dropped(
     station.wait_for(lambda: not known(station))
 
 
-def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
+def test_a_deleted_group_is_dropped(station: Station) -> None:
     version = fed(station).ledger.version
     station.api.send("podgroups", "DELETED", group("g", 2))
     station.wait_for(lambda: station.ledger.version > version)
@@ -102,35 +102,35 @@ def test_a_group_that_is_deleted_exists_no_more(station: Station) -> None:
     assert not group_view.exists
 
 
-def test_the_newest_copy_of_a_group_is_kept_for_those_who_write_on_it(station: Station) -> None:
+def test_the_newest_copy_of_a_group_is_kept_for_writers(station: Station) -> None:
     fed(station, pod("g-1", "g"))
     copy = station.objects.podgroups.get(GroupKey("team/g"))
     assert copy is not None
     assert copy.metadata.name == "g"
 
 
-def test_the_copy_of_a_group_that_is_gone_is_not_kept(station: Station) -> None:
+def test_the_copy_of_a_deleted_group_is_dropped(station: Station) -> None:
     version = fed(station).ledger.version
     station.api.send("podgroups", "DELETED", group("g", 2))
     station.wait_for(lambda: station.ledger.version > version)
     assert station.objects.podgroups.get(GroupKey("team/g")) is None
 
 
-def test_a_queue_that_is_deleted_exists_no_more(station: Station) -> None:
+def test_a_deleted_queue_is_dropped(station: Station) -> None:
     version = fed(station).ledger.version
     station.api.send("queues", "DELETED", queue("q"))
     station.wait_for(lambda: station.ledger.version > version)
     assert not station.ledger.snapshot().queues["q"].exists
 
 
-def test_a_cluster_without_commands_is_one_to_be_ready_for(station: Station) -> None:
+def test_a_cluster_without_the_kind_command_is_ready(station: Station) -> None:
     station.api.served = {}
     wait_for(fed(station).feed.synced)
     assert "commands" not in station.api.asked
     assert {check() for check in station.feed.checks().values()} == {None}
 
 
-def test_commands_arrive(station: Station) -> None:
+def test_commands_reach_the_ledger(station: Station) -> None:
     fed(station)
     station.api.send("commands", "ADDED", command("c", "CloseQueue", "q"))
     commands = station.feed.reflectors[-1]
@@ -141,7 +141,7 @@ def test_commands_arrive(station: Station) -> None:
     assert station.writes == 1
 
 
-def test_disruption_budgets_arrive_and_go(station: Station) -> None:
+def test_disruption_budgets_are_added_and_dropped(station: Station) -> None:
     station.api.served["policy/v1"] = ["poddisruptionbudgets"]
     station.api.objects["poddisruptionbudgets"] = [budget("p", 1, app="web")]
     snapshot = fed(station).ledger.snapshot
@@ -152,7 +152,7 @@ def test_disruption_budgets_arrive_and_go(station: Station) -> None:
     station.wait_for(lambda: not snapshot().disruption_budgets)
 
 
-def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unread_kind_makes_the_process_unready(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = station.feed.checks()
     assert {name: check() for name, check in checks.items()} == {
         "credentials": None,
@@ -167,7 +167,7 @@ def test_what_was_not_read_yet_makes_us_unready(station: Station, monkeypatch: p
     assert checks["pods-synced"]() == "watch silent for 0 s"
 
 
-def test_credentials_that_are_refused_for_a_minute_make_us_unready(
+def test_credentials_refused_for_a_minute_make_the_process_unready(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = station.feed.checks()["credentials"]
@@ -192,7 +192,7 @@ def test_an_api_server_that_hangs_delays_the_end_once_and_not_for_each_watch(sta
 # ---- kinds that a cluster may lack
 
 
-def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) -> None:
+def test_owners_of_pods_are_read_before_the_pods(station: Station) -> None:
     station.api.served["apps/v1"] = ["replicasets"]
     station.api.objects["replicasets"] = [owner("web", "3")]
     fed(station)
@@ -202,7 +202,7 @@ def test_what_the_owner_of_pods_says_is_known_before_the_pods(station: Station) 
     assert station.api.asked.index("replicasets") < station.api.asked.index("pods")
 
 
-def test_authors_come_and_go_with_the_owners_of_owners(
+def test_authors_are_added_and_dropped_with_the_owners_of_owners(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ApiClient, "has_right", lambda *_: True)
@@ -225,14 +225,14 @@ def test_authors_come_and_go_with_the_owners_of_owners(
     wait_for(lambda: author() == "")
 
 
-def test_groups_of_others_come_and_go(station: Station) -> None:
+def test_groups_of_other_kinds_are_added_and_dropped(station: Station) -> None:
     station.api.served["scheduling.x-k8s.io/v1alpha1"] = ["podgroups"]
     fed(station)
     assert "replicasets" not in station.api.asked
     assert station.api.asked.count("podgroups") == 2
 
 
-def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, station: Station) -> None:
+def test_a_forbidden_kind_delays_readiness_for_a_limited_time(api: ApiServer, station: Station) -> None:
     instants = iter([0.0, 5.0, 11.0])
     api.served = {"apps/v1": ["replicasets"]}
     api.open.clear()
@@ -246,7 +246,7 @@ def test_a_kind_that_may_not_be_read_is_not_waited_for_for_ever(api: ApiServer, 
     watch.stop()
 
 
-def test_of_two_watches_of_one_kind_the_first_that_may_be_started_is_enough(station: Station) -> None:
+def test_one_of_two_watches_of_a_kind_is_enough(station: Station) -> None:
     station.api.served = {"apps/v1": ["replicasets"]}
     first, second = (Reflector(station.connection, REPLICA_SETS, Workload, Ignored()) for _ in range(2))
     watches = OptionalWatches(ApiClient(station.connection))
@@ -257,7 +257,7 @@ def test_of_two_watches_of_one_kind_the_first_that_may_be_started_is_enough(stat
     first.stop()
 
 
-def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_are_granted(
+def test_a_watch_without_rights_is_replaced_by_another_until_they_are_granted(
     station: Station,
 ) -> None:
     granted: list[str] = []
@@ -280,7 +280,7 @@ def test_a_watch_that_takes_more_rights_leaves_its_kind_to_another_until_they_ar
         each.stop()
 
 
-def test_a_kind_that_comes_later_is_found(station: Station) -> None:
+def test_a_kind_that_is_served_later_is_found(station: Station) -> None:
     watch = Reflector(station.connection, REPLICA_SETS, Workload, Ignored())
     watches = OptionalWatches(ApiClient(station.connection))
     watches.add(watch)

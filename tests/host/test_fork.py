@@ -17,7 +17,7 @@ from tests.kube.conftest import write_kubeconfig
 ANY_PORT = Address("127.0.0.1", 0)
 
 
-def test_no_thread_is_made_before_the_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_is_started_before_the_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python 3.13.0 refuses to start a thread object that was made before a fork."""
     made: list[str] = []
     make = Thread.__init__

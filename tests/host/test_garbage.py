@@ -25,12 +25,12 @@ def collection() -> Iterator[None]:
     gc.freeze()
 
 
-def test_nothing_is_left_out_before_the_watches_have_read_everything() -> None:
+def test_no_objects_are_frozen_before_all_watches_have_synced() -> None:
     assert not long_lived(lambda: False)()
     assert gc.get_freeze_count() == 0
 
 
-def test_what_is_there_then_is_left_out_and_what_comes_later_is_not() -> None:
+def test_objects_of_the_first_lists_are_frozen_and_later_ones_are_not() -> None:
     synced = long_lived(lambda: True)
     early: list[object] = []
     assert synced()
@@ -42,7 +42,7 @@ def test_what_is_there_then_is_left_out_and_what_comes_later_is_not() -> None:
     assert id(late) in known
 
 
-def test_what_is_loaded_to_serve_is_left_out() -> None:
+def test_objects_of_loaded_modules_are_frozen() -> None:
     module = loaded("extender.host.upkeep")
     assert gc.isenabled()
     assert id(module.__dict__) not in {id(each) for each in gc.get_objects()}
@@ -55,7 +55,7 @@ def test_collections_are_fewer_before_and_after() -> None:
     assert all(now > default for now, default in zip(gc.get_threshold()[:2], before[:2], strict=True))
 
 
-def test_what_was_freed_between_what_stays_is_given_back() -> None:
+def test_freed_memory_between_kept_objects_is_returned() -> None:
     """50 MB, of which each fiftieth block stays."""
 
     def resident() -> int:

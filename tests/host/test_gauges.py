@@ -51,7 +51,7 @@ def shown(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
-def test_a_scheduler_that_never_calls_is_told_of_and_told_again(station: Station) -> None:
+def test_a_scheduler_that_never_calls_is_logged_repeatedly(station: Station) -> None:
     watch = Watch(station, node("a"), pod("p", gated=False))
     assert watch.warnings() == 0
     assert watch.warnings(after=SILENCE) == 0
@@ -60,7 +60,7 @@ def test_a_scheduler_that_never_calls_is_told_of_and_told_again(station: Station
     assert watch.warnings(after=0.1) == 1
 
 
-def test_a_scheduler_that_called_is_not(station: Station, never_called: Event) -> None:
+def test_a_scheduler_that_called_is_not_logged(station: Station, never_called: Event) -> None:
     watch = Watch(station, node("a"), pod("p", gated=False))
     watch.warnings()
     never_called.set()
@@ -68,13 +68,13 @@ def test_a_scheduler_that_called_is_not(station: Station, never_called: Event) -
 
 
 @pytest.mark.parametrize("waiting", [pod("p"), pod("p", cpu="5", gated=False)])
-def test_it_need_not_call_for_pods_that_are_gated_or_have_no_plan(station: Station, waiting: Any) -> None:
+def test_no_call_is_expected_for_gated_pods_and_pods_without_a_plan(station: Station, waiting: Any) -> None:
     watch = Watch(station, node("a"), waiting)
     watch.warnings()
     assert watch.warnings(after=2 * SILENCE) == 0
 
 
-def test_the_patience_begins_anew_with_each_wait(station: Station) -> None:
+def test_the_time_to_the_warning_starts_again_with_each_wait(station: Station) -> None:
     watch = Watch(station, node("a"), pod("p", gated=False))
     watch.warnings()
     watch.bench.delete("p").settle()
@@ -186,7 +186,7 @@ decisions = st.builds(
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.lists(decisions, max_size=3, unique_by=lambda each: each.name), max_size=5))
-def test_what_is_shown_of_queues_is_what_would_be_shown_anew(cycles: list[list[QueueDecision]]) -> None:
+def test_updated_metrics_of_queues_equal_recomputed_ones(cycles: list[list[QueueDecision]]) -> None:
     def numbers(queues: list[QueueDecision]) -> dict[tuple[str, ...], float]:
         metrics.show_queues(queues)
         samples = [each for gauge in GAUGES for metric in gauge.collect() for each in metric.samples]
@@ -199,7 +199,7 @@ def test_what_is_shown_of_queues_is_what_would_be_shown_anew(cycles: list[list[Q
         numbers(queues[1:])
 
 
-def test_queues_beyond_the_most_are_left_out(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_beyond_the_limit_have_no_metrics(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_QUEUES", 1)
     watch = Watch(station, queue("b"), queue("c"))
     watch.gauges.update(watch.bench.ledger.decisions)

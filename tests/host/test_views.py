@@ -83,13 +83,13 @@ def screen(station: Station) -> Callable[..., Screen]:
     return lambda *objects: Screen(station, *objects)
 
 
-def test_each_view_can_be_sent(screen: Callable[..., Screen]) -> None:
+def test_each_debug_page_can_be_sent_as_json(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9), foreign_pod("s", on="a"))
     for name in shown.table:
         assert shown.show(name, *ARGUMENTS.get(name, ())) not in (None, "")
 
 
-def test_every_page_has_a_view(screen: Callable[..., Screen]) -> None:
+def test_every_debug_page_has_data(screen: Callable[..., Screen]) -> None:
     elsewhere = {"version", "threads", "leadership", "view"}  # of the router, and of what may not run
     assert {endpoint.view for endpoint in ENDPOINTS} - elsewhere == screen(node("a")).table.keys()
 
@@ -101,7 +101,7 @@ def test_the_overview_is_the_read_model(screen: Callable[..., Screen]) -> None:
     assert {it["group"] for it in seen["decisions"]} == {"team/g", "team/h"}
 
 
-def test_history_is_of_a_period_and_made_one_at_a_time(screen: Callable[..., Screen]) -> None:
+def test_history_covers_a_period_and_is_computed_one_request_at_a_time(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 2))
     assert shown.show("history", "", "", "")["by"] == "queue"
     with pytest.raises(BadRequest, match="since: invalid value 'soon': "):
@@ -110,7 +110,7 @@ def test_history_is_of_a_period_and_made_one_at_a_time(screen: Callable[..., Scr
         shown.show("history", "", "", "")
 
 
-def test_a_local_queue_shows_where_it_leads_and_what_came_in(screen: Callable[..., Screen]) -> None:
+def test_a_local_queue_shows_its_queue_and_its_groups(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), queue("q"), local(), labelled("g", 9), labelled("h"))
     (seen,) = shown.show("localqueues")
     assert (seen["localQueue"], seen["queue"], seen["activity"]["reason"]) == ("team/lq", "q", "Ready")
@@ -124,7 +124,7 @@ def test_a_queue_shows_its_numbers_and_state(screen: Callable[..., Screen]) -> N
     assert (other["name"], other["state"], other["weight"]) == ("q", "Closed", 3)
 
 
-def test_a_queue_shows_from_whom_it_took_room(screen: Callable[..., Screen]) -> None:
+def test_a_queue_shows_from_which_queues_it_reclaimed(screen: Callable[..., Screen]) -> None:
     taken = QueueReclaimed("rich", "team/x", timestamp_at(time.time()), 2)
     shown = screen(node("a"), replace(queue("q"), status=QueueStatus(reclaimed=[taken])), gang("g", 2))
     found = next(each for each in shown.show("queues") if each["name"] == "q")
@@ -145,7 +145,7 @@ def test_a_group_that_waits_shows_its_reason_and_members(screen: Callable[..., S
     assert whole["pending"]["cpu"] == 5000
 
 
-def test_why_a_group_waits_names_who_is_in_the_way_and_what_would_start_it(
+def test_the_reason_of_a_wait_names_the_holders_and_the_smallest_change(
     screen: Callable[..., Screen],
 ) -> None:
     shown = screen(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), gang("g", 2)).show(
@@ -156,7 +156,7 @@ def test_why_a_group_waits_names_who_is_in_the_way_and_what_would_start_it(
     assert (shown["reason"], shown["position"], shown["waiting"]) == ("NoRoom", 1, 1)
 
 
-def test_what_would_be_decided_if_something_were_different(screen: Callable[..., Screen]) -> None:
+def test_a_supposition_shows_the_changed_decisions(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), gang("g", 2))
     found = shown.show("why", "team", "g", ["nodes=+1", "queue.weight=default:2"])
     assert found["terms"] == ["nodes=+1", "queue.weight=default:2"]
@@ -167,7 +167,7 @@ def test_what_would_be_decided_if_something_were_different(screen: Callable[...,
     assert shown.stage.reason("g") is Reason.NO_ROOM
 
 
-def test_one_supposition_is_worked_out_at_a_time(
+def test_one_supposition_is_computed_at_a_time(
     screen: Callable[..., Screen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown, begun, go_on = screen(node("a"), gang("g", 2)), Event(), Event()
@@ -188,14 +188,14 @@ def test_one_supposition_is_worked_out_at_a_time(
     assert shown.show("why", "team", "g", ["nodes=+2"])["terms"] == ["nodes=+2"]
 
 
-def test_a_group_that_starts_shows_its_plan_and_claims(screen: Callable[..., Screen]) -> None:
+def test_a_starting_group_shows_its_plan_and_assumed_pods(screen: Callable[..., Screen]) -> None:
     shown = screen(nodes("a", "b", cpu="1"), gang("g", 2))
     whole = shown.show("podgroup", "team", "g")
     assert whole["plan"] == {f"uid-{name}": node for name, node in shown.stage.plan("g").items()}
     assert {each["claim"]["stage"] for each in whole["members"]} == {"PLANNED"}
 
 
-def test_a_node_shows_what_is_idle_and_whose_claims_it_bears(screen: Callable[..., Screen]) -> None:
+def test_a_node_shows_its_free_capacity_and_assumed_pods(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), foreign_pod("s", on="a"), gang("g", 2))
     (seen,) = shown.show("nodes")
     assert (seen["allocatable"]["cpu"], seen["idle"]["cpu"]) == (4000, 1000)
@@ -206,7 +206,7 @@ def test_a_node_shows_what_is_idle_and_whose_claims_it_bears(screen: Callable[..
     }
 
 
-def test_a_pod_explains_itself(screen: Callable[..., Screen]) -> None:
+def test_a_pod_shows_its_group_and_decision(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 5), foreign_pod("s"))
     ours, strange = shown.show("pod", "team", "g-0"), shown.show("pod", "team", "s")
     assert (ours["ours"], ours["podGroup"], ours["gated"]) == (True, "team/g", True)
@@ -215,7 +215,7 @@ def test_a_pod_explains_itself(screen: Callable[..., Screen]) -> None:
 
 
 @pytest.mark.parametrize("view", ["pod", "podgroup"])
-def test_who_is_not_known_is_not_shown(screen: Callable[..., Screen], view: str) -> None:
+def test_an_unknown_object_is_not_found(screen: Callable[..., Screen], view: str) -> None:
     assert screen().show(view, "team", "nobody") is None
 
 
@@ -230,7 +230,7 @@ def test_held_calls_are_shown_with_their_pod_and_node(screen: Callable[..., Scre
         assert held["posting"] is False
 
 
-def test_the_latest_decisions_come_first(screen: Callable[..., Screen]) -> None:
+def test_the_latest_decisions_are_listed_first(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), gang("g", 5))
     shown.stage.add(node("b")).settle()
     shown.decision_log.on_decisions(shown.stage.decisions)
@@ -244,7 +244,7 @@ def test_kinds_that_the_cluster_does_not_have_are_shown(screen: Callable[..., Sc
     assert watches["/api/v1/pods"]["known"] is True
 
 
-def test_a_dump_is_that_of_the_newest_decisions(screen: Callable[..., Screen]) -> None:
+def test_a_dump_has_the_newest_decisions(screen: Callable[..., Screen]) -> None:
     shown = screen(node("a"), queue("q"), gang("g", 2), gang("h", 9))
     found = read_dump(gzip.decompress(shown.show("dump")), __version__)
     assert as_bytes(found.decisions) == as_bytes(shown.stage.decisions)

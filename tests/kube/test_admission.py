@@ -76,13 +76,13 @@ def test_every_webhook_gets_the_bundle(api: AdmissionApi, server: Server) -> Non
     assert server.requests[1].headers["content-type"] == "application/strategic-merge-patch+json"
 
 
-def test_an_answer_of_something_else_is_no_answer(api: AdmissionApi, server: Server) -> None:
+def test_an_answer_of_another_kind_is_refused(api: AdmissionApi, server: Server) -> None:
     server.script.append(Reply(200, b'{"metadata": 1}'))
     with pytest.raises(Ambiguous):
         api.secret("ns", "c")
 
 
-def test_a_queue_is_read_as_it_is_now(api: AdmissionApi, server: Server) -> None:
+def test_a_queue_is_read_without_a_cache(api: AdmissionApi, server: Server) -> None:
     server.script.append(Reply(200, b'{"metadata": {"name": "q"}, "spec": {"restricted": true}}'))
     assert api.queue("q").spec.restricted
     (request,) = server.requests
@@ -90,9 +90,7 @@ def test_a_queue_is_read_as_it_is_now(api: AdmissionApi, server: Server) -> None
 
 
 @pytest.mark.parametrize("name", ["default/status", "../q", "..", ".", "a%2Fb"])
-def test_what_cannot_be_the_name_of_a_queue_is_not_asked_for(
-    api: AdmissionApi, server: Server, name: str
-) -> None:
+def test_an_invalid_queue_name_is_not_sent(api: AdmissionApi, server: Server, name: str) -> None:
     """The API server answers `default/status` with the queue `default`."""
     with pytest.raises(NotFound):
         api.queue(name)

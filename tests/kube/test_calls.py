@@ -137,7 +137,7 @@ def patch_group(cluster: ApiClient) -> PodGroup:
     return cluster.patch_group("ns", "g", "u", patch)
 
 
-def test_a_group_that_was_patched_is_answered_as_it_is_then(server: Server, cluster: ApiClient) -> None:
+def test_a_patch_returns_the_changed_group(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(200, b'{"metadata": {"name": "g", "resourceVersion": "8"}}'))
     assert patch_group(cluster).metadata.resource_version == "8"
     (request,) = server.requests
@@ -158,7 +158,7 @@ def test_a_write_that_is_refused_raises(
         write(cluster)
 
 
-def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: ApiClient) -> None:
+def test_an_eviction_names_the_uid_of_the_pod(server: Server, cluster: ApiClient) -> None:
     server.script.extend([Reply(200, b'{"metadata": {"uid": "u"}, "spec": {}}'), Reply(201)])
     cluster.evict("ns", "p", "u")
     request = server.requests[-1]
@@ -187,7 +187,7 @@ def test_an_eviction_names_the_pod_and_no_successor(server: Server, cluster: Api
     ],
 )
 @pytest.mark.parametrize("way", ["evict", "delete_pod"])
-def test_a_pod_gets_no_more_time_to_end_than_it_may(
+def test_a_deletion_limits_the_grace_period(
     server: Server, cluster: ApiClient, way: str, asks: Any, most: float | None, gets: int | None
 ) -> None:
     pod = {**asks, "metadata": {"uid": "u", **asks.get("metadata", {})}}
@@ -202,7 +202,7 @@ def test_a_pod_gets_no_more_time_to_end_than_it_may(
     assert options["preconditions"] == {"uid": "u"}
 
 
-def test_a_successor_is_not_evicted(server: Server, cluster: ApiClient) -> None:
+def test_a_pod_with_the_same_name_and_another_uid_is_not_evicted(server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(200, b'{"metadata": {"uid": "successor"}, "spec": {}}'))
     with pytest.raises(Conflict):
         cluster.evict("ns", "p", "u")
@@ -210,7 +210,7 @@ def test_a_successor_is_not_evicted(server: Server, cluster: ApiClient) -> None:
 
 
 @pytest.mark.parametrize(("field", "kind"), [("metadata.uid", Conflict), ("spec.nodeName", Invalid)])
-def test_a_patch_that_met_a_successor_is_a_conflict(
+def test_a_patch_of_an_object_with_another_uid_is_a_conflict(
     server: Server, cluster: ApiClient, field: str, kind: type[Refused]
 ) -> None:
     body = {"reason": "Invalid", "details": {"causes": [{"reason": "FieldValueInvalid", "field": field}]}}
@@ -233,7 +233,7 @@ def test_a_lease_is_read(server: Server, cluster: ApiClient) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"metadata": {}, "spec": {"nodeName": 7}}'])
-def test_an_answer_that_is_no_pod_is_no_answer(server: Server, cluster: ApiClient, body: bytes) -> None:
+def test_an_answer_that_is_no_pod_is_refused(server: Server, cluster: ApiClient, body: bytes) -> None:
     server.script.append(Reply(200, body))
     with pytest.raises(Ambiguous, match="not the expected object"):
         cluster.pod("ns", "p")
@@ -253,7 +253,7 @@ def test_a_name_with_a_slash_is_not_sent(server: Server, cluster: ApiClient, nam
     assert not server.requests
 
 
-def test_a_call_waits_no_longer_than_it_is_told(server: Server, cluster: ApiClient) -> None:
+def test_a_call_respects_its_timeout(server: Server, cluster: ApiClient) -> None:
     with pytest.raises(Ambiguous, match="timed out"):
         cluster.bind("ns", "p", "u", "n", {}, timeout=0.05)
 
@@ -333,7 +333,7 @@ REQUEST = {"metadata": {"name": "r", "namespace": "ns"}}
 TEMPLATE = {"metadata": {"name": "r-0"}}
 
 
-def test_a_request_for_nodes_that_is_there_already_is_found(server: Server, cluster: ApiClient) -> None:
+def test_an_existing_request_for_nodes_is_found(server: Server, cluster: ApiClient) -> None:
     there = Reply(body=json.dumps({"metadata": {"name": "r", "uid": "theirs"}}).encode())
     server.script.extend([status(409, "Conflict"), there])
     assert cluster.create_provisioning_request("ns", REQUEST) == "theirs"
@@ -342,7 +342,7 @@ def test_a_request_for_nodes_that_is_there_already_is_found(server: Server, clus
 
 
 @pytest.mark.parametrize(("owner", "fails"), [("mine", False), ("before", True)])
-def test_a_template_that_is_there_already_has_to_be_the_owners(
+def test_an_existing_template_must_belong_to_the_owner(
     owner: str, fails: bool, server: Server, cluster: ApiClient
 ) -> None:
     there = {"metadata": {"name": "r-0", "ownerReferences": [{"uid": owner}]}}
@@ -352,7 +352,7 @@ def test_a_template_that_is_there_already_has_to_be_the_owners(
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_muster_asks_what_it_may(allowed: bool, server: Server, cluster: ApiClient) -> None:
+def test_muster_reviews_its_own_rights(allowed: bool, server: Server, cluster: ApiClient) -> None:
     server.script.append(Reply(201, json.dumps({"status": {"allowed": allowed}}).encode()))
     assert cluster.has_right("watch", PROVISIONING_REQUESTS) is allowed
     (request,) = server.requests

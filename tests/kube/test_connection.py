@@ -72,7 +72,7 @@ def test_a_connection_that_the_server_closed_is_not_used_again(
     assert len(server.connections) == 2
 
 
-def test_an_answer_that_ends_the_connection_is_believed(server: Server, connection: Connection) -> None:
+def test_an_answer_with_connection_close_ends_the_connection(server: Server, connection: Connection) -> None:
     announced = {"Connection": "close "}  # the space keeps the test server itself from acting on it
     server.script.extend([Reply(headers=announced), Reply()])
     connection.request("GET", "/1")
@@ -107,7 +107,7 @@ def test_a_refusal_has_a_kind_and_the_servers_words(
     assert (fault.transient, fault.settled) == (transient, settled)
 
 
-def test_of_a_refusal_that_quotes_a_megabyte_a_page_is_kept(server: Server, connection: Connection) -> None:
+def test_the_first_kilobytes_of_a_huge_refusal_are_kept(server: Server, connection: Connection) -> None:
     server.script.append(status(422, "Invalid", "x" * 1_000_000))
     with pytest.raises(Invalid) as caught:
         connection.request("GET", "/x")
@@ -167,7 +167,7 @@ QUEUE, REVIEW = (
         ([(at, QUEUE, status(500, "InternalError", "failed calling webhook")) for at in (0, 60)], False),
     ],
 )
-def test_writes_that_are_not_stored_fail_the_check_while_they_are_tried(
+def test_writes_that_are_not_stored_fail_the_health_check_while_they_are_retried(
     server: Server, tmp_path: Path, steps: list[tuple[float, str, Reply]], fails: bool
 ) -> None:
     now = 0.0
@@ -182,13 +182,13 @@ def test_writes_that_are_not_stored_fail_the_check_while_they_are_tried(
     connection.close()
 
 
-def test_a_proxys_words_are_shown_as_they_are(server: Server, connection: Connection) -> None:
+def test_the_message_of_a_proxy_is_shown_unchanged(server: Server, connection: Connection) -> None:
     server.script.append(Reply(502, b"<h1>Bad gateway</h1>"))
     with pytest.raises(ServerFault, match=r"502 : <h1>Bad gateway</h1>"):
         connection.request("GET", "/x")
 
 
-def test_nothing_listens(tmp_path: Path) -> None:
+def test_a_refused_connection_is_unsent(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     none = Connection.load(str(write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}")))
@@ -209,7 +209,7 @@ def test_nothing_listens(tmp_path: Path) -> None:
         b"SSH-2.0-OpenSSH_9.6\r\n",
     ],
 )
-def test_sent_but_not_answered_is_ambiguous(server: Server, connection: Connection, raw: bytes) -> None:
+def test_a_request_without_an_answer_is_ambiguous(server: Server, connection: Connection, raw: bytes) -> None:
     server.script.append(Reply(raw=raw))
     with pytest.raises(Ambiguous) as caught:
         connection.request("POST", "/x", body=b"")
@@ -229,7 +229,7 @@ def test_silence_is_ambiguous(server: Server, connection: Connection) -> None:
         connection.request("GET", "/x", timeout=0.05)
 
 
-def test_lines_come_one_by_one_and_a_cut_is_told(server: Server, connection: Connection) -> None:
+def test_lines_are_read_one_by_one_and_a_cut_is_reported(server: Server, connection: Connection) -> None:
     server.script.append(Lines([b"one", b"two\nthree"], then="cut"))
     seen: list[bytes] = []
     with connection.stream("/watch") as lines, pytest.raises(Ambiguous):
@@ -249,7 +249,7 @@ def test_a_silent_stream_can_be_cut_from_another_thread(server: Server, connecti
         cutter.join()
 
 
-def test_a_stream_that_was_left_early_is_not_used_again(server: Server, connection: Connection) -> None:
+def test_a_stream_that_was_not_read_to_its_end_is_not_reused(server: Server, connection: Connection) -> None:
     server.script.extend([Lines([b"one", b"two"]), Reply()])
     with connection.stream("/watch") as lines:
         assert next(iter(lines)) == b"one"
@@ -354,7 +354,7 @@ def test_a_proxy_is_asked_for_a_tunnel(
 
 
 @pytest.mark.parametrize("proxy", ["socks5://me:secret@a:1", "https://a:1", "http://a:port", "a:1"])
-def test_a_proxy_of_another_kind_is_a_matter_of_configuration(
+def test_a_proxy_of_another_kind_is_a_configuration_fault(
     tmp_path: Path, nothing_bypasses: None, proxy: str
 ) -> None:
     behind = write_kubeconfig(tmp_path, "https://cluster.example:6443", **{"proxy-url": proxy})
@@ -383,13 +383,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Connection.load(str(tmp_path / "nowhere"))
 
 
-def test_a_broken_certificate_is_a_matter_of_configuration(tmp_path: Path) -> None:
+def test_a_broken_certificate_is_a_configuration_fault(tmp_path: Path) -> None:
     broken = write_kubeconfig(tmp_path, "https://127.0.0.1:1", authority=__file__)
     with pytest.raises(NoConfiguration, match=str(broken)):
         Connection.load(str(broken))
 
 
-def test_no_configuration_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_configuration_is_reported_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)

@@ -94,12 +94,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @each_of(*CASES.values())
-def test_a_pod_is_what_it_is_in_json(fields: dict[str, Any], written: dict[str, Any]) -> None:
+def test_a_pod_in_protobuf_equals_the_pod_in_json(fields: dict[str, Any], written: dict[str, Any]) -> None:
     expected = msgspec.convert({"metadata": NAMED, **written}, Pod)
     assert PodDecoders().object(msgspec.Raw(message(**fields))) == expected
 
 
-def test_pods_that_differ_in_what_is_only_compared_have_other_bytes() -> None:
+def test_pods_that_differ_in_a_compared_field_have_different_bytes() -> None:
     def claims(*names: bytes) -> bytes:
         found = PodDecoders().object(msgspec.Raw(message(spec={"resource_claims": names})))
         assert isinstance(found, Pod)

@@ -28,7 +28,7 @@ class Looks:
         return self._pause
 
 
-def test_it_looks_again_and_again() -> None:
+def test_the_poller_looks_periodically() -> None:
     looks = Looks(enough=3)
     poller = Poller("test", 0.001, looks)
     poller.start()
@@ -36,7 +36,7 @@ def test_it_looks_again_and_again() -> None:
     poller.stop()
 
 
-def test_a_look_may_say_when_the_next_is() -> None:
+def test_a_look_may_set_the_time_of_the_next() -> None:
     looks = Looks(enough=3, pause=0.001)
     poller = Poller("test", 3600.0, looks)
     poller.start()
@@ -44,7 +44,7 @@ def test_a_look_may_say_when_the_next_is() -> None:
     poller.stop()
 
 
-def test_looks_that_raise_end_nothing_and_are_told_once_in_a_row() -> None:
+def test_looks_that_raise_do_not_end_the_poller_and_are_logged_once_in_a_row() -> None:
     looks = Looks(enough=9, raising=range(2, 6))
     poller = Poller("test", 0.001, looks)
     with capture_logs() as logs:
@@ -54,7 +54,7 @@ def test_looks_that_raise_end_nothing_and_are_told_once_in_a_row() -> None:
     assert [line["event"] for line in logs] == ["a poll failed"]
 
 
-def test_the_start_may_wait_for_the_first_look_even_one_that_raises() -> None:
+def test_the_start_can_wait_for_the_first_look_even_one_that_raises() -> None:
     for raising in (range(0), range(1, 2)):
         looks = Looks(enough=1, raising=raising)
         poller = Poller("test", 3600.0, looks)

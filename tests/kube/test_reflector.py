@@ -110,7 +110,7 @@ BAD: dict[str, Any] = {"spec": {"nodeName": 7}}
 END = Lines([bookmark(99)])
 
 
-def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_repeated_event_is_not_passed_on(server: Server, cycles: ReflectorByHand) -> None:
     """Ignore repeated and older events, as from a proxy or a server that is behind.
 
     Deleted objects stay deleted, and changes do not change back.
@@ -126,7 +126,7 @@ def test_what_a_watch_tells_again_is_no_news(server: Server, cycles: ReflectorBy
     assert [each.query["resourceVersion"] for each in server.requests[1:]] == ["7", "11", "12"]
 
 
-def test_a_watch_that_tells_only_what_is_old_is_not_trusted(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_watch_with_only_old_events_causes_a_list(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(100, pod("a", 99)), Lines([event("MODIFIED", pod("a", 98))])])
     server.script.extend([page(50, pod("a", 49)), Lines([event("MODIFIED", pod("a", 51))])])
     assert cycles.run(2) == ["a@99", "a@49", "a@51"], "as after a backup of etcd was put back"
@@ -152,7 +152,7 @@ def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(
 @pytest.mark.parametrize(
     ("megabytes", "limit"), [(4.0, "3"), (1.0, "15"), (0.1, "159"), (0.01, "500"), (20.0, "1")]
 )
-def test_of_large_objects_a_page_has_few(
+def test_a_page_has_few_large_objects(
     server: Server, cycles: ReflectorByHand, megabytes: float, limit: str
 ) -> None:
     """One tenant can write thousands of more than a megabyte; two pages are held at a time."""
@@ -163,9 +163,7 @@ def test_of_large_objects_a_page_has_few(
     assert server.requests[1].query == {"limit": limit, "continue": "t1"}
 
 
-def test_the_next_page_is_asked_for_while_one_is_being_taken_in(
-    server: Server, connection: Connection
-) -> None:
+def test_the_next_page_is_requested_while_one_is_processed(server: Server, connection: Connection) -> None:
     class Slow(Listener):
         def upsert(self, obj: Pod) -> None:
             wait_for(lambda: len(server.requests) > len(self.received) + 1)
@@ -176,9 +174,7 @@ def test_the_next_page_is_asked_for_while_one_is_being_taken_in(
     assert ReflectorByHand(connection, sink=Slow()).run() == ["a@1", "b@2"]
 
 
-def test_selectors_and_namespace_are_asked_for_in_list_and_watch(
-    server: Server, connection: Connection
-) -> None:
+def test_selectors_and_namespace_are_sent_in_list_and_watch(server: Server, connection: Connection) -> None:
     narrow = ReflectorByHand(
         connection, namespace="ns", label_selector="a=b", field_selector="metadata.name=x"
     )
@@ -208,7 +204,7 @@ def test_a_bookmark_moves_the_version_on(server: Server, cycles: ReflectorByHand
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "50"]
 
 
-def test_a_cut_watch_goes_on_where_it_was(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_cut_watch_continues_at_its_version(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7), Lines([event("ADDED", pod("a", 8))], then="cut")])
     server.script.append(Lines([event("ADDED", pod("b", 9))], then="cut"))
     assert cycles.run(2) == ["a@8", "b@9"]
@@ -227,7 +223,7 @@ def test_a_version_too_old_is_followed_by_the_difference(
     assert cycles.reflector.relists == 1
 
 
-def test_a_successor_of_the_same_name_is_announced_after_the_end_of_the_first(
+def test_a_new_object_of_the_same_name_is_added_after_the_old_one_is_deleted(
     server: Server, cycles: ReflectorByHand
 ) -> None:
     server.script.extend([page(7, pod("a", 1, "old")), Lines([EXPIRED])])
@@ -254,7 +250,9 @@ def test_synced_means_that_every_page_was_delivered(server: Server, cycles: Refl
     assert cycles.reflector.synced
 
 
-def test_a_bad_object_is_skipped_counted_and_told_once(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_malformed_object_is_skipped_counted_and_logged_once(
+    server: Server, cycles: ReflectorByHand
+) -> None:
     again = event("MODIFIED", pod("bad", 8, **BAD))
     server.script.extend(
         [page(7, pod("a", 1), pod("bad", 2, **BAD), pod("b", 3)), Lines([again, bookmark(9)])]
@@ -295,7 +293,7 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(
     assert cycles.reflector.relists == 0
 
 
-def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
+def test_an_object_that_became_malformed_keeps_its_last_valid_state_until_its_deletion(
     server: Server, cycles: ReflectorByHand
 ) -> None:
     server.script.extend([page(7, pod("a", 1)), Lines([event("MODIFIED", pod("a", 8, **BAD)), EXPIRED])])
@@ -305,22 +303,20 @@ def test_an_object_that_turned_bad_keeps_its_last_sound_state_until_it_goes(
     assert cycles.reflector.inventory.bad == {}
 
 
-def test_a_bad_object_that_was_mended_is_forgotten(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_malformed_object_that_was_corrected_is_forgotten(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7, pod("a", 1, **BAD)), Lines([event("MODIFIED", pod("a", 8))])])
     assert cycles.run() == ["a@8"]
     assert cycles.reflector.inventory.bad == {}
 
 
-def test_the_memory_for_bad_objects_is_bounded(server: Server, cycles: ReflectorByHand) -> None:
+def test_the_memory_for_malformed_objects_is_bounded(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7, *(pod(f"p{n}", n, **BAD) for n in range(1, 300))), END])
     cycles.run()
     assert cycles.reflector.inventory.bad_objects == 299
     assert len(cycles.reflector.inventory.bad) == 100
 
 
-def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
-    server: Server, connection: Connection
-) -> None:
+def test_a_sink_that_raises_gets_the_object_again(server: Server, connection: Connection) -> None:
     cycles = ReflectorByHand(connection, sink=Listener("a"))
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     with capture_logs() as logs:
@@ -338,7 +334,9 @@ def test_a_sink_that_raises_is_survived_and_offered_the_object_again(
     assert not cycles.reflector.inventory.bad
 
 
-def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connection: Connection) -> None:
+def test_a_deletion_that_makes_the_sink_raise_is_passed_on_again(
+    server: Server, connection: Connection
+) -> None:
     cycles = ReflectorByHand(connection, sink=Listener())
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     cycles.run()
@@ -350,7 +348,7 @@ def test_an_end_that_makes_the_sink_raise_is_told_again(server: Server, connecti
     assert [received.name for received in cycles.run() if isinstance(received, Removed)] == ["a"]
 
 
-def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, connection: Connection) -> None:
+def test_an_object_that_the_sink_refuses_is_logged_once(server: Server, connection: Connection) -> None:
     """A tenant's pod changes as often as the tenant likes."""
     cycles = ReflectorByHand(connection, sink=Listener("a"))
     changes = [event("MODIFIED", pod("a", version)) for version in range(8, 40)]
@@ -361,14 +359,16 @@ def test_an_object_that_the_sink_cannot_take_in_is_told_once(server: Server, con
     assert len(logs) == 1
 
 
-def test_half_open_silence_ends_the_watch_and_distrusts_it(server: Server, connection: Connection) -> None:
+def test_a_silent_half_open_watch_ends_and_causes_a_list(server: Server, connection: Connection) -> None:
     cycles = ReflectorByHand(connection, silence=0.05)
     server.script.extend([page(7), Lines([], then="silence"), page(9)])
     cycles.run(2)
     assert [request.query.get("watch") for request in server.requests] == [None, "1", None, "1"]
 
 
-def test_silence_after_news_goes_on_from_there(server: Server, connection: Connection) -> None:
+def test_a_watch_that_falls_silent_after_events_continues_at_its_version(
+    server: Server, connection: Connection
+) -> None:
     cycles = ReflectorByHand(
         connection, silence=1.0
     )  # the bookmark has to come before that, however busy the machine
@@ -384,7 +384,9 @@ def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, cycle
     assert server.requests[-1].query["resourceVersion"] == "8"
 
 
-def test_pauses_double_up_to_a_cap_and_begin_anew_after_news(server: Server, cycles: ReflectorByHand) -> None:
+def test_pauses_double_up_to_a_limit_and_start_again_after_an_event(
+    server: Server, cycles: ReflectorByHand
+) -> None:
     server.script.extend([status(500)] * 8)
     cycles.run(8)
     assert cycles.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
@@ -402,15 +404,13 @@ def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(
     assert [request.query.get("watch") for request in server.requests] == [None, "1"] * 3
 
 
-def test_a_watch_that_may_not_be_had_does_not_list_in_a_hot_loop(
-    server: Server, cycles: ReflectorByHand
-) -> None:
+def test_a_forbidden_watch_does_not_list_in_a_hot_loop(server: Server, cycles: ReflectorByHand) -> None:
     server.script.extend([page(7), status(403), page(7), status(403)])
     cycles.run(2)
     assert cycles.pauses == [0.5, 1]
 
 
-def test_a_watch_that_lived_and_told_something_is_opened_again_without_a_pause(
+def test_a_watch_that_had_events_is_opened_again_without_a_pause(
     server: Server, connection: Connection
 ) -> None:
     cycles = ReflectorByHand(connection)
@@ -424,7 +424,7 @@ def test_a_watch_that_lived_and_told_something_is_opened_again_without_a_pause(
     assert cycles.pauses == [0.5]
 
 
-def test_a_server_that_asks_for_patience_is_not_asked_for_a_list(
+def test_a_server_that_sends_retry_after_is_not_asked_for_a_list(
     server: Server, cycles: ReflectorByHand
 ) -> None:
     server.script.extend([page(7), status(429), status(503), END])
@@ -436,7 +436,7 @@ FAULT = event("ERROR", {"kind": "Status", "code": 500, "reason": "InternalError"
 
 
 @pytest.mark.parametrize("answer", [Lines([FAULT]), status(503)], ids=["as an event", "at once"])
-def test_a_watch_that_only_meets_faults_of_the_server_is_given_up_for_a_list(
+def test_a_watch_with_only_server_errors_is_replaced_by_a_list(
     server: Server, cycles: ReflectorByHand, answer: Lines | Reply
 ) -> None:
     server.script.extend([page(7), answer, answer, answer, page(9, pod("a", 8)), END])
@@ -444,9 +444,7 @@ def test_a_watch_that_only_meets_faults_of_the_server_is_given_up_for_a_list(
     assert [request.query.get("watch") for request in server.requests] == [None, "1", "1", "1", None, "1"]
 
 
-def test_faults_of_the_server_with_news_between_them_are_watched_through(
-    server: Server, cycles: ReflectorByHand
-) -> None:
+def test_server_errors_between_events_do_not_cause_a_list(server: Server, cycles: ReflectorByHand) -> None:
     server.script.append(page(7))
     for version in range(8, 13):
         server.script.extend([Lines([FAULT]), Lines([FAULT]), Lines([bookmark(version)])])
@@ -468,7 +466,7 @@ def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(
 
 
 @pytest.mark.parametrize(("removable", "gone"), [(True, [Removed("ns", "a", "uid-a")]), (False, [])])
-def test_a_kind_that_stays_away_takes_its_objects_with_it(
+def test_objects_of_a_kind_that_is_no_longer_served_are_dropped(
     server: Server, connection: Connection, removable: bool, gone: Received
 ) -> None:
     """The events of their end may have been missed. A kind that Muster cannot be without stays."""
@@ -492,7 +490,7 @@ def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles:
     assert cycles.reflector.last_contact == 42
 
 
-def test_a_thread_that_gets_no_further_is_told(server: Server, connection: Connection) -> None:
+def test_a_stuck_thread_is_reported(server: Server, connection: Connection) -> None:
     """Report a thread that waits, as for a thread that could not start; an absent API server is no reason."""
     taken, goes_on = threading.Event(), threading.Event()
 

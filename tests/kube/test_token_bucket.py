@@ -14,7 +14,7 @@ def test_a_burst_and_then_the_rate() -> None:
     assert not tokens.take(10.5)
 
 
-def test_several_at_once_are_taken_whole_or_not_at_all() -> None:
+def test_several_tokens_are_taken_all_or_none() -> None:
     tokens = TokenBucket(rate=1.0, burst=5.0, now=0.0)
     assert not tokens.take(0.0, 6.0)
     assert tokens.take(0.0, 5.0)

@@ -91,7 +91,7 @@ def test_jobs_run_in_the_order_of_their_submission(desk: Desk) -> None:
         desk.wait_for(*"abcde")
 
 
-def test_what_goes_first_waits_for_none_that_has_not_begun(desk: Desk) -> None:
+def test_an_urgent_job_runs_before_jobs_that_have_not_begun(desk: Desk) -> None:
     door = Door()
     with writers() as pool:
         pool.submit("door", door)
@@ -128,7 +128,7 @@ def test_two_jobs_of_one_key_never_run_at_the_same_time(desk: Desk) -> None:
         desk.wait_for("b", "a2")
 
 
-def test_a_transient_failure_is_tried_again_while_others_go_on(desk: Desk) -> None:
+def test_a_transient_failure_is_retried_while_others_continue(desk: Desk) -> None:
     door = Door()
     with writers() as pool:
         pool.submit("door", door)
@@ -139,7 +139,7 @@ def test_a_transient_failure_is_tried_again_while_others_go_on(desk: Desk) -> No
     assert pool.outcomes == {"retried": 2, "done": 3}
 
 
-def test_tries_are_bounded(desk: Desk) -> None:
+def test_the_number_of_attempts_is_bounded(desk: Desk) -> None:
     with writers(attempts=3) as pool, capture_logs() as logs:
         pool.submit("a", desk.job("a", *[ServerFault(500)] * 10))
         desk.wait_for("a", "a", "a")
@@ -147,7 +147,7 @@ def test_tries_are_bounded(desk: Desk) -> None:
     assert [entry["attempts"] for entry in logs] == [3]
 
 
-def test_a_final_refusal_is_not_tried_again(desk: Desk) -> None:
+def test_a_permanent_refusal_is_not_retried(desk: Desk) -> None:
     with writers() as pool, capture_logs() as logs:
         pool.submit("a", desk.job("a", NotFound(404, "NotFound", "no such pod")))
         pool.submit("b", desk.job("b"))
@@ -156,7 +156,7 @@ def test_a_final_refusal_is_not_tried_again(desk: Desk) -> None:
     assert logs[0]["error"] == "404 NotFound: no such pod"
 
 
-def test_a_job_that_raises_does_not_take_its_thread_with_it(desk: Desk) -> None:
+def test_a_job_that_raises_does_not_end_its_thread(desk: Desk) -> None:
     with writers() as pool, capture_logs():
         pool.submit("a", lambda: [][0])
         pool.submit("b", desk.job("b"))
@@ -164,7 +164,7 @@ def test_a_job_that_raises_does_not_take_its_thread_with_it(desk: Desk) -> None:
     assert pool.outcomes == {"failed": 1, "done": 1}
 
 
-def test_a_newer_job_replaces_one_that_rests(desk: Desk) -> None:
+def test_a_newer_job_replaces_a_paused_one(desk: Desk) -> None:
     clock, door = Clock(), Door()
     with writers(clock=clock) as pool:
         pool.submit("a", desk.job("a1", ServerFault(500)))
@@ -177,7 +177,7 @@ def test_a_newer_job_replaces_one_that_rests(desk: Desk) -> None:
         desk.wait_for("a1", "a2")
 
 
-def test_the_servers_advice_counts_when_it_is_longer_than_our_pause(desk: Desk) -> None:
+def test_retry_after_counts_when_it_is_longer_than_the_pause(desk: Desk) -> None:
     clock = Clock()
     with writers(clock=clock) as pool:
         pool.submit("a", desk.job("a", TooManyRequests(429, retry_after=30)))
@@ -192,7 +192,7 @@ def test_the_servers_advice_counts_when_it_is_longer_than_our_pause(desk: Desk) 
         desk.wait_for("a", "b", "c", "d", "a")
 
 
-def test_a_failed_job_does_not_come_back_over_a_newer_one(desk: Desk) -> None:
+def test_a_failed_job_does_not_replace_a_newer_one(desk: Desk) -> None:
     clock, door = Clock(), Door()
 
     def fail_behind_the_door() -> None:
@@ -213,7 +213,7 @@ def test_a_failed_job_does_not_come_back_over_a_newer_one(desk: Desk) -> None:
     assert pool.outcomes == {"retried": 1, "done": 3}
 
 
-def test_behind_a_closed_fence_nothing_is_written(desk: Desk) -> None:
+def test_a_closed_fence_stops_all_writes(desk: Desk) -> None:
     leading = iter([False, False, True])
     with writers(fence=lambda: next(leading)) as pool:
         for name in "abc":
@@ -222,7 +222,7 @@ def test_behind_a_closed_fence_nothing_is_written(desk: Desk) -> None:
     assert pool.outcomes == {"fenced": 2, "done": 1}
 
 
-def test_the_fence_is_asked_again_before_a_second_try(desk: Desk) -> None:
+def test_the_fence_is_checked_before_each_attempt(desk: Desk) -> None:
     clock, leading = Clock(), [True]
 
     def fence() -> bool:
@@ -240,7 +240,7 @@ def test_the_fence_is_asked_again_before_a_second_try(desk: Desk) -> None:
     assert pool.outcomes == {"retried": 1, "done": 1, "fenced": 2}
 
 
-def test_the_end_of_a_write_is_told_once(desk: Desk) -> None:
+def test_the_callback_of_a_write_is_called_once(desk: Desk) -> None:
     leading = iter([True, True, True, True, False, True])
     with writers(attempts=2, fence=lambda: next(leading)) as pool, capture_logs():
         pool.submit("a", desk.job("a"), lambda fault: desk.record(f"a: {fault}"))
@@ -253,7 +253,7 @@ def test_the_end_of_a_write_is_told_once(desk: Desk) -> None:
         desk.wait_for("c: ApiError", "d: Fenced")
 
 
-def test_a_write_that_was_replaced_has_no_end(desk: Desk) -> None:
+def test_the_callback_of_a_replaced_write_is_not_called(desk: Desk) -> None:
     door = Door()
     with writers() as pool:
         pool.submit("door", door)
@@ -264,7 +264,7 @@ def test_a_write_that_was_replaced_has_no_end(desk: Desk) -> None:
         desk.wait_for("a2", "the end of a2")
 
 
-def test_the_end_is_told_before_another_write_of_the_key_begins(desk: Desk) -> None:
+def test_the_callback_runs_before_another_write_of_the_key_begins(desk: Desk) -> None:
     door, end = Door(), Door()
     with writers(threads=2) as pool:
         pool.submit("a", door, lambda fault: end())
@@ -278,7 +278,7 @@ def test_the_end_is_told_before_another_write_of_the_key_begins(desk: Desk) -> N
         desk.wait_for("b", "a2")
 
 
-def test_an_end_that_raises_takes_no_thread_with_it(desk: Desk) -> None:
+def test_a_callback_that_raises_ends_no_thread(desk: Desk) -> None:
     with writers() as pool, capture_logs():
         pool.submit("a", desk.job("a"), lambda fault: [][0])
         desk.wait_for("a")
@@ -286,7 +286,7 @@ def test_an_end_that_raises_takes_no_thread_with_it(desk: Desk) -> None:
         desk.wait_for("a", "again")
 
 
-def test_stopping_begins_nothing_more_and_ends_the_threads(desk: Desk) -> None:
+def test_stopping_begins_no_further_write_and_ends_the_threads(desk: Desk) -> None:
     door = Door()
     with writers() as pool:
         pool.submit("door", door)

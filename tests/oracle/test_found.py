@@ -63,13 +63,15 @@ def sized(name: str, cpu: str) -> Any:
         {"q1": STARTS},
     ),
 )
-def test_reasons_are_true(objects: list[Any], expected: Mapping[str, Reason | Verdict]) -> None:
+def test_each_reason_names_a_real_obstacle(
+    objects: list[Any], expected: Mapping[str, Reason | Verdict]
+) -> None:
     world = World(*objects)
     world.settle()
     assert {name: world.reason(name) or world.verdict(name) for name in expected} == expected
 
 
-def test_of_queues_with_equal_shares_the_first_has_the_next_member() -> None:
+def test_of_queues_with_equal_shares_the_first_gets_the_next_member() -> None:
     world = World(node("n", cpu="12"), queue("q"), queue("r"), foreign_pod("s", on="n", cpu="2"))
     world.add(gang("q1", 2, queue="q", cpu="2"), gang("r1", 1, queue="r", cpu="2")).start("q1", "r1")
     world.add([pod(f"q1-{n}", "q1", cpu="2") for n in (2, 3)])
@@ -77,13 +79,13 @@ def test_of_queues_with_equal_shares_the_first_has_the_next_member() -> None:
     assert {name: len(world.plan(name)) for name in ("q1", "r1")} == {"q1": 1, "r1": 1}
 
 
-def test_how_many_pods_a_queue_has_is_no_question_of_shares() -> None:
+def test_the_number_of_pods_does_not_change_shares() -> None:
     world = World(node("n", cpu="8", pods="4"), queue("q"), queue("r"), gang("q1", 1, queue="q")).start("q1")
     world.add(waiting("r1", 4, "1", queue="r"), [pod(f"q1-{n}", "q1") for n in (1, 2)]).settle()
     assert (world.reason("r1"), len(world.plan("q1"))) == (Reason.NO_ROOM, 2)
 
 
-def test_pods_whose_group_does_not_exist_ask_for_nothing() -> None:
+def test_pods_of_a_missing_group_request_no_capacity() -> None:
     world = World(node("n"), queue("q"), queue("r"), waiting("q1", 1, "1"), waiting("r1", 1, "4", queue="r"))
     world.add(pod("lost", "nowhere", cpu="4", queue="q")).settle()
     assert {name: world.queue(name).deserved["cpu"] for name in "qr"} == {"q": 1000, "r": 3000}
@@ -112,7 +114,7 @@ LARGE = waiting("r1", 1, "5", queue="r")  # of another queue, which deserves it 
         "with spec.capability cpu 3 instead of 2 in queue q",
     ),
 )
-def test_the_smallest_change_starts_it(objects: list[Any], change: str) -> None:
+def test_the_smallest_change_starts_the_group(objects: list[Any], change: str) -> None:
     world = World(node("n", cpu="8"), queue("q", weight=3), queue("r"), *objects)
     world.take_over(world.decide())
     why = explain_group(world.decisions, key("q2"))
@@ -121,7 +123,7 @@ def test_the_smallest_change_starts_it(objects: list[Any], change: str) -> None:
     assert (why.change.text, why.change.then) == (change, "")
 
 
-def test_none_of_those_that_have_to_end_can_be_spared() -> None:
+def test_all_pods_that_have_to_end_are_needed() -> None:
     """Keep the last one, too, once another one is spared: that changes the order of the queues."""
     small = Pod((("cpu", 500), ("pods", 1)))
     large = Pod((("cpu", 1500), ("memory", GIB), ("pods", 1)), tolerates=True)

@@ -37,7 +37,7 @@ FEWER = settings(max_examples=examples(40))  # each change is tried out by sever
 
 @MANY
 @given(states())
-def test_decisions_are_what_the_documentation_says(state: State) -> None:
+def test_decisions_follow_the_documented_rules(state: State) -> None:
     decisions = decide(state.world().ledger.snapshot())
     assert not list(untrue(state, decisions)), "these sentences are not true"
 
@@ -140,7 +140,7 @@ def test_the_smallest_change_starts_a_group_and_less_does_not(state: State) -> N
 
 
 @given(st.lists(nodes("n"), min_size=1, max_size=4), st.lists(pods(), min_size=2, max_size=2), st.data())
-def test_two_shapes_are_placed_if_there_is_any_way(
+def test_two_shapes_are_placed_if_any_placement_exists(
     there: list[Node], two: list[Pod], data: st.DataObject
 ) -> None:
     counts = [data.draw(st.integers(1, 4)) for _ in two]

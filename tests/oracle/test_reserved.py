@@ -108,7 +108,7 @@ def busy_clusters(draw: st.DrawFn) -> Busy:
 
 @settings(max_examples=examples(40))
 @given(busy_clusters())
-def test_reserved_room_is_kept_and_no_more(busy: Busy) -> None:
+def test_no_more_capacity_is_reserved_than_needed(busy: Busy) -> None:
     before, decisions = busy.world.decisions.groups, busy.world.decide()
     for holder in [name for name in before if before[name].reservation]:
         now = decisions.groups[holder]

@@ -114,5 +114,5 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @settings(max_examples=examples(150))
 @given(clusters())
-def test_gangs_of_two_roles_start_if_there_is_a_way(cluster: Cluster) -> None:
+def test_gangs_of_two_roles_start_if_any_placement_exists(cluster: Cluster) -> None:
     assert not list(cluster.untrue(cluster.world().settle())), "these sentences are not true"

@@ -97,7 +97,7 @@ def kinds(draw: st.DrawFn) -> Kind:
 
 @settings(max_examples=examples(100))
 @given(st.data())
-def test_a_gang_starts_if_its_members_may_stand_beside_all_others_and_each_other(data: st.DataObject) -> None:
+def test_a_gang_starts_if_affinity_allows_its_members_next_to_all_pods(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
     zones = st.sampled_from(("", "x", "x", "y"))
     hosts = [Host(f"n{n}", cpus, data.draw(zones)) for n, cpus in enumerate(sizes)]
@@ -117,7 +117,7 @@ def test_a_gang_starts_if_its_members_may_stand_beside_all_others_and_each_other
         assert is_allowed(standing, [(kind, by_name[node]) for node in world.plan("g").values()])
 
 
-def test_members_that_share_a_zone_and_no_node_go_where_there_are_nodes_enough() -> None:
+def test_members_in_one_zone_on_separate_nodes_get_a_zone_with_enough_nodes() -> None:
     kind = Kind("a", 1, apart=HOSTNAME, together=ZONE, whose="a")
     zones = {"n": "x", "m": "y", "k": "y"}
     world = World(*(builders.node(name, zone=zone) for name, zone in zones.items()))

@@ -184,7 +184,7 @@ def dropped(reason: str) -> float:
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=4), st.lists(st.integers(1, 40), max_size=30))
-def test_requests_are_told_apart_however_they_are_cut(
+def test_requests_are_separated_however_the_bytes_are_cut(
     echo: SideServer, bodies: list[bytes], cuts: list[int]
 ) -> None:
     """Requests are served in turn, even if the next one has arrived already."""
@@ -196,7 +196,7 @@ def test_requests_are_told_apart_however_they_are_cut(
 
 
 @given(st.binary(max_size=300))
-def test_bytes_of_any_kind_are_a_request_or_a_fault_or_not_whole(echo: SideServer, data: bytes) -> None:
+def test_any_bytes_are_a_request_a_fault_or_incomplete(echo: SideServer, data: bytes) -> None:
     with socket.create_connection(echo.address, timeout=30) as caller:
         caller.sendall(data)
         caller.shutdown(socket.SHUT_WR)
@@ -221,16 +221,14 @@ def test_bytes_of_any_kind_are_a_request_or_a_fault_or_not_whole(echo: SideServe
         (b"GET / HTTP/1.1\r\nX: " + b"x" * LARGEST_HEAD + b"\r\n\r\n", 431),
     ],
 )
-def test_what_will_not_be_read_is_refused_and_nothing_after_it_is_served(
-    echo: SideServer, sent: bytes, code: int
-) -> None:
+def test_a_refused_request_ends_the_connection(echo: SideServer, sent: bytes, code: int) -> None:
     """The caller that goes on sending still sees why, and then the end."""
     assert statuses(exchanged(echo, sent, request(b"x" * 500)), without_body=False) == [code]
 
 
 @each_of(True, False)
 @played()
-async def test_a_head_has_a_time_to_arrive_however_it_trickles(stage: Stage, is_first: bool) -> None:
+async def test_a_slow_head_has_a_deadline(stage: Stage, is_first: bool) -> None:
     """Its deadline counts from its first byte; further bytes do not extend it."""
     before = dropped("head")
     reader, writer = await stage.meet(is_first)
@@ -245,7 +243,7 @@ async def test_a_head_has_a_time_to_arrive_however_it_trickles(stage: Stage, is_
 
 @each_of(True, False)
 @played()
-async def test_a_body_has_a_time_of_its_own(stage: Stage, is_first: bool) -> None:
+async def test_a_body_has_a_deadline_of_its_own(stage: Stage, is_first: bool) -> None:
     before = dropped("body")
     late, just = await stage.meet(is_first), await stage.meet(is_first)
     for _, writer in (late, just):
@@ -264,7 +262,7 @@ async def test_a_body_has_a_time_of_its_own(stage: Stage, is_first: bool) -> Non
 
 
 @played()
-async def test_an_idle_connection_is_closed_in_the_end_and_that_is_no_fault(stage: Stage) -> None:
+async def test_an_idle_connection_is_closed_without_a_fault(stage: Stage) -> None:
     reader, writer = await stage.say(request(b"fine"))
     assert (await reader.readuntil(b"fine")).endswith(b"fine")
     await stage.later(99)
@@ -286,7 +284,7 @@ async def test_after_a_refusal_a_connection_is_as_idle_as_after_an_answer(stage:
 
 @each_of((10_000, b"100"), (10_001, b"413"))
 @played(LIMITS._replace(body=10_000))
-async def test_a_caller_that_asks_before_a_large_body_is_told_to_go_on_or_what_is_wrong(
+async def test_expect_100_continue_is_answered_with_continue_or_the_fault(
     stage: Stage, length: int, reported: bytes
 ) -> None:
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % length
@@ -298,7 +296,7 @@ async def test_a_caller_that_asks_before_a_large_body_is_told_to_go_on_or_what_i
 
 
 @played(LIMITS._replace(connections=2))
-async def test_who_hangs_up_half_way_makes_room(stage: Stage) -> None:
+async def test_a_caller_that_hangs_up_halfway_frees_its_place(stage: Stage) -> None:
     before = dropped("full")
     for _ in range(5):
         _, writer = await stage.say(b"GET /")
@@ -309,7 +307,7 @@ async def test_who_hangs_up_half_way_makes_room(stage: Stage) -> None:
 
 
 @played()
-async def test_any_name_of_loopback_is_answered_and_no_page(stage: Stage) -> None:
+async def test_loopback_names_are_served_and_requests_of_web_pages_are_refused(stage: Stage) -> None:
     for field, code in (
         (b"Host: localhost:1", 200),
         (b"Host: [::1]", 200),
@@ -322,7 +320,7 @@ async def test_any_name_of_loopback_is_answered_and_no_page(stage: Stage) -> Non
 
 
 @played(LIMITS._replace(connections=2))
-async def test_who_makes_room_before_being_let_in_is_closed(stage: Stage) -> None:
+async def test_a_connection_dropped_before_its_admission_is_closed(stage: Stage) -> None:
     """All callers are accepted in one turn of the loop."""
     with ExitStack() as stack:
         callers = [stack.enter_context(socket.create_connection(stage.address)) for _ in range(5)]
@@ -333,7 +331,7 @@ async def test_who_makes_room_before_being_let_in_is_closed(stage: Stage) -> Non
 
 
 @played(LIMITS._replace(unread=100_000_000))
-async def test_an_answer_that_is_not_taken_is_waited_for_but_not_for_ever(stage: Stage) -> None:
+async def test_an_unread_answer_has_a_deadline(stage: Stage) -> None:
     before = dropped("answer")
     reader, _ = await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -344,7 +342,7 @@ async def test_an_answer_that_is_not_taken_is_waited_for_but_not_for_ever(stage:
 
 
 @played()
-async def test_the_largest_unread_answer_goes_first_when_there_are_too_many_bytes(stage: Stage) -> None:
+async def test_the_largest_unread_answer_is_dropped_first_above_the_limit_of_bytes(stage: Stage) -> None:
     before = dropped("memory")
     for _ in range(3):
         await stage.say(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -369,7 +367,7 @@ async def test_a_connection_that_is_idle_does_not_hold_its_last_answer(stage: St
     st.lists(st.integers(1, 60), max_size=30),
 )
 @played()
-async def test_short_requests_and_others_are_told_apart_however_they_are_cut(
+async def test_short_requests_are_recognized_however_the_bytes_are_cut(
     stage: Stage, asked: list[tuple[bool, bytes]], cuts: list[int]
 ) -> None:
     sent = b"".join(short(body) if is_short else request(body) for is_short, body in asked)
@@ -405,7 +403,9 @@ async def test_a_connection_with_nothing_to_do_takes_short_requests_again(stage:
     (short().replace(b"Host: localhost\r\n", b"Host: localhost\r\nOrigin: http://localhost\r\n"), 403),
 )
 @played()
-async def test_what_is_wrong_with_a_short_request_is_told(stage: Stage, sent: bytes, code: int) -> None:
+async def test_a_malformed_short_request_is_refused_with_the_fault(
+    stage: Stage, sent: bytes, code: int
+) -> None:
     reader, _ = await stage.say(sent)
     assert (await reader.readline()).split()[1] == b"%d" % code
 
@@ -422,14 +422,14 @@ async def test_a_call_ends_when_its_caller_hangs_up_also_with_another_on_the_way
 
 
 @played()
-async def test_who_asks_on_and_on_without_an_answer_is_closed(stage: Stage) -> None:
+async def test_a_caller_with_too_many_unanswered_requests_is_closed(stage: Stage) -> None:
     before = dropped("memory")
     await stage.say(short(target=b"/held") + short(b"x" * 900) * 9)
     assert (stage.gone, dropped("memory")) == (1, before + 1)
 
 
 @played(LIMITS._replace(unread=100_000_000))
-async def test_a_long_answer_to_a_short_request_is_waited_for_but_not_for_ever(stage: Stage) -> None:
+async def test_a_long_answer_to_a_short_request_has_a_deadline(stage: Stage) -> None:
     before = dropped("answer")
     reader, _ = await stage.say(short(target=b"/long") + request(b"", b"Connection: close"))
     await stage.say(short(target=b"/long"))
@@ -439,7 +439,7 @@ async def test_a_long_answer_to_a_short_request_is_waited_for_but_not_for_ever(s
     assert dropped("answer") == before + 1
 
 
-def test_a_short_call_that_is_not_answered_is_cut_at_the_end() -> None:
+def test_a_short_call_without_an_answer_is_cut_at_its_deadline() -> None:
     async def stop() -> None:
         stage = Stage(loop, LIMITS)
         reader, _ = await stage.say(short(target=b"/held"))

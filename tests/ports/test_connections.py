@@ -33,7 +33,7 @@ def counted(reason: str) -> float:
     return REGISTRY.get_sample_value("muster_connections_dropped_total", labels) or 0.0
 
 
-def test_the_one_that_waited_longest_without_any_answer_makes_room() -> None:
+def test_the_connection_that_waited_longest_without_an_answer_is_dropped_first() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=3, body=0, unread=1000))
     regular, first, second = Fake(all_of_them, answered=1), Fake(all_of_them), Fake(all_of_them)
     before = counted("full")
@@ -42,7 +42,7 @@ def test_the_one_that_waited_longest_without_any_answer_makes_room() -> None:
     assert counted("full") == before + 1
 
 
-def test_a_crowd_from_one_address_makes_room_among_itself() -> None:
+def test_an_address_above_its_limit_loses_a_connection_of_its_own() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=9, body=0, unread=1000, of_one=2))
     regular, first, second = Fake(all_of_them), Fake(all_of_them, origin="a"), Fake(all_of_them, origin="a")
     assert all_of_them.admit("a")
@@ -57,7 +57,7 @@ def test_a_crowd_from_one_address_makes_room_among_itself() -> None:
     assert all_of_them.admit("a")
 
 
-def test_one_that_had_answers_makes_room_when_all_had_some() -> None:
+def test_an_answered_connection_is_dropped_when_all_had_answers() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=2, body=0, unread=1000))
     first, second = Fake(all_of_them, answered=5), Fake(all_of_them, answered=1)
     all_of_them.serve(first)
@@ -66,7 +66,7 @@ def test_one_that_had_answers_makes_room_when_all_had_some() -> None:
     assert closed(first, second) == [False, True]
 
 
-def test_nobody_is_admitted_while_all_are_served() -> None:
+def test_no_connection_is_admitted_while_all_are_being_served() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=1, body=0, unread=1000))
     one = Fake(all_of_them)
     all_of_them.serve(one)
@@ -75,7 +75,7 @@ def test_nobody_is_admitted_while_all_are_served() -> None:
     assert (all_of_them.admit(), all_of_them.busy) == (True, False)
 
 
-def test_the_largest_is_dropped_when_there_are_too_many_bytes() -> None:
+def test_the_connection_with_most_bytes_is_dropped_above_the_limit() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=3, body=0, unread=1000))
     small, large = Fake(all_of_them), Fake(all_of_them)
     all_of_them.grow(large, 700)
@@ -88,7 +88,7 @@ def test_the_largest_is_dropped_when_there_are_too_many_bytes() -> None:
     assert not small.ended
 
 
-def test_what_has_ended_counts_no_more_however_often_it_is_told() -> None:
+def test_a_repeated_end_of_a_connection_counts_once() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=2, body=0, unread=1000))
     gone = Fake(all_of_them)
     all_of_them.grow(gone, 900)
@@ -100,7 +100,7 @@ def test_what_has_ended_counts_no_more_however_often_it_is_told() -> None:
     assert (left.ended, gone.ended, all_of_them.admit()) == (False, False, True)
 
 
-def test_those_past_their_deadline_are_closed_a_few_at_a_time() -> None:
+def test_connections_past_their_deadline_are_closed_a_few_at_a_time() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(connections=1000, body=0, unread=1000))
     late = [Fake(all_of_them, deadline=1.0) for _ in range(60)]
     patient, served = Fake(all_of_them, deadline=9.0), Fake(all_of_them, deadline=1.0)

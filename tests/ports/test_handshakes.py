@@ -76,5 +76,5 @@ async def play() -> list[dict[str, Any]]:
     return faults
 
 
-def test_a_handshake_that_is_over_just_when_it_is_ended_leaves_no_transport() -> None:
+def test_a_handshake_that_completes_while_it_is_cancelled_leaves_no_transport() -> None:
     assert asyncio.run(play()) == []

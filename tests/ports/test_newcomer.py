@@ -70,7 +70,7 @@ def test_a_request_begins_when_it_is_worth_reading(pieces: list[bytes], expected
     assert states(LIMITS, False, *pieces) == expected
 
 
-def test_a_body_that_is_passed_on_as_it_comes_is_not_waited_for() -> None:
+def test_a_streamed_body_is_not_awaited() -> None:
     assert states(STREAMS, False, b"POST", b" / HTTP/1.1\r\nContent-Length: 3\r\n\r\n") == ["head", BEGUN]
 
 
@@ -83,7 +83,7 @@ def test_a_handshake_begins_with_its_first_record(pieces: list[bytes], expected:
 
 
 @each_of(b"", b"GET / HT")
-def test_who_hangs_up_before_asking_is_gone(said: bytes) -> None:
+def test_a_caller_that_hangs_up_before_its_request_is_dropped(said: bytes) -> None:
     async def play() -> str:
         with closing(Met(LIMITS, False)) as met:
             if said:
@@ -96,7 +96,9 @@ def test_who_hangs_up_before_asking_is_gone(said: bytes) -> None:
     assert asyncio.run(play()) == ENDED
 
 
-def test_half_a_request_wakes_nobody_until_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_request_starts_no_work_until_more_bytes_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looks, look = [], Newcomer._check
 
     def counted(newcomer: Newcomer) -> None:

@@ -28,7 +28,7 @@ class Line:
             await asyncio.sleep(0)
 
 
-def test_a_flood_from_one_address_costs_another_one_turn() -> None:
+def test_a_flood_from_one_address_delays_another_by_one_turn() -> None:
     async def scenario() -> list[str]:
         line = Line()
         await line.turns.add("api")
@@ -39,7 +39,7 @@ def test_a_flood_from_one_address_costs_another_one_turn() -> None:
     assert asyncio.run(scenario()) == ["flood", "api", "other", "flood", "api", *["flood"] * 98]
 
 
-def test_who_hangs_up_keeps_no_turn() -> None:
+def test_a_caller_that_hangs_up_loses_its_turn() -> None:
     async def scenario() -> list[str]:
         line = Line()
         await line.turns.add("a")

@@ -3,7 +3,7 @@
 import json
 from typing import NamedTuple, Protocol
 
-from extender.domain.model.pod_watch import PodCodec
+from extender.domain.model.versioned_pod_watch import PodCodec
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
 from tests.proxy import protobuf_messages as messages

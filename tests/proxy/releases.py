@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable, Sequence
 
-from extender.domain.model.pod_watch import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import Appearance, Appearances, Change
 from extender.proxy.pods import PodRequests
 from extender.proxy.server import Handlers, StatusPatches
 from extender.proxy.upstream import Upstream

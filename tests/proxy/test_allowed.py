@@ -93,12 +93,12 @@ REFUSED = [
 
 
 @each_of(*ALLOWED)
-def test_a_scheduler_may(method: str, path: str) -> None:
+def test_requests_that_a_scheduler_may_send(method: str, path: str) -> None:
     assert is_allowed(method, path)
 
 
 @each_of(*REFUSED)
-def test_nobody_may(method: str, path: str) -> None:
+def test_requests_that_no_client_may_send(method: str, path: str) -> None:
     assert not is_allowed(method, path)
     assert not is_allowed(method, f"{path}/")
 
@@ -112,7 +112,7 @@ def test_nobody_may(method: str, path: str) -> None:
     ("/api/v1", None),
     ("/version", None),
 )
-def test_a_path_says_what_it_means(path: str, resource: AskedResource | None) -> None:
+def test_a_path_is_read_as_the_api_server_reads_it(path: str, resource: AskedResource | None) -> None:
     assert read_resource(path) == resource
 
 

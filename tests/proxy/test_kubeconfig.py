@@ -24,7 +24,7 @@ def cluster(file: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_scheduler_comes_by_a_proxy_and_a_secret_path(file: Path) -> None:
+def test_the_kubeconfig_names_the_proxy_and_a_secret_path(file: Path) -> None:
     secret = write_kubeconfig(str(file.parent), ADDRESS)
     assert len(secret) >= 43
     assert cluster(file) == {
@@ -33,7 +33,7 @@ def test_the_scheduler_comes_by_a_proxy_and_a_secret_path(file: Path) -> None:
     }
 
 
-def test_only_we_can_read_it(file: Path) -> None:
+def test_only_musters_user_can_read_the_kubeconfig(file: Path) -> None:
     write_kubeconfig(str(file.parent), ADDRESS)
     assert file.stat().st_mode & 0o777 == 0o600
     assert list(file.parent.iterdir()) == [file]
@@ -54,7 +54,7 @@ def test_the_secret_outlives_a_restart_and_a_new_port(file: Path) -> None:
     '{"clusters": [{"cluster": {"server": "http://elsewhere/' + "x" * 43 + '"}}]}',
     "\x00\xff",
 )
-def test_a_file_that_is_not_ours_is_replaced(text: str, *, file: Path) -> None:
+def test_a_file_of_another_user_is_replaced(text: str, *, file: Path) -> None:
     file.write_text(text)
     file.chmod(0o600)
     secret = write_kubeconfig(str(file.parent), ADDRESS)
@@ -69,7 +69,7 @@ def test_a_secret_that_others_could_read_is_replaced(file: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_view_has_a_secret_of_its_own(tmp_path: Path) -> None:
+def test_each_proxy_has_a_secret_of_its_own(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
@@ -77,7 +77,7 @@ def test_each_view_has_a_secret_of_its_own(tmp_path: Path) -> None:
     assert one != other
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     folder = str(tmp_path / "nowhere")
     with pytest.raises(InvalidConfiguration, match=f"--view-folder: invalid value '{folder}': No such file"):
         write_kubeconfig(folder, ADDRESS)

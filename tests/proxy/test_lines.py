@@ -56,7 +56,7 @@ def test_an_answer_is_complete_with_its_last_byte(sent: bytes, ends: bool, read:
 
 
 @each_of(CREATED, IN_CHUNKS)
-def test_what_comes_after_an_answer_is_not_the_answer(first: bytes) -> None:
+def test_bytes_after_an_answer_are_not_part_of_it(first: bytes) -> None:
     async def read() -> None:
         found = read_answer(first + CREATED.replace(b"201 Created", b"409 Conflict"), False)
         assert found is not None
@@ -66,7 +66,7 @@ def test_what_comes_after_an_answer_is_not_the_answer(first: bytes) -> None:
 
 
 @each_of(b"nonsense\r\n\r\n", IN_CHUNKS.replace(b"\r\n2\r\n", b"\r\nx\r\n"), CREATED + b"x" * lines._LONGEST)
-def test_what_is_no_answer_is_none(sent: bytes) -> None:
+def test_malformed_answers_are_refused(sent: bytes) -> None:
     async def read() -> None:
         with pytest.raises(ConnectionError):
             read_answer(sent, False)
@@ -113,7 +113,9 @@ def test_connections_are_kept_and_serve_other_requests_in_between(raw: RawServer
 
 
 @pytest.mark.parametrize("answer", [b"", CREATED[:-1], IN_CHUNKS[:-1], b"nonsense\r\n\r\n"])
-def test_what_may_have_been_done_is_not_sent_twice(raw: RawServer, start: Start, answer: bytes) -> None:
+def test_a_request_that_may_have_been_executed_is_not_sent_twice(
+    raw: RawServer, start: Start, answer: bytes
+) -> None:
     """The client sees what it would see without the view: the end of the connection."""
     front = start(raw.url)
     cut = metrics.view_requests.labels("cut")
@@ -130,7 +132,7 @@ def test_what_may_have_been_done_is_not_sent_twice(raw: RawServer, start: Start,
     assert cut._value.get() == before + 2
 
 
-def test_what_met_a_connection_that_had_died_is_sent_by_another(raw: RawServer, start: Start) -> None:
+def test_a_request_on_a_dead_connection_is_sent_on_another(raw: RawServer, start: Start) -> None:
     client = dial(start(raw.url).port)
     for _ in range(3):
         client.send(POSTED)
@@ -143,7 +145,7 @@ def test_what_met_a_connection_that_had_died_is_sent_by_another(raw: RawServer, 
     client.close()
 
 
-def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
+def test_one_connection_is_opened_at_a_time_and_the_next_request_gets_the_first_free_one(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dial through a proxy, which reports open connections: one opens, and a second one never does."""
@@ -167,7 +169,7 @@ def test_one_is_dialled_at_a_time_and_who_waits_gets_the_first_that_is_free(
     raw.close()  # so that nothing is dialled any more
 
 
-def test_a_client_that_waits_too_long_for_a_connection_may_come_again(
+def test_a_client_that_waits_too_long_for_a_connection_gets_429(
     raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Let the client come again where the proxy does not report an open connection."""
@@ -192,7 +194,7 @@ def test_a_client_that_hangs_up_ends_its_event_upstream(raw: RawServer, start: S
     assert upstream.read_to_end() == b""
 
 
-def test_silence_has_its_limits(raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit the silence of an idle connection, and of one with a request."""
     monkeypatch.setattr(upstreams, "_REFRESH", 0.05)
     client = dial(start(raw.url).port)
@@ -230,7 +232,7 @@ def test_a_rotated_token_is_used_at_once(
 
 
 @pytest.mark.parametrize("proxied", [False, True])
-def test_what_does_not_reach_the_api_server_may_come_again(
+def test_a_request_that_does_not_reach_the_api_server_gets_429(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch, proxied: bool
 ) -> None:
     monkeypatch.setenv("no_proxy", "")
@@ -249,7 +251,9 @@ def test_what_does_not_reach_the_api_server_may_come_again(
     (f"/{SECRET}/api/v1//events", 400),
     (EVENTS, 404),
 )
-def test_what_is_refused_is_refused_in_this_form_too(path: str, reported: int, *, front: Front) -> None:
+def test_forbidden_requests_are_refused_on_short_connections_too(
+    path: str, reported: int, *, front: Front
+) -> None:
     with closing(dial(front.port)) as client:
         client.send(event(path))
         assert client.read_until(b"\r\n").split()[1] == b"%d" % reported

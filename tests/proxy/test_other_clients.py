@@ -74,7 +74,7 @@ def ask(front: Front, method: str, path: str, accept: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize(("typed", "method", "path", "accept"), RELAYED, ids=[each[0] for each in RELAYED])
-def test_it_answers_what_the_api_server_does(
+def test_the_proxy_answers_like_the_api_server(
     server: Server, viewed: Front, typed: str, method: str, path: str, accept: str
 ) -> None:
     server.script.append(Reply(200, b'{"kind":"Any"}', {"Content-Type": "application/json"}))
@@ -85,7 +85,7 @@ def test_it_answers_what_the_api_server_does(
 
 
 @pytest.mark.parametrize(("typed", "method", "path", "accept"), REFUSED, ids=[each[0] for each in REFUSED])
-def test_it_refuses_what_a_scheduler_does_not_do(
+def test_the_proxy_refuses_requests_that_a_scheduler_does_not_send(
     server: Server, viewed: Front, typed: str, method: str, path: str, accept: str
 ) -> None:
     status, body = ask(viewed, method, path, accept)

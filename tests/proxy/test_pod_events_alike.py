@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.protobuf import LONGEST_FRAME
-from extender.domain.model.pod_watch import (
+from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import (
     AS_IT_IS,
     Appearance,
     BrokenPods,
@@ -16,7 +17,6 @@ from extender.domain.model.pod_watch import (
     PodFacts,
     UnwritablePod,
 )
-from extender.domain.model.records import Uid
 from tests.proxy.pod_forms import JSON, PROTOBUF, PodForm
 from tests.proxy.sample_pods import (
     INITIAL_EVENTS_END,
@@ -119,7 +119,7 @@ def test_only_the_three_edits_change_a_pod(
 
 
 @pytest.mark.parametrize("appearance", [AS_IT_IS, Appearance("node-7", asks=True)])
-def test_a_scheduler_hears_nothing_of_the_group_that_a_pod_names(
+def test_the_group_that_a_pod_names_is_hidden_from_the_scheduler(
     form: PodForm, appearance: Appearance
 ) -> None:
     """Hide it in watches and in lists; a text that looks alike is kept."""
@@ -137,7 +137,7 @@ def test_a_scheduler_hears_nothing_of_the_group_that_a_pod_names(
     assert listed["spec"].get("schedulingGroup") is None
 
 
-def test_parts_that_are_missing_are_made(form: PodForm) -> None:
+def test_missing_parts_of_a_pod_are_added(form: PodForm) -> None:
     bare = {key: value for key, value in pod().items() if key not in ("spec", "status")}
     assert shown(form, bare, 9, Appearance("n", asks=True)) == expected(bare, 9, "n", asks=True)
 
@@ -149,7 +149,7 @@ def test_a_changed_pod_can_be_read_and_changed_again(form: PodForm) -> None:
     assert shown(form, form.read(frame)[1], 3000, Appearance("n-2")) == expected(pod(), 3000, "n-2")
 
 
-def test_a_deleted_pod_has_its_names_and_the_version_of_the_stream(form: PodForm) -> None:
+def test_a_deletion_has_the_names_of_the_pod_and_the_version_of_the_stream(form: PodForm) -> None:
     frame = form.codec.deleted(SEEN._replace(node="n-1"), 6000)
     (event,) = events(form, frame)
     assert (event.type, event.facts) == ("DELETED", SEEN._replace(version=6000))
@@ -207,7 +207,7 @@ def test_a_pod_of_a_list_keeps_its_own_version(form: PodForm) -> None:
     assert written == without_kind(expected(pod(), node="n-1", asks=True))
 
 
-def test_a_frame_without_end_is_an_error_before_it_is_memory(form: PodForm) -> None:
+def test_a_frame_without_end_is_an_error_before_it_fills_the_memory(form: PodForm) -> None:
     stream, piece = form.codec.events(), b"\0\xff" * (1 << 19)  # as a length: 16 MiB less 64 KiB
     for _ in range((LONGEST_FRAME >> 20) - 1):
         assert stream.feed(piece) == []

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.domain.model.pod_watch import AS_IT_IS, Appearance, BrokenPods, PodEvent, UnwritablePod
+from extender.domain.model.versioned_pod_watch import (
+    AS_IT_IS,
+    Appearance,
+    BrokenPods,
+    PodEvent,
+    UnwritablePod,
+)
 from tests.proxy.pod_forms import JSON
 from tests.proxy.sample_pods import Json, expected, pod
 from tests.rows import each_of
@@ -50,7 +56,7 @@ def test_a_pod_that_cannot_be_read_is_passed_on(change: Json, version: int) -> N
 
 
 @each_of(b'"metadata":', b'"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5000, b'"\xff":\xff,')
-def test_bytes_that_are_no_json_cost_one_event_only(inside: bytes) -> None:
+def test_invalid_json_costs_one_event_only(inside: bytes) -> None:
     bad = b'{"type":"ADDED","object":{' + inside + b"}}\n"
     broken, good = events(bad + line("ADDED", pod()))
     assert (broken.unreadable, broken.frame) == (True, bad)
@@ -58,7 +64,7 @@ def test_bytes_that_are_no_json_cost_one_event_only(inside: bytes) -> None:
 
 
 @each_of("{}", "[]", "null", "503 Service Unavailable", '{"type":"ADDED"}', '{"type')
-def test_what_is_no_event_ends_the_stream(text: str) -> None:
+def test_a_malformed_event_ends_the_stream(text: str) -> None:
     with pytest.raises(BrokenPods):
         events(text.encode() + b"\n")
 
@@ -85,7 +91,7 @@ def test_only_the_three_edits_change_a_pod(change: Json) -> None:
     b'{"kind":"PodList","metadata":{},"items":{}}',
     b'{"kind":"PodList","metadata":{},"items":[{]}',
 )
-def test_what_is_no_list_of_pods(body: bytes) -> None:
+def test_malformed_lists_of_pods(body: bytes) -> None:
     with pytest.raises(BrokenPods):
         CODEC.page(body)
 
@@ -102,7 +108,7 @@ def test_an_indented_list_becomes_events_of_one_line_each() -> None:
         assert JSON.read(frame) == ("ADDED", expected(pod(), 5, looks.node, looks.asks))
 
 
-def test_a_pod_that_cannot_be_changed_says_so() -> None:
+def test_a_pod_that_cannot_be_changed_is_reported() -> None:
     twisted = only(line("ADDED", pod()).replace(b'"status":{', b'"status":{"\xff":1,'))
     assert twisted.facts is not None
     with pytest.raises(UnwritablePod):
@@ -123,7 +129,7 @@ STRANGE = st.dictionaries(
 
 
 @given(strange=STRANGE, node=TEXTS, asks=st.booleans())
-def test_whatever_else_a_pod_has_stays(strange: Json, node: str, asks: bool) -> None:
+def test_all_other_fields_of_a_pod_stay(strange: Json, node: str, asks: bool) -> None:
     obj = {**strange, **pod()}
     obj["metadata"] = {**strange, **obj["metadata"]}
     obj["spec"] = {**obj["spec"], "containers": [strange]}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.domain.model.pod_watch import Appearance, BrokenPods, PodEvent
+from extender.domain.model.versioned_pod_watch import Appearance, BrokenPods, PodEvent
 from tests.proxy import protobuf_messages as messages
 from tests.proxy.pod_forms import PROTOBUF
 from tests.proxy.protobuf_messages import field, varint
@@ -37,7 +37,7 @@ def only(data: bytes) -> PodEvent:
     field(1, b"\xff") + field(2, b""),  # no text
     TYPE + field(2, b"\x0f"),  # bad object
 )
-def test_what_is_no_event_ends_the_stream(event: bytes) -> None:
+def test_a_malformed_event_ends_the_stream(event: bytes) -> None:
     with pytest.raises(BrokenPods):
         CODEC.events().feed(framed(event))
 
@@ -60,14 +60,14 @@ def test_a_pod_that_cannot_be_read_costs_one_event_only(obj: bytes) -> None:
     assert good.facts is not None
 
 
-def test_of_a_field_given_twice_the_last_counts_and_messages_are_merged() -> None:
+def test_of_a_repeated_field_the_last_value_counts_and_messages_are_merged() -> None:
     again = field(1, field(6, b"2000")) + field(2, field(10, b"n-9"))
     event = only(holding(b"k8s\0" + NAMED + field(2, POD[:0] + POD + again)))
     assert event.facts is not None
     assert (event.facts.name, event.facts.version, event.facts.node) == ("train-1", 2000, "n-9")
 
 
-def test_fields_that_are_not_known_stay() -> None:
+def test_unknown_fields_stay() -> None:
     unknown = field(99, b"kept") + varint(98 << 3) + varint(2**64 - 1)
     event = only(holding(b"k8s\0" + NAMED + field(2, POD + unknown)))
     frame = CODEC.write("ADDED", event.pod, 5, Appearance("n-1"))
@@ -92,7 +92,7 @@ def test_a_pod_with_thousands_of_names() -> None:
 
 
 @each_of(b"", b"k8s\0", b"k8s\0\xff", b'{"kind":"PodList"}', b"k8s\0" + NAMED)
-def test_what_is_no_list_of_pods(body: bytes) -> None:
+def test_malformed_lists_of_pods(body: bytes) -> None:
     with pytest.raises(BrokenPods):
         CODEC.page(body)
 

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from extender.domain.model.pod_watch import Appearance
+from extender.domain.model.versioned_pod_watch import Appearance
 from extender.proxy import pods as sending
 from tests.e2e.harness.waiting import wait_for
 from tests.proxy.conftest import SECRET, Start
@@ -166,7 +166,7 @@ def test_the_debug_page_says_how_many_are_shown_and_when_the_last_event_came(sta
     wait_for(lambda: stage.released.pods.readers() == [], what="nobody reads")
 
 
-def test_nothing_is_injected_before_the_initial_events_have_ended(stage: Stage) -> None:
+def test_no_event_is_added_before_the_initial_events_have_ended(stage: Stage) -> None:
     upstream, client = stage.watch("sendInitialEvents=true&resourceVersion=", known=False)
     client.head()
     upstream.send(chunk(line("ADDED", pod("a", "1001")) + line("ADDED", pod("s", "1000", node="n3"))))
@@ -181,14 +181,14 @@ def test_nothing_is_injected_before_the_initial_events_have_ended(stage: Stage) 
     assert stage.released.fresh_starts == 1
 
 
-def test_of_large_pods_a_page_has_few(stage: Stage) -> None:
+def test_a_page_has_few_large_pods(stage: Stage) -> None:
     stage.watch(known=False)
     large = pod("a", "990", record="x" * 4 * 2**20)
     asked = stage.answer_list(pod_list("1001", large, more="next"), pod_list("1001", pod("b", "995")))
     assert asked[1].endswith("&continue=next&limit=3")
 
 
-def test_a_new_process_says_what_is_shown_and_what_is_not(stage: Stage) -> None:
+def test_a_new_process_sends_the_difference_to_a_resumed_watch(stage: Stage) -> None:
     stage.released.change(("a", N1))
     _, client = stage.watch(known=False)
     asked = stage.answer_list(
@@ -215,7 +215,7 @@ def test_a_pod_out_of_a_list_is_shown_with_its_kind(stage: Stage) -> None:
     assert (shown[1]["kind"], shown[1]["apiVersion"]) == ("Pod", "v1")
 
 
-def test_a_watch_that_comes_back_brings_what_was_missed_only(stage: Stage) -> None:
+def test_a_resumed_watch_gets_only_the_missed_events(stage: Stage) -> None:
     upstream, client = stage.watch()
     upstream.send(chunk(line("ADDED", pod("a", "1001")) + line("ADDED", pod("b", "1002"))))
     upstream.send(chunk(line("BOOKMARK", bookmark("1003"))))
@@ -283,7 +283,7 @@ def test_pods_in_protobuf_are_edited_as_well(stage: Stage) -> None:
     assert facts(PROTOBUF.read(client.piece())) == ("ADDED", "a", "1001", "n1")
 
 
-def test_a_form_that_is_not_known_is_passed_on(stage: Stage) -> None:
+def test_an_unknown_media_type_is_passed_on(stage: Stage) -> None:
     client = stage.client()
     client.ask("watch=1&resourceVersion=7", accept="application/cbor")
     upstream = stage.raw.accept()
@@ -329,7 +329,7 @@ def test_errors_are_passed_on(stage: Stage) -> None:
     assert b"410 Gone" in client.head()
 
 
-def test_what_nobody_can_read_ends_the_watch(stage: Stage) -> None:
+def test_unreadable_bytes_end_the_watch(stage: Stage) -> None:
     upstream, client = stage.watch()
     upstream.send(chunk(b"this is no event\n"))
     assert not client.connection.read_to_end().endswith(b"0\r\n\r\n")
@@ -376,7 +376,7 @@ def test_a_list_has_all_pods_but_hidden_ones(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("query", ["limit=500", "watch=true"])
-def test_a_body_that_nobody_reads_is_not_announced_either(stage: Stage, query: str) -> None:
+def test_a_body_that_is_not_read_is_not_announced(stage: Stage, query: str) -> None:
     """The API server would take the next request on that connection for it."""
     client = stage.client()
     head = f"GET /{SECRET}/api/v1/pods?{query} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
@@ -403,7 +403,7 @@ def test_a_list_is_not_continued(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("form", ["Table", "PartialObjectMetadata"])
-def test_other_forms_of_pods_are_passed_on(stage: Stage, form: str) -> None:
+def test_other_representations_of_pods_are_passed_on(stage: Stage, form: str) -> None:
     client = stage.client()
     client.ask("limit=500", accept=f"application/json;as={form};v=v1;g=meta.k8s.io,application/json")
     stage.answer_list(answer(b'{"kind":"Table"}'))
@@ -431,7 +431,7 @@ def condition(reason: str, message: str) -> Json:
     return {"status": {"$setElementOrder/conditions": [{"type": "PodScheduled"}], "conditions": [refused]}}
 
 
-def test_status_patches_of_our_pods_end_here(stage: Stage, patch: Patch) -> None:
+def test_status_patches_of_our_pods_are_not_passed_on(stage: Stage, patch: Patch) -> None:
     stage.released.ours["team-a/a"] = "uid-of-a"  # type: ignore[assignment]
     status, body = patch("a", condition("Unschedulable", "0/3 nodes are available"))
     assert (status, json.loads(body)["metadata"]["name"]) == (200, "a")
@@ -440,7 +440,7 @@ def test_status_patches_of_our_pods_end_here(stage: Stage, patch: Patch) -> None
     assert stage.released.refusals == [("a", "0/3 nodes are available"), ("a", ""), ("a", "")]
 
 
-def test_a_refusal_has_words_where_its_reason_has_been_told_before(stage: Stage, patch: Patch) -> None:
+def test_a_refusal_is_read_from_a_patch_without_the_known_reason(stage: Stage, patch: Patch) -> None:
     """A merge patch leaves out what the scheduler's copy of the pod has: Muster had said Unschedulable."""
     stage.released.ours["team-a/a"] = "uid-of-a"  # type: ignore[assignment]
     patch("a", {"status": {"conditions": [{"type": "PodScheduled", "message": "0/3 nodes are available"}]}})

@@ -66,7 +66,7 @@ def test_watches_do_not_fill_the_pool(server: Server, front: Front) -> None:
 
 
 @pytest.mark.parametrize(("lately", "again"), [(0.0, None), (3600.0, "1")], ids=["hangs", "is busy"])
-def test_events_that_wait_keep_nothing_else_waiting(
+def test_waiting_events_delay_no_other_request(
     server: Server, front: Front, monkeypatch: pytest.MonkeyPatch, lately: float, again: str | None
 ) -> None:
     """Limit Events to half of the port's connections.
@@ -118,7 +118,7 @@ def test_the_debug_page_shows_who_reads(server: Server, front: Front) -> None:
     wait_for(lambda: front.view.debug_state()["watches"] == [], what="the watch has ended")
 
 
-def test_there_is_a_limit_to_the_connections(server: Server, start: Start) -> None:
+def test_the_number_of_connections_is_limited(server: Server, start: Start) -> None:
     server.script.extend([*[Lines([b"event"], "silence")] * 3, *[Reply()] * 10])
     front = start(server.url, LIMITS._replace(connections=3))
     dropped = metrics.connections_dropped.labels("view", "full")
@@ -143,7 +143,7 @@ def _is_served(front: Front) -> bool:
         return False
 
 
-def test_as_many_silent_connections_as_there_may_be_shut_nobody_out(server: Server, front: Front) -> None:
+def test_silent_connections_up_to_the_limit_shut_out_no_client(server: Server, front: Front) -> None:
     """Close the first silent connection, and neither a new caller's nor the scheduler's."""
     server.script.extend([Reply()] * 3)
     scheduler = front.client()
@@ -173,7 +173,7 @@ def test_a_watch_that_nobody_reads_keeps_its_place(server: Server, start: Start)
 
 
 @pytest.mark.parametrize("begun", [b"G", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nA: b\r\n"])
-def test_a_head_that_does_not_come_ends_the_connection(server: Server, start: Start, begun: bytes) -> None:
+def test_a_missing_request_head_ends_the_connection(server: Server, start: Start, begun: bytes) -> None:
     front = start(server.url, LIMITS._replace(patience=LIMITS.patience._replace(head=0.05)))
     with closing(dial(front.port)) as client:
         client.send(begun)

@@ -51,7 +51,7 @@ def test_a_request_is_passed_on_as_it_is(server: Server, front: Front) -> None:
     assert reserved == {"content-type": PROTOBUF, "accept": f"{PROTOBUF}, */*", "user-agent": "me/1"}
 
 
-def test_the_view_says_who_asks(server: Server, front: Front) -> None:
+def test_the_proxy_replaces_the_identity_headers_of_a_client(server: Server, front: Front) -> None:
     server.script.append(Reply())
     claims = {"Authorization": "Bearer mine", "Impersonate_User": "admin", "Impersonate_Extra_x": "y"}
     answer = ask(front.client(), X_Remote_User="admin", X_Remote_Group="system:masters", **claims)
@@ -61,7 +61,7 @@ def test_the_view_says_who_asks(server: Server, front: Front) -> None:
     assert not [name for name in headers if name.startswith(("impersonate", "x-remote"))]
 
 
-def test_where_muster_has_no_token_none_is_shown(server: Server, start: Start) -> None:
+def test_without_a_token_no_authorization_header_is_sent(server: Server, start: Start) -> None:
     """Show no token, not even the client's, which is not the view's to use."""
     server.script.append(Reply())
     assert ask(start(server.url, user={"token": ""}).client(), Authorization="Bearer theirs").status == 200
@@ -69,7 +69,7 @@ def test_where_muster_has_no_token_none_is_shown(server: Server, start: Start) -
     assert "authorization" not in request.headers
 
 
-def test_what_a_proxy_opens_no_tunnel_for_was_not_sent(
+def test_a_request_without_a_tunnel_counts_as_unsent(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Report it as unsent, so that it may be repeated, even an event."""
@@ -196,7 +196,7 @@ def test_bytes_that_are_no_text(
 
 
 @each_of(b"NONSENSE\r\n\r\n", b"GET /x HTTP/1.1\r\nHost: x\r\nA: b\r\n c\x00d\r\n\r\n")
-def test_what_is_no_http_is_malformed(head: bytes, *, front: Front) -> None:
+def test_text_that_is_no_http_is_malformed(head: bytes, *, front: Front) -> None:
     client = dial(front.port)
     client.send(head)
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
@@ -205,14 +205,14 @@ def test_what_is_no_http_is_malformed(head: bytes, *, front: Front) -> None:
 
 
 @each_of((b"/" + b"x" * 70_000, b""), (b"/", b"X: " + b"x" * 17_000 + b"\r\n"), (b"/", b"X: x\r\n" * 70))
-def test_a_head_has_its_limits(target: bytes, headers: bytes, *, front: Front) -> None:
+def test_the_size_of_a_head_is_limited(target: bytes, headers: bytes, *, front: Front) -> None:
     client = dial(front.port)
     client.send(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n")
     assert b" 400 Bad Request" in client.read_until(b"\r\n")
     client.close()
 
 
-def test_what_goes_behind_the_barrier_is_refused(server: Server, front: Front) -> None:
+def test_requests_that_bypass_the_barrier_are_refused(server: Server, front: Front) -> None:
     client = front.client()
     path = f"/{SECRET}/api/v1/namespaces/a/pods/p"
     for pod in (path, f"{path}2"):
@@ -250,7 +250,7 @@ def test_an_api_server_that_is_gone_is_429_until_it_is_back(start: Start) -> Non
         assert ask(client).read() == b"{}"
 
 
-def test_a_read_that_met_a_dead_connection_is_repeated(raw: RawServer, start: Start) -> None:
+def test_a_read_on_a_dead_connection_is_repeated(raw: RawServer, start: Start) -> None:
     client = start(raw.url).client()
     client.request("GET", NODES)
     upstream = raw.accept()
@@ -266,7 +266,7 @@ def test_a_read_that_met_a_dead_connection_is_repeated(raw: RawServer, start: St
     assert client.getresponse().read() == b"2"
 
 
-def test_a_write_that_may_have_been_done_is_not_repeated(raw: RawServer, start: Start) -> None:
+def test_a_write_that_may_have_been_executed_is_not_repeated(raw: RawServer, start: Start) -> None:
     """The client sees what it would see without the view: the end of the connection."""
     front = start(raw.url)
     client = dial(front.port)

@@ -51,7 +51,7 @@ def read_chunks(client: RawConnection, size: int) -> bytes:
     return found
 
 
-def test_every_piece_is_passed_on_while_the_next_is_awaited(raw: RawServer, start: Start) -> None:
+def test_each_chunk_is_passed_on_before_the_next_arrives(raw: RawServer, start: Start) -> None:
     upstream, client = watch(raw, start)
     event = b'{"type":"ADDED","object":{"kind":"Node","metadata":{"name":"n"}}}\n'
     for cut in range(1, len(event)):
@@ -147,14 +147,14 @@ def test_a_body_that_turns_out_to_be_too_large_is_413(server: Server, start: Sta
 
 
 @pytest.mark.parametrize("sent", [b"zz\r\n", b"1\r\nxx\r\n"])
-def test_chunks_that_are_none_are_400(server: Server, start: Start, sent: bytes) -> None:
+def test_malformed_chunks_are_400(server: Server, start: Start, sent: bytes) -> None:
     with closing(dial(start(server.url).port)) as client:
         client.send(post("Transfer-Encoding: chunked") + sent)
         assert _answer(client) == (400, "BadRequest")
     assert not server.connections
 
 
-def test_bodies_that_do_not_come_are_408_and_keep_nobody_waiting(
+def test_late_bodies_are_408_and_delay_no_other_request(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are more than there are connections to the API server for what is like them."""
@@ -183,7 +183,7 @@ def _answer(client: RawConnection) -> tuple[int, str]:
     return status_and_reason(answer)
 
 
-def test_a_client_that_does_not_read_is_waited_for_and_delays_nobody(server: Server, start: Start) -> None:
+def test_a_client_that_does_not_read_delays_no_other_client(server: Server, start: Start) -> None:
     """The API server gets no further than the buffers on the way; other requests are answered meanwhile."""
     sent, stalled, much = 0, Event(), 512 << 20
 

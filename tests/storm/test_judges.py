@@ -61,7 +61,7 @@ def test_a_gang_that_does_not_fit_may_wait(capacity: list[Json]) -> None:
     assert reviewed(pod("a"), pod("b"), group=group(2), nodes=capacity) == []
 
 
-def test_room_that_is_held_is_no_room() -> None:
+def test_held_capacity_is_not_free() -> None:
     held = pod("other", on="n0", group="", cpu="3")
     assert reviewed(held, pod("a"), pod("b"), group=group(2)) == []
     over = pod("other", on="n0", phase="Succeeded", group="", cpu="3")
@@ -73,7 +73,7 @@ def test_selectors_and_gpus_count() -> None:
     assert reviewed(pod("a", limits={"example.com/gpu": "1"}), group=group(1)) == []
 
 
-def test_members_that_are_missing_excuse() -> None:
+def test_missing_members_excuse_a_waiting_gang() -> None:
     assert reviewed(pod("a"), group=group(2)) == []
     assert (
         reviewed(pod("a", task="w"), pod("b", task="w"), group=group(2, minTaskMember={"w": 1, "l": 1})) == []
@@ -82,7 +82,7 @@ def test_members_that_are_missing_excuse() -> None:
     assert len(reviewed(*both, group=group(2, minTaskMember={"w": 1, "l": 1}))) == 1
 
 
-def test_only_what_is_needed_has_to_fit_and_then_each_further_member() -> None:
+def test_only_needed_members_must_fit_and_then_each_further_one() -> None:
     waiting = [pod(f"p{number}", cpu="2") for number in range(4)]
     assert "p0 on n0, p1 on n0" in reviewed(*waiting, group=group(2))[0]
     running = [pod("r0", on="n0"), pod("r1", on="n0")]
@@ -105,13 +105,13 @@ def test_the_ceiling_of_a_parent_excuses_too() -> None:
     assert complaints(Picture([node()], waits[:1], [group(1)], queues)) != []
 
 
-def test_nodes_that_are_reserved_have_no_room() -> None:
+def test_reserved_nodes_have_no_free_capacity() -> None:
     reserved = {**queue(), "status": {"state": "Open", "reservation": {"nodes": ["n0"]}}}
     assert reviewed(pod("a"), group=group(1), queue=reserved) == []
     assert reviewed(pod("a"), group=group(1), nodes=[node(), node("n1")], queue=reserved) != []
 
 
-def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
+def test_a_borrowing_gang_may_wait_while_capacity_is_reserved_for_another() -> None:
     """The other is within its share, and lacks room only because of what runs."""
     large = {**objects.pod_group("large", namespace="x", min_member=2, queue="poor")}
     wanting = [pod(f"l{number}", queue="poor", group="large", cpu="2") for number in range(2)]
@@ -136,7 +136,7 @@ def test_who_would_borrow_may_wait_while_room_is_kept_for_another() -> None:
     ), "the other could not stand even alone"
 
 
-def test_a_pod_without_a_group_is_judged_alone() -> None:
+def test_a_pod_without_a_group_is_checked_alone() -> None:
     complaint = complaints(Picture([node()], [pod("lone", group="")], [], [queue()]))
     assert complaint == idle("lone on n0", "pod lone")
     stranger = pod("lone", group="", scheduler="elsewhere")
@@ -169,16 +169,16 @@ def claimed(stage: str, at: str = "n0", of: str = "a", idle: int = 3000) -> list
     ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n1")], "it is on n1"),
     ("BOUND", "b", [pod("a", on="n0"), pod("b", on="n0", phase="Failed")], "it is over"),
 )
-def test_a_claim_needs_an_owner(stage: str, of: str, pods: list[Json], complaint: str) -> None:
+def test_an_assumed_pod_needs_a_group(stage: str, of: str, pods: list[Json], complaint: str) -> None:
     found = complaints(Picture([node()], pods, [group(1)], [queue()], claimed(stage, of=of)))
     assert found == [f"claim {stage} of x/{of} on n0: {complaint}"]
 
 
-def test_a_claim_of_a_bound_pod_is_right() -> None:
+def test_an_assumed_pod_may_be_bound() -> None:
     assert complaints(Picture([node()], [pod("a", on="n0")], [group(1)], [queue()], claimed("BOUND"))) == []
 
 
-def test_sums_that_are_wrong() -> None:
+def test_wrong_sums_are_reported() -> None:
     books = claimed("BOUND", idle=2500)
     found = complaints(Picture([node()], [pod("a", on="n0")], [group(1)], [queue()], books))
     assert found == ["node n0: Muster says cpu 2500 idle, it is 3000"]
@@ -211,7 +211,7 @@ def test_a_group_that_waits_says_why() -> None:
 # ---- gangs that stood whole
 
 
-def test_a_gang_that_stood_whole_is_not_undone() -> None:
+def test_a_fully_running_gang_is_not_undone() -> None:
     evictions = [
         Eviction(5, "g", "g-0"),
         Eviction(12, "g", "g-1"),

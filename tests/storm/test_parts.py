@@ -73,7 +73,7 @@ def test_nothing_dies_in_the_calm_part_of_a_minute() -> None:
     assert not late & OUTAGES
 
 
-def test_wishes_make_sense() -> None:
+def test_generated_objects_are_valid() -> None:
     for wish in (step.wish for step in plan(5, 1800, Mix()) if step.wish):
         assert 1 <= wish.min_member <= wish.size <= 40
         pods = [wish.pod(number, "x")["metadata"]["annotations"] for number in range(wish.size)]
@@ -117,7 +117,7 @@ def test_an_agenda_does_what_is_due_until_it_is_done() -> None:
     assert (reports, tries, len(agenda)) == (["the wire"], ["mend"] * 3, 0)
 
 
-def test_an_outage_that_ends_twice_ended_once() -> None:
+def test_a_second_end_of_an_outage_does_not_count() -> None:
     calm = Calm(grace=0)
     calm.begin("muster", at=1)
     calm.end("muster", at=2)
@@ -125,14 +125,14 @@ def test_an_outage_that_ends_twice_ended_once() -> None:
     assert calm(10) == 9
 
 
-def test_the_pulse_tells_a_probe_that_fails_for_long() -> None:
+def test_the_pulse_reports_a_probe_that_fails_for_long() -> None:
     pulse = Pulse(patience=20)
     for at in range(31):
         pulse.record(at, alive=at < 5, excused=False)
     assert pulse.found == [(26, "/livez has failed for 21 s")]
 
 
-def test_the_pulse_excuses_what_was_killed_and_forgives_what_comes_back() -> None:
+def test_the_pulse_excuses_killed_processes_and_short_failures() -> None:
     pulse = Pulse(patience=20)
     for at in range(100):
         pulse.record(at, alive=at % 15 == 0, excused=False)

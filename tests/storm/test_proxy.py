@@ -55,7 +55,7 @@ def proxy() -> Iterator[FaultProxy]:
 
 
 @pytest.mark.parametrize(("stays", "status"), [(True, 200), (False, 0)])
-def test_what_nobody_waits_for_is_dropped(proxy: FaultProxy, stays: bool, status: int) -> None:
+def test_an_answer_without_a_waiting_caller_is_dropped(proxy: FaultProxy, stays: bool, status: int) -> None:
     released = threading.Event()
     fault = Fault("POST", "/x", before=released.wait, while_awaited=True)
     proxy.inject(fault)
@@ -70,14 +70,14 @@ def test_what_nobody_waits_for_is_dropped(proxy: FaultProxy, stays: bool, status
     caller.close()
 
 
-def test_what_comes_twice_is_answered_once(proxy: FaultProxy) -> None:
+def test_a_repeated_request_is_answered_once(proxy: FaultProxy) -> None:
     proxy.inject(Fault("POST", "/x", twice=True))
     for body in ("one", "two"):
         assert urllib3.request("POST", f"{proxy.server}/x", body=body, retries=False).status == 200
     assert Server.came == [b"one", b"one", b"two"]
 
 
-def test_a_watch_is_told_events_again_at_once_or_from_the_watch_before(proxy: FaultProxy) -> None:
+def test_a_watch_gets_events_again_at_once_or_from_an_earlier_watch(proxy: FaultProxy) -> None:
     """Send whole events, in whatever pieces they come; an error is the end, and not repeated."""
     echo = Echo(Random(1))
     watched = Fault("GET", "/pods$", asked="watch=", pieces=echo, times=4)

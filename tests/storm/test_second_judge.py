@@ -82,20 +82,20 @@ def reported() -> History:
 # ---- never partial
 
 
-def test_a_gang_that_stands_in_time_is_not_accused(reported: History) -> None:
+def test_a_gang_that_fully_runs_in_time_is_no_violation(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
     reported.pod(1 + DEADLINE, "b", "n")
     assert reported.accusations() == []
 
 
-def test_a_gang_that_never_stood_whole_holds_no_nodes(reported: History) -> None:
+def test_a_gang_that_never_fully_ran_must_hold_no_nodes(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
     assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 999 s")]
 
 
-def test_undone_in_time_it_may_begin_again(reported: History) -> None:
+def test_a_gang_that_was_undone_in_time_may_start_again(reported: History) -> None:
     reported.group(0, 2)
     for at in (0, 100, 200):
         reported.pod(at, f"a{at}", "n")
@@ -104,7 +104,7 @@ def test_undone_in_time_it_may_begin_again(reported: History) -> None:
     assert reported.reviewed().leaves == {Purpose.UNDONE_START: 3}
 
 
-def test_a_gang_that_stood_whole_once_may_lose_members(reported: History) -> None:
+def test_a_gang_that_has_fully_run_may_lose_members(reported: History) -> None:
     reported.group(0, 2)
     for name in "ab":
         reported.pod(1, name, "n")
@@ -112,14 +112,14 @@ def test_a_gang_that_stood_whole_once_may_lose_members(reported: History) -> Non
     assert reported.accusations() == []
 
 
-def test_each_of_its_roles_counts(reported: History) -> None:
+def test_each_role_of_a_gang_must_be_complete(reported: History) -> None:
     reported.group(0, 2, lead=1)
     for name in "ab":
         reported.pod(1, name, "n", task="work")
     assert reported.accusations() == [(Wrong.PARTIAL_GANG, "x/g for 999 s")]
 
 
-def test_nobody_knows_what_a_gang_without_a_record_needs(reported: History) -> None:
+def test_a_gang_without_a_record_is_not_checked(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
     reported.group(5, 2, gone=True)
@@ -136,7 +136,7 @@ def test_outages_do_not_count(reported: History) -> None:
     assert reported.reviewed(clock=lambda at: at / 100).accusations == []
 
 
-def test_nobody_is_bound_when_the_time_is_over(reported: History) -> None:
+def test_no_member_is_bound_after_the_deadline(reported: History) -> None:
     reported.group(0, 3)
     reported.pod(1, "a", "n")
     reported.pod(50, "b", "n")
@@ -146,7 +146,7 @@ def test_nobody_is_bound_when_the_time_is_over(reported: History) -> None:
 # ---- never over
 
 
-def test_a_node_takes_what_it_has(reported: History) -> None:
+def test_a_node_holds_at_most_its_capacity(reported: History) -> None:
     reported.pod(1, "a", "n", cpu=4, group="")
     assert reported.accusations() == []
     reported.pod(2, "b", "n", cpu=1, group="")
@@ -154,19 +154,19 @@ def test_a_node_takes_what_it_has(reported: History) -> None:
 
 
 @pytest.mark.parametrize("freed", [{"phase": "Succeeded"}, {"phase": "Failed"}, {"gone": True}], ids=str)
-def test_what_is_over_holds_nothing(reported: History, freed: Any) -> None:
+def test_ended_pods_hold_no_capacity(reported: History, freed: Any) -> None:
     reported.pod(1, "a", "n", cpu=4, group="")
     reported.pod(2, "a", "n", cpu=4, group="", **freed)
     reported.pod(2, "b", "n", cpu=4, group="")
     assert reported.accusations() == []
 
 
-def test_a_resource_that_a_node_does_not_have_is_none(reported: History) -> None:
+def test_a_node_without_a_resource_has_none_of_it(reported: History) -> None:
     reported.pod(1, "a", "n", group="", asks={"example.com/gpu": ONE})
     assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/a: example.com/gpu 1 of 0")]
 
 
-def test_a_node_that_shrank_a_moment_ago_was_larger(reported: History) -> None:
+def test_a_node_that_just_shrank_counts_with_its_former_capacity(reported: History) -> None:
     reported.node(10, "n", cpu=1)
     reported.pod(10 + SIGHT, "a", "n", cpu=4, group="")
     assert reported.accusations() == []
@@ -174,7 +174,7 @@ def test_a_node_that_shrank_a_moment_ago_was_larger(reported: History) -> None:
     assert reported.accusations() == [(Wrong.NODE_OVER, "n with x/b: cpu 5 of 1")]
 
 
-def test_a_node_that_is_gone_takes_nobody(reported: History) -> None:
+def test_a_deleted_node_takes_no_pod(reported: History) -> None:
     reported.node(10, "n", gone=True)
     reported.pod(11, "a", "n", group="")
     assert reported.accusations() == []
@@ -185,7 +185,7 @@ def test_a_node_that_is_gone_takes_nobody(reported: History) -> None:
     }
 
 
-def test_strangers_are_not_accused_and_count_once_they_can_be_seen(reported: History) -> None:
+def test_pods_of_others_are_no_violation_and_count_once_they_are_visible(reported: History) -> None:
     reported.pod(1, "s", "n", cpu=9, group="", scheduler="elsewhere")
     reported.pod(SIGHT, "a", "n", group="")
     assert reported.accusations() == []
@@ -206,7 +206,7 @@ def test_the_capability_of_a_queue_holds_for_its_groups_and_pods(reported: Histo
     assert reported.accusations() == [(Wrong.QUEUE_OVER, "q with x/c: cpu 3 of 2")]
 
 
-def test_that_of_a_parent_holds_for_all_below(reported: History) -> None:
+def test_the_capability_of_a_parent_holds_for_all_below(reported: History) -> None:
     reported.queue(0, "top", most=2)
     reported.queue(0, parent="top")
     reported.queue(0, "other", parent="top")
@@ -216,7 +216,7 @@ def test_that_of_a_parent_holds_for_all_below(reported: History) -> None:
     assert reported.accusations() == [(Wrong.QUEUE_OVER, "top with x/b: cpu 3 of 2")]
 
 
-def test_a_capability_that_came_a_moment_ago_binds_nobody_yet(reported: History) -> None:
+def test_a_new_capability_does_not_bind_at_once(reported: History) -> None:
     reported.queue(0)
     reported.group(0, 1)
     reported.queue(10, most=1)
@@ -251,36 +251,36 @@ def evicted(reported: History, *, gives: bool, stands: float, waits: bool = True
     reported.pod(1 + stands, "a", "n", cpu=4, gone=True, evicted=True)
 
 
-def test_who_stood_whole_and_gives_nothing_loses_nobody(reported: History) -> None:
+def test_a_fully_running_gang_of_a_queue_that_lends_nothing_loses_no_pod(reported: History) -> None:
     evicted(reported, gives=False, stands=GOOD_WHILE + 1)
     assert reported.accusations() == [(Wrong.UNASKED_EVICTION, "x/a")]
 
 
-def test_nobody_leaves_while_nobody_waits(reported: History) -> None:
+def test_no_pod_is_evicted_while_no_group_waits(reported: History) -> None:
     evicted(reported, gives=True, stands=GOOD_WHILE + 1, waits=False)
     assert reported.accusations() == [(Wrong.UNASKED_EVICTION, "x/a")]
 
 
-def test_a_leave_is_paid_by_who_takes_the_room(reported: History) -> None:
+def test_each_eviction_needs_a_group_that_uses_the_capacity(reported: History) -> None:
     evicted(reported, gives=True, stands=GOOD_WHILE + 1)
     reported.pod(20, "other", "n", group="", queue="r")
     assert reported.accusations() == []
     assert reported.reviewed().leaves == {Purpose.TAKEN: 1}
 
 
-def test_room_that_nobody_takes_is_told(reported: History) -> None:
+def test_unused_freed_capacity_is_reported(reported: History) -> None:
     evicted(reported, gives=True, stands=GOOD_WHILE + 1)
     reported.pod(PAID_WITHIN + 20, "other", "n", group="", queue="r")
     assert reported.reviewed().leaves == {Purpose.UNTAKEN: 1}
 
 
-def test_one_that_stood_for_a_moment_is_told_apart(reported: History) -> None:
+def test_an_eviction_of_a_short_run_is_reported_separately(reported: History) -> None:
     evicted(reported, gives=False, stands=GOOD_WHILE - 1)
     assert reported.accusations() == []
     assert reported.reviewed().leaves == {Purpose.SHORT_LIVED: 1}
 
 
-def test_a_gang_whose_member_was_refused_has_not_run(reported: History) -> None:
+def test_a_gang_with_a_refused_member_has_not_fully_run(reported: History) -> None:
     reported.group(0, 2)
     reported.pod(1, "a", "n")
     reported.pod(2, "b", "n", phase="Pending")
@@ -289,7 +289,7 @@ def test_a_gang_whose_member_was_refused_has_not_run(reported: History) -> None:
     assert (reported.accusations(), reported.reviewed().leaves) == ([], {Purpose.UNDONE_START: 1})
 
 
-def test_who_is_deleted_by_its_owner_is_not_counted(reported: History) -> None:
+def test_a_pod_deleted_by_its_owner_does_not_count(reported: History) -> None:
     reported.group(0, 1)
     reported.pod(1, "a", "n")
     reported.pod(100, "a", "n", gone=True)
@@ -300,11 +300,11 @@ def test_who_is_deleted_by_its_owner_is_not_counted(reported: History) -> None:
 
 
 @each_of(("3", 3), ("1500m", 1.5), ("64Mi", 2**26), ("2k", 2000), (4, 4), ("1e3", 1000), ("0.5Gi", 2**29))
-def test_amounts(text: str, number: float) -> None:
+def test_amounts_are_read_with_their_suffixes(text: str, number: float) -> None:
     assert amount(text) == number * ONE
 
 
-def test_a_pod_is_read_whole() -> None:
+def test_all_needed_fields_of_a_pod_are_read() -> None:
     body = {
         "metadata": {
             "namespace": "x",
@@ -331,11 +331,11 @@ def test_a_pod_is_read_whole() -> None:
     ({"preemption": {"withinQueue": "Never"}}, True),
     ({"reclaimable": False, "preemption": {"withinQueue": "Never"}}, False),
 )
-def test_a_queue_says_whether_it_gives(spec: Any, gives: bool) -> None:
+def test_a_queue_says_whether_it_lends(spec: Any, gives: bool) -> None:
     assert queue_fact({"metadata": {"name": "q"}, "spec": spec}, False, 1, 0).gives == gives
 
 
-def test_it_shares_nothing_with_the_first_judges_and_with_muster() -> None:
+def test_the_second_judge_imports_neither_the_first_judges_nor_muster() -> None:
     """Allow only the client that follows the watches."""
     here = Path(__file__).parent
     for name in ("second_judge", "notes", "testimony", "witness"):

@@ -68,7 +68,7 @@ def test_a_file_that_is_wrong_is_refused_with_its_words(text: str, wrong: str, *
         Series.read(file)
 
 
-def test_what_has_been_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+def test_finished_campaigns_are_not_run_again_and_failed_ones_are(tmp_path: Path) -> None:
     storms = tuple(Storm("usual", seed, 60) for seed in (1, 2, 3))
     series = Series(tmp_path, {"usual": Mix()}, storms)
     results = tmp_path / "results.jsonl"
@@ -90,7 +90,7 @@ def test_half_an_hour_of_virtual_time_violates_nothing(tmp_path: Path) -> None:
     assert "0.5 h of virtual time" in table_of([RECORD, record])
 
 
-def test_a_start_above_a_ceiling_is_told() -> None:
+def test_a_start_above_a_ceiling_is_reported() -> None:
     day = Day(5, 1800)
     for name, queue in day._inspector.queues.items():  # what Muster does not know of
         limited = replace(queue.spec, capability={"cpu": "1"})
@@ -99,7 +99,7 @@ def test_a_start_above_a_ceiling_is_told() -> None:
     assert "of 1000 cpu" in violation
 
 
-def test_the_table_tells_all_storms_as_one() -> None:
+def test_the_table_sums_all_storms() -> None:
     more = {**RECORD, "seed": 2, "violations": ["12 s: a node was over"]}
     lines = table_of([RECORD, more, {"mix": "dense", "seed": 1, "seconds": 60, "failed": "killed"}])
     words = [line.split() for line in lines.splitlines()]
@@ -112,7 +112,7 @@ def test_the_table_tells_all_storms_as_one() -> None:
     assert "dense 1: killed" in lines
 
 
-def test_a_recovery_lasts_from_the_first_mend_until_the_next_answer() -> None:
+def test_a_recovery_lasts_from_the_first_repair_to_the_next_answer() -> None:
     recovery = Recovery()
     kill = recovery.begin("kill-muster", outage=True, at=10)
     kill.end(at=14)
@@ -122,7 +122,7 @@ def test_a_recovery_lasts_from_the_first_mend_until_the_next_answer() -> None:
     assert recovery.times([12, 18]) == {ANSWERS: {"kill-muster": [2]}, BINDS: {"kill-muster": [4]}}
 
 
-def test_what_another_outage_overtakes_is_no_recovery() -> None:
+def test_an_overlapping_outage_cancels_the_recovery() -> None:
     recovery = Recovery()
     recovery.begin("cut-view", outage=False, at=10).end(at=10)
     recovery.begin("kill-muster", outage=True, at=12).end(at=14)
@@ -134,7 +134,7 @@ def test_what_another_outage_overtakes_is_no_recovery() -> None:
     }
 
 
-def test_who_waits_for_the_end_of_another_outage_has_not_recovered_from_his_own_fault() -> None:
+def test_a_recovery_does_not_count_while_another_outage_lasts() -> None:
     recovery = Recovery()
     recovery.begin("kill-muster", outage=True, at=10).end(at=14)
     recovery.begin("cut-view", outage=False, at=15).end(at=15)

@@ -41,7 +41,7 @@ def releases() -> float:
 # ---- whole
 
 
-def test_a_call_that_is_held_shows_that_the_scheduler_is_there() -> None:
+def test_a_held_call_counts_as_a_sign_of_the_scheduler() -> None:
     """Count a held call as a sign of the scheduler: it has a reason not to ask about a member."""
     with gang_of_three().calls() as stage:
         call = stage.held_call("g-0")
@@ -53,7 +53,7 @@ def test_a_call_that_is_held_shows_that_the_scheduler_is_there() -> None:
         assert call.result(PATIENCE) == STOPPING
 
 
-def test_a_gang_is_held_until_it_is_whole_and_then_posted_at_once() -> None:
+def test_a_gang_is_held_until_it_is_complete_and_then_posted_at_once() -> None:
     with gang_of_three().calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]
         assert stage.posted == []
@@ -81,7 +81,7 @@ def test_many_calls_at_the_same_time_post_every_member_once() -> None:
         assert releases() - before == 1
 
 
-def test_roles_count_too() -> None:
+def test_roles_must_be_complete_too() -> None:
     members = [pod(name, "g", role=name[0]) for name in ("w0", "w1", "p0")]
     with Stage(nodes("a", "b"), group("g", 2, roles={"w": 1, "p": 1}), members).calls() as stage:
         calls = [stage.held_call("w0")]
@@ -91,7 +91,7 @@ def test_roles_count_too() -> None:
         assert started(*calls, stage.call("p0")) == [""] * (len(calls) + 1)
 
 
-def test_surplus_members_of_a_gang_that_stands_pass_at_once() -> None:
+def test_surplus_members_of_a_running_gang_pass_at_once() -> None:
     with gang_of_three(min_member=2).calls() as stage:
         first = list(stage.plan("g"))
         started(*[stage.call(name) for name in first])
@@ -100,7 +100,7 @@ def test_surplus_members_of_a_gang_that_stands_pass_at_once() -> None:
         assert started(stage.call(surplus)) == [""]
 
 
-def test_a_replacement_in_a_gang_that_stood_whole_passes_at_once() -> None:
+def test_a_replacement_in_a_fully_running_gang_passes_at_once() -> None:
     with gang_of_three().calls() as stage:
         started(*[stage.call(name) for name in names("g", 3)])
         stage.run(*names("g", 3)).settle()
@@ -119,7 +119,7 @@ def test_gangs_do_not_wait_for_each_other() -> None:
 # ---- calls that are repeated
 
 
-def test_a_second_call_for_a_pod_takes_the_place_of_the_first() -> None:
+def test_a_second_call_for_a_pod_replaces_the_first() -> None:
     with gang_of_three().calls() as stage:
         first = stage.held_call("g-0")
         second = stage.call("g-0")
@@ -129,7 +129,7 @@ def test_a_second_call_for_a_pod_takes_the_place_of_the_first() -> None:
         assert stage.posted_pods == ["g-0", "g-1", "g-2"]
 
 
-def test_a_second_call_to_another_node_moves_the_claim() -> None:
+def test_a_second_call_to_another_node_moves_the_assumed_pod() -> None:
     with gang_of_three().calls() as stage:
         first = stage.held_call("g-0")
         (other,) = stage.filtered("g-0", ["e"])
@@ -139,7 +139,7 @@ def test_a_second_call_to_another_node_moves_the_claim() -> None:
         assert {hold.node for hold in stage.posted if hold.pod.name == "g-0"} == {"e"}
 
 
-def test_a_second_call_that_is_refused_leaves_the_first_with_its_claim() -> None:
+def test_a_refused_second_call_leaves_the_first_with_its_assumed_pod() -> None:
     with gang_of_three().calls() as stage:
         first, taken = stage.held_call("g-0"), stage.plan("g")["g-1"]
         assert started(stage.call("g-0", taken)) == [f"{REFUSAL_PREFIX}{Reason.NO_ROOM}"]
@@ -159,7 +159,7 @@ def test_a_call_that_comes_while_another_posts_is_not_lost() -> None:
         assert started(first, second) == ["", ""]
 
 
-def test_a_posting_that_fails_behind_a_refused_second_call_still_frees_its_claim() -> None:
+def test_a_posting_that_fails_after_a_refused_second_call_still_frees_its_capacity() -> None:
     with Stage(nodes("a", "b"), pod("p"), withholds=True).calls() as stage:
         first = stage.call("p", "a")
         stage.wait_for(lambda: len(stage.posted) == 1)
@@ -172,7 +172,7 @@ def test_a_posting_that_fails_behind_a_refused_second_call_still_frees_its_claim
         assert stage.stage("p") is None
 
 
-def test_a_posting_that_fails_does_not_free_the_claim_of_a_newer_call() -> None:
+def test_a_failed_posting_does_not_free_the_capacity_of_a_newer_call() -> None:
     with Stage(node("a"), pod("p"), withholds=True).calls() as stage:
         first = stage.call("p")
         stage.wait_for(lambda: len(stage.posted) == 1)
@@ -190,7 +190,7 @@ def test_a_posting_that_fails_does_not_free_the_claim_of_a_newer_call() -> None:
 # ---- callers that hang up
 
 
-def test_nothing_is_posted_for_anybody_when_a_caller_is_gone() -> None:
+def test_no_member_is_posted_when_a_caller_is_gone() -> None:
     with gang_of_three().calls() as stage:
         caller = Patient()
         gone, patient = stage.held_call("g-0", caller=caller), stage.held_call("g-1")
@@ -202,7 +202,7 @@ def test_nothing_is_posted_for_anybody_when_a_caller_is_gone() -> None:
         assert [patient.done(), last.done()] == [False, False]
 
 
-def test_a_caller_that_is_gone_holds_nobody_back_who_needs_it_no_more() -> None:
+def test_a_gone_caller_does_not_delay_members_that_no_longer_need_it() -> None:
     with gang_of_three(min_member=2).calls() as stage:
         first, second = list(stage.plan("g"))
         caller = Patient()
@@ -228,7 +228,7 @@ def test_a_hung_up_caller_is_noticed_without_any_other_event() -> None:
         assert stage.claim("g-0") is None
 
 
-def test_a_gang_that_lost_a_caller_starts_once_it_is_back() -> None:
+def test_a_gang_that_lost_a_caller_starts_once_the_caller_is_back() -> None:
     with gang_of_three().calls() as stage:
         caller = Patient()
         gone, other = stage.held_call("g-0", caller=caller), stage.held_call("g-1")
@@ -240,7 +240,7 @@ def test_a_gang_that_lost_a_caller_starts_once_it_is_back() -> None:
         assert stage.posted_pods == ["g-0", "g-1", "g-2"]
 
 
-def test_a_call_that_is_cancelled_gives_its_claim_back_at_once() -> None:
+def test_a_cancelled_call_frees_its_capacity_at_once() -> None:
     stage = gang_of_three()
     node_of_it = stage.filtered("g-0")[0]
 
@@ -257,7 +257,7 @@ def test_a_call_that_is_cancelled_gives_its_claim_back_at_once() -> None:
     assert (stage.claim("g-0"), stage.barrier.held(), stage.posted) == (None, [], [])
 
 
-def test_a_cancelled_call_that_is_being_posted_leaves_its_claim_to_the_posting() -> None:
+def test_a_cancelled_call_that_is_being_posted_leaves_its_capacity_to_the_posting() -> None:
     stage = Stage(node("a"), pod("p"), withholds=True)
 
     async def hang_up() -> None:
@@ -278,7 +278,7 @@ def test_a_cancelled_call_that_is_being_posted_leaves_its_claim_to_the_posting()
 # ---- the world moves on
 
 
-def test_a_pod_that_is_deleted_while_held_ends_its_call_alone() -> None:
+def test_a_pod_deleted_while_held_ends_only_its_own_call() -> None:
     with gang_of_three().calls() as stage:
         deleted, other = stage.held_call("g-0"), stage.held_call("g-1")
         stage.delete("g-0")
@@ -290,7 +290,7 @@ def test_a_pod_that_is_deleted_while_held_ends_its_call_alone() -> None:
 
 
 @each_of(("a", ""), ("e", BOUND_ELSEWHERE))
-def test_a_pod_that_somebody_bound_ends_its_call(bound_to: str, verdict: str) -> None:
+def test_a_pod_that_was_bound_elsewhere_ends_its_call(bound_to: str, verdict: str) -> None:
     with gang_of_three().calls() as stage:
         stage.filtered("g-0", ["a"])
         call = stage.held_call("g-0", "a")
@@ -300,7 +300,7 @@ def test_a_pod_that_somebody_bound_ends_its_call(bound_to: str, verdict: str) ->
         assert stage.stage("g-0") is ClaimStage.BOUND
 
 
-def test_a_node_that_somebody_took_fails_only_its_member() -> None:
+def test_a_node_that_became_full_fails_only_its_member() -> None:
     with gang_of_three().calls() as stage:
         unlucky, other = stage.held_call("g-0"), stage.held_call("g-1")
         claim = stage.claim("g-0")
@@ -315,7 +315,7 @@ def test_a_node_that_somebody_took_fails_only_its_member() -> None:
         assert started(stage.call("g-0"), other, last) == ["", "", ""]
 
 
-def test_a_node_that_went_fails_only_its_member() -> None:
+def test_a_deleted_node_fails_only_its_member() -> None:
     with gang_of_three().calls() as stage:
         unlucky, other = stage.held_call("g-0"), stage.held_call("g-1")
         claim = stage.claim("g-0")
@@ -326,7 +326,7 @@ def test_a_node_that_went_fails_only_its_member() -> None:
         assert [other.done(), last.done()] == [False, False]
 
 
-def test_a_start_that_is_given_up_ends_all_its_calls_and_frees_their_room() -> None:
+def test_a_start_that_is_given_up_ends_all_its_calls_and_frees_their_capacity() -> None:
     with gang_of_three().calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]
         stage.advance(1000).settle()
@@ -340,7 +340,7 @@ def test_a_start_that_is_given_up_ends_all_its_calls_and_frees_their_room() -> N
         assert [stage.claim(name) for name in names("g", 3)] == [None, None, None]
 
 
-def test_a_group_that_nobody_decided_on_holds_nothing() -> None:
+def test_a_group_without_a_decision_holds_no_call() -> None:
     with gang_of_three().calls() as stage:
         call = stage.held_call("g-0")
         others = {key: each for key, each in stage.decisions.groups.items() if key != "team/g"}
@@ -348,7 +348,7 @@ def test_a_group_that_nobody_decided_on_holds_nothing() -> None:
         assert started(call) == [START_ENDED]
 
 
-def test_a_gang_that_became_whole_without_another_call_is_let_go() -> None:
+def test_a_gang_that_became_complete_without_another_call_is_posted() -> None:
     with gang_of_three().calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]
         stage.add(group("g", 2))
@@ -357,7 +357,7 @@ def test_a_gang_that_became_whole_without_another_call_is_let_go() -> None:
         assert started(*calls) == ["", ""]
 
 
-def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_makes_it_raise_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     with Stage(nodes("a", "b"), gang("g", 2), gang("h", 2)).calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("h-0")]
         stage.add(group("h", 1)).settle()
@@ -373,7 +373,7 @@ def test_a_group_that_cannot_be_judged_holds_up_no_other(monkeypatch: pytest.Mon
         assert {(line["log_level"], line["group"]) for line in logs} == {("error", "team/g")}
 
 
-def test_a_caller_that_cannot_be_asked_keeps_no_other_from_being_noticed() -> None:
+def test_a_connection_that_raises_hides_no_other_hang_up() -> None:
     class Broken(Patient):
         def has_hung_up(self) -> bool:
             return [self.left][1]
@@ -391,7 +391,7 @@ def test_a_caller_that_cannot_be_asked_keeps_no_other_from_being_noticed() -> No
 # ---- time, and the end
 
 
-def test_a_call_that_waited_too_long_is_answered_and_its_claim_is_free() -> None:
+def test_a_call_that_waited_too_long_is_answered_and_its_capacity_is_free() -> None:
     stage = Stage(nodes("a", "b", cpu="1"), gang("g", 2), longest_hold=0)
     with stage.calls():
         assert started(stage.call("g-0")) == [TOO_LATE]
@@ -408,7 +408,7 @@ def test_a_posting_under_way_is_waited_for_beyond_the_deadline() -> None:
         assert started(call) == [""]
 
 
-def test_a_posting_that_outlasts_its_call_frees_its_claim_all_the_same(
+def test_a_posting_that_outlasts_its_call_still_frees_its_capacity(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(barrier, "LAST_ANSWER", 0.0)
@@ -420,7 +420,7 @@ def test_a_posting_that_outlasts_its_call_frees_its_claim_all_the_same(
         assert stage.stage("p") is None
 
 
-def test_a_call_that_fails_on_its_way_leaves_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_raises_leaves_no_assumed_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     with gang_of_three().calls() as stage:
         monkeypatch.setattr(stage.barrier, "advance", lambda group: [][0])
         call = stage.call("g-0")
@@ -429,7 +429,7 @@ def test_a_call_that_fails_on_its_way_leaves_no_claim(monkeypatch: pytest.Monkey
         assert (stage.claim("g-0"), stage.barrier.held()) == (None, [])
 
 
-def test_a_firm_claim_that_no_call_holds_is_not_posted() -> None:
+def test_an_assumed_pod_without_a_call_is_not_posted() -> None:
     with Stage(node("a"), pod("p")).calls() as stage:
         stage.filtered("p")
         stage.hold("p", "a")
@@ -437,7 +437,7 @@ def test_a_firm_claim_that_no_call_holds_is_not_posted() -> None:
         assert (stage.stage("p"), stage.posted) == (None, [])
 
 
-def test_the_barrier_goes_on_while_an_api_server_hangs() -> None:
+def test_the_barrier_works_while_an_api_server_hangs() -> None:
     """Postings are under way and do not end: no other call waits for them."""
     with Stage(nodes("a", "b"), gang("g", 2), pod("p"), withholds=True).calls() as stage:
         calls = [stage.held_call("g-0"), stage.call("g-1")]
@@ -450,7 +450,7 @@ def test_the_barrier_goes_on_while_an_api_server_hangs() -> None:
         assert started(*calls, last) == ["", "", ""]
 
 
-def test_stopping_answers_all_that_is_held_and_refuses_what_comes_later() -> None:
+def test_stopping_answers_all_held_calls_and_refuses_later_ones() -> None:
     with gang_of_three().calls() as stage:
         calls = [stage.held_call("g-0"), stage.held_call("g-1")]
         stage.barrier.stop()
@@ -471,7 +471,7 @@ def test_the_number_of_held_calls_is_shown() -> None:
 # ---- races
 
 
-def test_of_giving_up_and_letting_go_each_pod_sees_one() -> None:
+def test_each_pod_is_either_posted_or_refused() -> None:
     """A start that is given up at the very moment at which its last member arrives."""
     for _ in range(30):
         _give_up_while_the_last_member_arrives(gang_of_three())
@@ -504,7 +504,7 @@ def _give_up_while_the_last_member_arrives(stage: Stage) -> None:
             assert (stage.stage(name) is ClaimStage.BOUND) == (not error)
 
 
-def test_a_hold_is_posted_at_most_once_however_many_ask() -> None:
+def test_a_hold_is_posted_at_most_once_by_concurrent_callers() -> None:
     with gang_of_three(min_member=2).calls() as stage:
         first, second = list(stage.plan("g"))
         calls = [stage.held_call(first)]

@@ -52,7 +52,7 @@ def test_a_pod_whose_group_waits_is_refused_with_its_reason() -> None:
     assert refusal(stage, "g-0", uid="uid-g-0") == f"{REFUSAL_PREFIX}{Reason.NEVER_FITS}"
 
 
-def test_a_node_without_room_is_refused() -> None:
+def test_a_node_without_capacity_is_refused() -> None:
     stage = Stage(nodes("a", "b"), foreign_pod("s", on="b", cpu="4"), pod("p"))
     assert refusal(stage, on="b") == f"{REFUSAL_PREFIX}{Reason.NO_ROOM}"
 
@@ -60,7 +60,7 @@ def test_a_node_without_room_is_refused() -> None:
 # ---- a pod that the watch has not shown is looked up
 
 
-def test_a_pod_that_no_watch_has_shown_is_refused_and_not_believed() -> None:
+def test_a_pod_that_no_watch_has_shown_is_refused() -> None:
     stage = Stage(node("a"))
     stage.api.pods["p"] = pod("p", gated=False)
     assert refusal(stage) == NOT_SEEN
@@ -101,7 +101,7 @@ SHUT, DISLIKED = Taint(key="k", effect="NoSchedule"), Taint(key="x", effect="Pre
 
 
 @each_of(node("b"), node("b", zone="z", taints=[SHUT]), node("b", zone="z", cordoned=True))
-def test_a_node_that_does_not_suit_is_refused(where: Node) -> None:
+def test_a_node_that_does_not_match_is_refused(where: Node) -> None:
     stage = Stage(node("a", zone="z"), where, pod("p", selector={ZONE: "z"}))
     stage.filtered("p", ["a"])
     assert refusal(stage, on="b") == UNSUITABLE_NODE

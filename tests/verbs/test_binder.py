@@ -104,12 +104,12 @@ def test_a_binding_names_the_node_and_the_uid(desk: Desk) -> None:
     assert request.json["target"]["name"] == "a"
 
 
-def test_what_is_bound_to_this_node_already_is_bound(desk: Desk) -> None:
+def test_a_pod_already_bound_to_this_node_counts_as_bound(desk: Desk) -> None:
     assert desk.bind(status(409, "Conflict"), read("a")) == ""
     assert desk.asked == ["POST binding", "GET p"]
 
 
-def test_what_is_bound_to_another_node_is_refused(desk: Desk) -> None:
+def test_a_pod_bound_to_another_node_is_refused(desk: Desk) -> None:
     assert desk.bind(status(409, "Conflict"), read("b")) == BOUND_ELSEWHERE
 
 
@@ -150,12 +150,12 @@ NO_RIGHT = 'pods "p" is forbidden: User "m" cannot create resource "pods/binding
     ],
     ids=["by a policy", "its namespace ends", "invalid"],
 )
-def test_a_final_refusal_is_not_tried_again(desk: Desk, refusal: Reply, words: str) -> None:
+def test_a_permanent_refusal_is_not_retried(desk: Desk, refusal: Reply, words: str) -> None:
     assert desk.bind(refusal).startswith(REFUSAL_PREFIX)
     assert desk.hold.barred == words, "the group is told why"
 
 
-def test_rights_that_are_missing_are_waited_for_for_seconds(desk: Desk) -> None:
+def test_missing_rights_are_retried_for_some_seconds(desk: Desk) -> None:
     """An API server that has just started does not know them."""
     assert desk.bind(*[status(403, "Forbidden", NO_RIGHT)] * 5, status(201)) == ""
 
@@ -166,27 +166,27 @@ def test_rights_that_stay_missing_are_a_final_refusal(desk: Desk) -> None:
     assert desk.hold.barred == f"not allowed: {NO_RIGHT}"
 
 
-def test_an_answer_that_got_lost_after_success_is_resolved_by_reading(desk: Desk) -> None:
+def test_an_answer_lost_after_success_is_resolved_by_a_read(desk: Desk) -> None:
     assert desk.bind(NO_ANSWER, read("a")) == ""
     assert desk.asked == ["POST binding", "GET p"]
 
 
-def test_an_answer_that_got_lost_before_success_is_tried_again(desk: Desk) -> None:
+def test_an_answer_lost_before_success_is_retried(desk: Desk) -> None:
     assert desk.bind(NO_ANSWER, read(), BOUND) == ""
 
 
-def test_the_claim_of_a_binding_that_may_have_been_done_stays(desk: Desk) -> None:
+def test_the_capacity_of_an_uncertain_binding_stays_assumed(desk: Desk) -> None:
     desk.now = 59.99
     assert desk.bind(NO_ANSWER, status(500), unclear=True) == TOO_LATE
 
 
-def test_the_claim_of_a_binding_that_was_seen_to_come_to_nothing_is_freed(desk: Desk) -> None:
+def test_the_capacity_of_a_binding_that_is_known_to_have_failed_is_freed(desk: Desk) -> None:
     desk.while_pausing = lambda: setattr(desk, "now", 60.0)
     assert desk.bind(NO_ANSWER, read()) == TOO_LATE
     assert not desk.hold.may_be_bound
 
 
-def test_a_failed_read_is_no_outcome(desk: Desk) -> None:
+def test_a_failed_read_decides_nothing(desk: Desk) -> None:
     assert desk.bind(NO_ANSWER, status(500), status(409, "Conflict"), read("a")) == ""
 
 
@@ -196,7 +196,7 @@ def test_nothing_is_posted_for_a_caller_that_is_gone(desk: Desk) -> None:
     assert desk.asked == []
 
 
-def test_nothing_is_posted_again_for_a_caller_that_left_meanwhile(desk: Desk) -> None:
+def test_nothing_is_retried_for_a_caller_that_left_meanwhile(desk: Desk) -> None:
     desk.while_pausing = lambda: setattr(desk.caller, "left", True)
     assert desk.bind(status(500)) == ABANDONED
     assert desk.asked == ["POST binding"]
@@ -215,7 +215,7 @@ def test_tries_go_on_until_the_deadline_with_growing_pauses(desk: Desk) -> None:
     assert desk.now - desk.pauses[-1] < 60.0 <= desk.now
 
 
-def test_an_accident_is_an_answer_too(desk: Desk) -> None:
+def test_an_exception_is_an_answer_too(desk: Desk) -> None:
     desk.while_pausing = lambda: [][0]
     assert desk.bind(status(500)) == POSTING_FAILED
 
@@ -235,7 +235,7 @@ def test_a_release_that_fails_is_an_answer_too(desk: Desk) -> None:
     assert desk.hold.result == f"{REFUSAL_PREFIX}Invalid"
 
 
-def test_its_threads_take_what_is_posted(desk: Desk) -> None:
+def test_the_threads_of_the_binder_post_bindings(desk: Desk) -> None:
     desk.server.script.append(BOUND)
     desk.binder.post(desk.hold)
     desk.binder.start()

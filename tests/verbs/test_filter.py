@@ -31,7 +31,7 @@ def test_a_member_of_a_gang_gets_its_planned_node() -> None:
     assert stage.stage("g-0") is ClaimStage.ANSWERED
 
 
-def test_asked_again_filter_answers_the_same_and_changes_nothing() -> None:
+def test_a_repeated_filter_call_gets_the_same_answer_and_changes_nothing() -> None:
     stage = planned_apart()
     first, claim, version = stage.filtered("g-0"), stage.claim("g-0"), stage.ledger.version
     assert stage.filtered("g-0") == first
@@ -84,12 +84,12 @@ def test_a_refusal_gives_the_reason_of_the_group(objects: list[Any], reason: Rea
     assert stage.filter(stage.pods["p"]) == refused(reason, "n")
 
 
-def test_before_the_cluster_is_read_pods_of_ours_are_told_to_wait() -> None:
+def test_before_the_cluster_is_read_our_pods_are_refused_until_later() -> None:
     stage = Stage()
     assert stage.filter(pod("p"), ["n"]) == refused(Reason.NOT_READY, "n")
 
 
-def test_without_an_offer_there_is_nobody_to_refuse() -> None:
+def test_a_call_without_nodes_refuses_none() -> None:
     stage = planned_apart()
     assert stage.filter(stage.pods["g-0"], []) == FilterResult(
         node_names=[], failed_and_unresolvable_nodes={}
@@ -104,7 +104,7 @@ def test_a_group_of_one_gets_every_offered_node_where_it_fits() -> None:
     assert stage.filtered("p", ["d", "b", "a"]) == ["d", "a"]
 
 
-def test_a_group_of_one_leaves_planned_room_alone() -> None:
+def test_a_group_of_one_gets_no_planned_capacity() -> None:
     stage = Stage(nodes("a", "b", cpu="1"), gang("g", 1, min_member=1), pod("p"))
     (planned,) = stage.plan("g").values()
     assert planned not in stage.filtered("p")
@@ -126,7 +126,7 @@ def test_a_pod_that_no_watch_has_shown_waits_until_one_does() -> None:
     assert stage.filter(early, ["n"]) == FilterResult(node_names=["n"])
 
 
-def test_invented_pods_hold_no_room_and_are_not_remembered() -> None:
+def test_invented_pods_hold_no_capacity_and_are_not_remembered() -> None:
     stage = Stage(node("n", cpu="2"))
     version = stage.ledger.version
     for number in range(100):
@@ -136,7 +136,7 @@ def test_invented_pods_hold_no_room_and_are_not_remembered() -> None:
     assert stage.filtered("p") == ["n"]
 
 
-def test_a_filter_call_after_the_end_of_its_pod_brings_nobody_back() -> None:
+def test_a_filter_call_after_the_end_of_its_pod_does_not_restore_the_pod() -> None:
     """The watch was faster. From then on, a group of two has one member, not two."""
     stage = Stage(nodes("a", "b"), gang("g", 2))
     late = stage.pods["g-1"]

@@ -49,7 +49,7 @@ def test_a_hold_is_posted_once_and_then_not_given_up(hold: Hold) -> None:
 
 
 @each_of(lambda hold: hold.give_up("over"), lambda hold: hold.finish("over"))
-def test_who_waits_is_told_once_when_there_is_a_result(ends: Callable[[Hold], object]) -> None:
+def test_the_waiting_caller_gets_one_result(ends: Callable[[Hold], object]) -> None:
     seen: list[str | None] = []
     made = Hold(record(World(pod("p")).ledger), "a", Patient(), 1000.0, lambda: seen.append(made.result))
     ends(made)
@@ -57,7 +57,7 @@ def test_who_waits_is_told_once_when_there_is_a_result(ends: Callable[[Hold], ob
     assert seen == ["over"]
 
 
-def test_of_giving_up_and_posting_exactly_one_happens() -> None:
+def test_a_hold_is_either_posted_or_given_up() -> None:
     pod_record = record(World(pod("p")).ledger)
     outcomes = set()
     with ThreadPoolExecutor(3) as pool:

@@ -32,7 +32,7 @@ async def answers(asked: Lookups, count: int) -> list[Any]:
     return await asyncio.gather(*(asked.pod("team", "p") for _ in range(count)), return_exceptions=True)
 
 
-def test_a_pod_is_read_and_a_refusal_is_told() -> None:
+def test_a_look_up_returns_the_pod_or_the_refusal() -> None:
     api = Api()
     api.pods["p"] = pod("p")
     api.fail("pod", Forbidden(403))
@@ -41,7 +41,7 @@ def test_a_pod_is_read_and_a_refusal_is_told() -> None:
     assert found.metadata.name == "p"
 
 
-def test_many_who_ask_a_slow_api_server_wait_for_it_in_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_look_ups_in_a_slow_api_server_share_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs, "_ALTOGETHER", 0.1)
     api = Slow()
     found = asyncio.run(answers(Lookups(api), 500))

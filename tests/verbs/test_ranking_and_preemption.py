@@ -60,7 +60,7 @@ def scores(stage: Stage, asker: Pod, *offered: str) -> list[HostPriority]:
     return stage.verbs.prioritize(ExtenderArgs(asker, node_names=raw(list(offered))))
 
 
-def test_the_fuller_a_node_would_be_the_better() -> None:
+def test_fuller_nodes_get_higher_scores() -> None:
     stage = Stage(
         node("a"), node("b"), node("c"), foreign_pod("s", on="b"), foreign_pod("t", on="c", cpu="3")
     )
@@ -85,17 +85,17 @@ def test_pods_that_are_not_ours_or_not_known_are_not_scored() -> None:
 # ---- preempt
 
 
-def test_pods_of_ours_evict_nobody() -> None:
+def test_our_pods_evict_no_pod() -> None:
     stage = Stage(node("a"), foreign_pod("s", on="a"), pod("p", priority=1000))
     assert survivors(stage, stage.pods["p"], a=victims("s")) == {}
 
 
-def test_others_may_evict_whom_we_do_not_manage() -> None:
+def test_other_pods_may_evict_pods_that_are_not_ours() -> None:
     stage = Stage(node("a"), foreign_pod("s", on="a"))
     assert survivors(stage, foreign_pod("p"), a=victims("s", "unknown")) == {"a": victims("s", "unknown")}
 
 
-def test_others_may_evict_surplus_members() -> None:
+def test_other_pods_may_evict_surplus_members() -> None:
     stage = running_gang(size=3, min_member=2)
     assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {"a": victims("g-0")}
 
@@ -107,7 +107,7 @@ def test_candidates_that_break_a_running_gang_are_dropped(lost: tuple[str, ...])
     assert reserved == {"b": victims("other")}
 
 
-def test_others_may_evict_groups_of_one() -> None:
+def test_other_pods_may_evict_groups_of_one() -> None:
     stage = Stage(nodes("a"), pod("p"))
     stage.scheduler_takes("p").run("p").settle()
     assert survivors(stage, foreign_pod("s"), a=victims("p")) == {"a": victims("p")}
@@ -130,7 +130,7 @@ def test_a_pod_that_only_the_api_server_knows_yet_may_evict() -> None:
     assert survivors(stage, foreign_pod("p"), **free) == {}
 
 
-def test_an_invented_pod_evicts_none_of_ours_and_is_promised_nothing() -> None:
+def test_an_invented_pod_evicts_none_of_ours_and_gets_no_capacity() -> None:
     stage = crowded_gang(size=4, min_member=2).add(foreign_pod("s", on="n"))
     assert isinstance(stage, Stage)
     free, foreign = {"a": victims("g-0", "g-1")}, {"b": victims("s")}
@@ -138,7 +138,7 @@ def test_an_invented_pod_evicts_none_of_ours_and_is_promised_nothing() -> None:
     assert survivors(stage, foreign_pod("p"), **free) == free
 
 
-def test_a_second_preemption_reckons_with_the_first() -> None:
+def test_a_second_preemption_counts_the_victims_of_the_first() -> None:
     """The scheduler evicts some time after it got the permission."""
     stage = crowded_gang(size=4, min_member=2)
     free = {"a": victims("g-0"), "b": victims("g-1")}
@@ -150,7 +150,7 @@ def test_a_second_preemption_reckons_with_the_first() -> None:
     assert survivors(stage, foreign_pod("r"), **free) == free, "nobody went"
 
 
-def test_a_preemption_that_is_over_stands_in_nobodys_way() -> None:
+def test_an_ended_preemption_blocks_no_other() -> None:
     stage = crowded_gang(size=4, min_member=2)
     assert survivors(stage, foreign_pod("p"), a=victims("g-0"), b=victims("g-1", "g-2")) != {}
     assert survivors(stage, foreign_pod("q"), a=victims("g-3")) == {}, "it may be two that go"
@@ -177,13 +177,13 @@ def test_candidates_that_hit_a_start_under_way_are_dropped() -> None:
     assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}
 
 
-def test_bound_members_of_a_gang_that_is_not_whole_yet_are_spared() -> None:
+def test_bound_members_of_an_incomplete_gang_are_spared() -> None:
     stage = Stage(nodes("a", "b", cpu="1"), gang("g", 2))
     stage.bind("g-0", "a")
     assert survivors(stage, foreign_pod("p"), a=victims("g-0")) == {}
 
 
-def test_full_victims_are_answered_in_their_short_form() -> None:
+def test_whole_victims_are_answered_in_their_short_form() -> None:
     stage = running_gang(size=3, min_member=2)
     stage.add(foreign_pod("p"))
     full = {

@@ -43,19 +43,19 @@ def bound(name: str) -> Pod:
     return pod(name, "g", on="a")
 
 
-def test_a_posting_has_its_time() -> None:
+def test_a_posting_is_not_read_before_its_time() -> None:
     assert Desk().look(after=PATIENCE).reads() == []
 
 
 @each_of(None, pod("g-0", "g"), replace(bound("g-0"), metadata=pod("x").metadata))
-def test_a_claim_whose_pod_is_gone_or_unbound_ends(found: Pod | None) -> None:
+def test_an_assumed_pod_that_is_gone_or_unbound_is_dropped(found: Pod | None) -> None:
     desk = Desk()
     desk.api.pods = {"g-1": bound("g-1"), **({"g-0": found} if found else {})}
     desk.look()
     assert [desk.stage(name) for name in ("g-0", "g-1")] == [None, ClaimStage.POSTED]
 
 
-def test_what_cannot_be_read_is_read_again_but_not_at_once() -> None:
+def test_a_failed_read_is_retried_after_a_pause() -> None:
     desk = Desk()
     desk.api.fail("pod", Unreachable(), Unreachable())
     assert len(desk.look().look(after=1).reads()) == 2
@@ -64,14 +64,14 @@ def test_what_cannot_be_read_is_read_again_but_not_at_once() -> None:
     assert desk.stage("g-0") is None
 
 
-def test_what_is_no_longer_posted_is_not_read() -> None:
+def test_a_pod_that_is_no_longer_posted_is_not_read() -> None:
     desk = Desk()
     desk.bind("g-0", "a")
     desk.release("g-1")
     assert desk.look().reads() == []
 
 
-def test_all_bindings_of_a_pod_have_ended_by_then() -> None:
+def test_all_bindings_of_a_pod_have_ended_by_the_time_of_the_read() -> None:
     """The scheduler was restarted and called again; both requests were cut off."""
     desk = Desk()
     desk.hold("g-0", "a")
@@ -80,7 +80,7 @@ def test_all_bindings_of_a_pod_have_ended_by_then() -> None:
     assert desk.stage("g-0") is None
 
 
-def test_calls_that_come_and_go_meanwhile_do_not_prolong_it() -> None:
+def test_later_calls_do_not_prolong_the_wait_for_confirmation() -> None:
     """The scheduler tries the pod again every few seconds, while its group backs off."""
     desk = Desk()
     for _ in range(10):
@@ -90,7 +90,7 @@ def test_calls_that_come_and_go_meanwhile_do_not_prolong_it() -> None:
     assert desk.look(after=0).stage("g-0") is None
 
 
-def test_a_newer_calls_claim_stays() -> None:
+def test_the_assumed_pod_of_a_newer_call_stays() -> None:
     desk = Desk()
     desk.advance(PATIENCE + 1)
     desk.unconfirmed.read_due(desk.decisions)

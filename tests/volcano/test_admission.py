@@ -117,11 +117,11 @@ def test_a_new_job(spec: Json, expected: list[str]) -> None:
     ("x" * 60, {"plugins": {"svc": []}}, ["JobNotValid spec.tasks[0].name"]),
     ("x" * 59, {"plugins": {"svc": []}}, []),
 )
-def test_names_fit_into_labels_and_hosts(name: str, spec: Json, expected: list[str]) -> None:
+def test_names_are_valid_labels_and_host_names(name: str, spec: Json, expected: list[str]) -> None:
     assert faults(job(name, **spec)) == expected
 
 
-def test_sentences_say_what_is_allowed() -> None:
+def test_messages_name_the_allowed_values() -> None:
     (fault,) = review_new(job(policies=[{"event": "PodFailed", "action": "Explode"}]))
     assert str(fault) == (
         "spec.policies[0].action: invalid value 'Explode': must be one of AbortJob, RestartJob, RestartTask, "
@@ -139,7 +139,7 @@ def test_a_job_of_many_faults_gets_an_answer_of_bounded_length() -> None:
     assert sum(len(str(fault)) for fault in found) < 10_000
 
 
-def test_plugins_that_cannot_do_their_part_are_warned_of() -> None:
+def test_plugins_without_effect_warn() -> None:
     (warning,) = job_warnings(job(plugins={"mpi": []}))
     assert warning.startswith("spec.plugins: plugin mpi: the job has no task")
 
@@ -158,13 +158,13 @@ def test_plugins_that_cannot_do_their_part_are_warned_of() -> None:
     ({"volumes": [{"mountPath": "/a", "volumeClaim": {}, "volumeClaimName": "made"}]}, []),
     ({"volumes": [{"mountPath": "/b", "volumeClaim": {}}]}, ["JobImmutable spec.volumes"]),
 )
-def test_what_may_change(change: Json, expected: list[str]) -> None:
+def test_fields_that_may_change(change: Json, expected: list[str]) -> None:
     spec: Json = {"minAvailable": 2, "queue": "team", "volumes": [{"mountPath": "/a", "volumeClaim": {}}]}
     found = review_change(job(**spec), job(**{**spec, **change}))
     assert [f"{fault.code} {fault.field}" for fault in found] == expected
 
 
-def test_what_came_past_admission_may_still_be_changed_elsewhere() -> None:
+def test_an_object_with_an_old_fault_may_change_in_other_fields() -> None:
     """Allow changes elsewhere, such as Muster's of its annotations."""
     bad = job(tasks=[{"name": "a", "replicas": -1}] * 2)
     assert review_new(bad)
@@ -189,7 +189,9 @@ TASKS = st.lists(
 
 
 @given(TASKS, COUNTS)
-def test_a_job_that_is_taken_can_become_whole_in_its_order(tasks: list[Json], needed: int | None) -> None:
+def test_an_accepted_job_can_become_whole_in_the_order_of_its_tasks(
+    tasks: list[Json], needed: int | None
+) -> None:
     made = job(tasks=tasks, minAvailable=needed)
     if review_new(made):
         return

@@ -67,7 +67,9 @@ def play(cluster: Cluster, happens: list[tuple[Any, ...]]) -> None:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(jobs(), st.lists(steps, max_size=40), st.booleans())
-def test_any_order(of: VolcanoJob, happens: list[tuple[Any, ...]], has_foreign: bool) -> None:
+def test_any_order_of_events_leads_to_the_same_end(
+    of: VolcanoJob, happens: list[tuple[Any, ...]], has_foreign: bool
+) -> None:
     """Each step is judged by the cluster. In the end it rests, and has no pods that it may not have."""
     cluster = Cluster(of, NOW, frozenset({"j-w-0"}) if has_foreign else frozenset())
     play(cluster, happens)
@@ -84,7 +86,7 @@ def test_any_order(of: VolcanoJob, happens: list[tuple[Any, ...]], has_foreign: 
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=20))
-def test_no_pod_is_made_twice(looks: list[tuple[int, int]]) -> None:
+def test_no_pod_is_created_twice(looks: list[tuple[int, int]]) -> None:
     """Create each pod once, whichever of its writes Muster sees, and wherever it crashes."""
     cluster = Cluster(job(task("m", 2), task("w", 2, ["m"])), NOW)
     for lag, writes in looks:
@@ -134,7 +136,7 @@ def test_a_restart_happens_once(
     assert cluster.job.status.state.phase == JobPhase.COMPLETED
 
 
-def test_a_status_that_somebody_has_reset_is_as_it_was() -> None:
+def test_a_status_that_was_reset_is_restored() -> None:
     pods = pod(0, version=3, retry=2), pod(1, version=2, retry=1)
     status = look(job(status=JobStatus()), *pods).status
     assert (status.version, status.retry_count) == (3, 2)

@@ -87,7 +87,7 @@ def test_the_times_of_a_schedule(expression: str, now: str, last: str, upcoming:
     assert (shown(schedule.last(at(now))), shown(schedule.next(at(now)))) == (last, upcoming)
 
 
-def test_the_hour_that_is_left_out_is_made_up_for_and_the_one_that_comes_twice_counts_once() -> None:
+def test_the_skipped_hour_is_made_up_for_and_the_repeated_hour_counts_once() -> None:
     schedule = Schedule("30 2 * * *", BERLIN)
     assert shown(schedule.next(at("2026-03-28T12:00", BERLIN)), BERLIN) == "2026-03-29T03:00"
     first = at("2026-10-25T02:30", BERLIN)
@@ -110,7 +110,7 @@ FIVE = "is to have five fields"
     ("* * * * *", "../../etc/passwd", "is not known"),
     ("* * * * *", "", None),
 )
-def test_what_is_no_schedule_is_said(expression: str, zone: str | None, said: str | None) -> None:
+def test_an_invalid_schedule_is_reported(expression: str, zone: str | None, said: str | None) -> None:
     if said is None:
         assert Schedule(expression, zone).next(0.0) == 60.0
     else:
@@ -119,7 +119,7 @@ def test_what_is_no_schedule_is_said(expression: str, zone: str | None, said: st
         assert len(str(refused.value)) < 250
 
 
-def test_the_kind_refuses_what_has_not_five_fields() -> None:
+def test_the_kind_refuses_a_schedule_without_five_fields() -> None:
     folder = Path(__file__).parents[2] / "manifests" / "volcano-jobs"
     kind = yaml.safe_load((folder / "crd-cron-jobs.yaml").read_text())
     spec = kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -152,7 +152,7 @@ def test_now_lies_between_the_last_time_and_the_next(expression: str, zone: str,
 NOON = "2026-01-01T12:00"
 
 
-def test_a_job_of_its_template_is_made_at_each_time_once() -> None:
+def test_one_job_of_the_template_is_created_at_each_time() -> None:
     plan = cron_plan(cron(last="2026-01-01T11:55:00Z", time_zone=BERLIN), [], at(NOON) + 2)
     assert plan.create is not None
     assert plan.create["spec"] == {"queue": "q"}
@@ -169,7 +169,7 @@ def test_a_job_of_its_template_is_made_at_each_time_once() -> None:
 
 
 @each_of((None, None), ("vip/CronJob", "vip/Job"), ("vip/Job", None), ("/CronJob", None), ("vip", None))
-def test_its_jobs_have_the_right_that_is_noted_on_it_and_not_in_its_template(
+def test_jobs_have_the_right_recorded_on_the_cron_job_and_not_in_its_template(
     recorded: str | None, passed_on: str | None
 ) -> None:
     template = JobTemplate(Meta(annotations={MAY_USE: "any/Job", "own": "1"}), {"queue": "vip"})
@@ -182,7 +182,7 @@ def test_its_jobs_have_the_right_that_is_noted_on_it_and_not_in_its_template(
     assert made["metadata"]["annotations"]["own"] == "1"
 
 
-def test_a_job_that_is_there_counts_though_the_status_was_not_written() -> None:
+def test_an_existing_job_counts_although_the_status_was_not_written() -> None:
     there = job(
         named(NOON), annotations={"volcano.sh/cronjob-scheduled-timestamp": "2026-01-01T13:00:00+01:00"}
     )
@@ -213,14 +213,16 @@ def test_times_that_were_missed(spec: dict[str, Any], now: str, name: str | None
     ("Replace", "Running", True, ["before"]),
     ("Replace", "Failed", True, []),
 )
-def test_what_happens_while_another_runs(policy: str, phase: str, makes: bool, removes: list[str]) -> None:
+def test_concurrency_policies_while_another_job_runs(
+    policy: str, phase: str, makes: bool, removes: list[str]
+) -> None:
     plan = cron_plan(cron(concurrency_policy=policy), [job("before", phase)], at(NOON))
     assert (plan.create is not None) is makes
     assert [gone.metadata.name for gone in plan.deletes] == removes
     assert plan.due_at == at("2026-01-01T12:05")
 
 
-def test_what_waited_for_another_starts_when_that_ends() -> None:
+def test_a_waiting_run_starts_when_the_other_job_ends() -> None:
     waiting = cron(last="2026-01-01T11:55:00Z", concurrency_policy="Forbid")
     reserved = cron_plan(waiting, [job("before")], at(NOON)).status
     after = cron_plan(replace(waiting, status=reserved), [job("before", "Completed")], at("2026-01-01T12:03"))
@@ -232,7 +234,7 @@ def test_what_waited_for_another_starts_when_that_ends() -> None:
     ({"successful_jobs_history_limit": 1, "failed_jobs_history_limit": 2}, ["c4", "f1", "f2", "run"]),
     ({"successful_jobs_history_limit": 0, "failed_jobs_history_limit": 0}, ["run"]),
 )
-def test_the_newest_that_ended_stay(limits: dict[str, Any], stay: list[str]) -> None:
+def test_the_newest_ended_jobs_stay(limits: dict[str, Any], stay: list[str]) -> None:
     phases = {"c": "Completed", "f": "Failed"}
     ended = [
         job(name, phases[name[0]], f"2026-01-0{name[1]}T00:00:00Z")
@@ -250,7 +252,9 @@ def test_the_newest_that_ended_stay(limits: dict[str, Any], stay: list[str]) -> 
     (cron(time_zone="Nowhere"), "is not known"),
     (replace(cron(), metadata=Meta(name="n" * 53, uid="c1")), "may have 52 letters"),
 )
-def test_what_cannot_be_followed_is_said_and_old_jobs_go_all_the_same(wrong: CronJob, said: str) -> None:
+def test_an_invalid_cron_job_is_reported_and_its_old_jobs_are_still_deleted(
+    wrong: CronJob, said: str
+) -> None:
     ended = [job(f"f{number}", "Failed") for number in range(3)]
     plan = cron_plan(wrong, ended, at(NOON))
     [remark] = plan.remarks
@@ -259,7 +263,7 @@ def test_what_cannot_be_followed_is_said_and_old_jobs_go_all_the_same(wrong: Cro
     assert (plan.create, len(plan.deletes), plan.due_at) == (None, 2, None)
 
 
-def test_one_that_is_being_deleted_makes_nothing() -> None:
+def test_a_cron_job_that_is_being_deleted_creates_nothing() -> None:
     leaving = replace(cron(), metadata=Meta(name="nightly", deletion_timestamp="2026-01-01T00:00:00Z"))
     assert cron_plan(leaving, [], at(NOON)) == CronPlan(leaving.status)
 
@@ -270,7 +274,7 @@ def test_one_that_is_being_deleted_makes_nothing() -> None:
     st.integers(0, 3),
     st.data(),
 )
-def test_no_time_makes_two_whatever_is_stopped_in_between(
+def test_no_time_creates_two_jobs_wherever_the_process_stops(
     looks: list[float], policy: str, limit: int, data: st.DataObject
 ) -> None:
     """A look may be cut off after the Job was created and before the status was written."""

@@ -101,7 +101,9 @@ pods = st.lists(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(specs, statuses, pods, st.sampled_from(Action), st.sampled_from([True, True, False]))
-def test_no_job_breaks_it(spec: Any, status: Any, there: list[JobPod], action: Action, let_go: bool) -> None:
+def test_no_job_makes_the_controller_raise(
+    spec: Any, status: Any, there: list[JobPod], action: Action, let_go: bool
+) -> None:
     job = msgspec.convert({"metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status}, VolcanoJob)
     request, claims = JobRequest(action, "w", "j-w-0", "0"), dict.fromkeys(claim_names(job), True)
     for asked, exist in ((None, {}), (None, claims), (request, claims)):

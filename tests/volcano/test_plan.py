@@ -56,16 +56,14 @@ def test_a_new_job_is_pending_and_gets_its_pods() -> None:
         "spec.policies, with those of tasks: invalid value 1025: must be at most 1024",
     ),  # policies
 )
-def test_one_of_too_many_parts_that_came_past_admission_gets_no_pods(
-    given: VolcanoJob, reported: str
-) -> None:
+def test_a_job_of_too_many_tasks_gets_no_pods(given: VolcanoJob, reported: str) -> None:
     """Each look would go through them all; a pod of 1.4 MB, with all variables, would take 12 GB."""
     found = look(given, claims={"claim": False})
     assert found.creates == ()
     assert reported in found.remarks[0].message
 
 
-def test_a_phase_that_nobody_knows_becomes_pending() -> None:
+def test_an_unknown_phase_becomes_pending() -> None:
     found = look(job(status=in_phase("Inqueue", version=1)))
     assert (found.status.state.phase, found.status.version, len(found.creates)) == ("Pending", 1, 2)
 
@@ -77,7 +75,7 @@ def test_a_job_that_waits_has_no_pods() -> None:
         assert (found.status.state.phase, found.creates) == ("Pending", ())
 
 
-def test_the_same_view_again_changes_nothing() -> None:
+def test_the_same_state_again_changes_nothing() -> None:
     pods, given = (pod(0), pod(1)), job()
     for _ in range(3):
         given = after(given, look(given, *pods))
@@ -100,7 +98,7 @@ def test_pods_are_counted_by_phase_and_task() -> None:
 # ---- scaling
 
 
-def test_a_task_that_grows_gets_what_is_missing() -> None:
+def test_a_task_that_grows_gets_the_missing_pods() -> None:
     found = look(job(task("w", 5), status=in_phase("Running")), pod(0), pod(2), pod(4, deleting=True))
     assert names(found.creates) == ["j-w-1", "j-w-3"]
 
@@ -111,14 +109,14 @@ def test_a_task_that_shrinks_loses_its_last_pods_first() -> None:
     assert (found.status.running, found.status.terminating) == (1, 3)
 
 
-def test_a_million_pods_come_a_hundred_at_a_time() -> None:
+def test_a_million_pods_are_created_a_hundred_at_a_time() -> None:
     given = job(task("w", 10**6), status=in_phase("Pending"))
     assert names(look(given).creates) == [f"j-w-{index}" for index in range(100)]
     found = look(given, *(pod(index, "Pending") for index in range(100)))
     assert names(found.creates)[0] == "j-w-100"
 
 
-def test_what_it_needs_comes_first_in_whole_parts() -> None:
+def test_needed_pods_are_created_first_task_by_task() -> None:
     parts = PartitionPolicy(total_partitions=3, partition_size=2, min_partitions=1)
     given = job(task("m", 1), task("w", 6, partition_policy=parts))
     first = ["j-m-0", "j-w-0", "j-w-1"]
@@ -159,7 +157,7 @@ def test_as_many_pods_as_the_other_task_needs_suffice() -> None:
 # ---- claims
 
 
-def test_claims_come_before_pods() -> None:
+def test_volume_claims_are_created_before_pods() -> None:
     volumes = [VolumeSpec("/data", volume_claim={"accessModes": ["ReadWriteOnce"]})]
     given = job(volumes=volumes)
     found = look(given)
@@ -170,7 +168,7 @@ def test_claims_come_before_pods() -> None:
     assert found.status.controlled_resources == {"volume-pvc-j-u-0": "j-u-0"}
 
 
-def test_a_claim_that_is_named_and_not_there_is_waited_for() -> None:
+def test_pods_wait_for_a_named_volume_claim_that_is_missing() -> None:
     found = look(job(volumes=[VolumeSpec("/data", "gone")]))
     assert (found.claims, found.creates) == ((), ())
     assert [(each.reason, "gone" in each.message) for each in found.remarks] == [
@@ -206,7 +204,7 @@ def test_an_action_on_a_running_job(action: Action, phase: str, last: str, reser
     assert (found.status.state.phase, found.deletes) == (last, ())
 
 
-def test_whoever_looks_next_goes_on_with_a_restart() -> None:
+def test_the_next_look_continues_a_restart() -> None:
     """The status was written, and then nothing was deleted."""
     given, pods = job(status=in_phase("Running")), (pod(0), pod(1, "Succeeded"))
     given = after(given, look(given, *pods, request=asked(Action.RESTART)))
@@ -236,13 +234,13 @@ def test_a_restart_of_all_during_that_of_a_part() -> None:
     assert names(look(after(job(), found), pod(1, version=1)).deletes) == ["j-w-1"]
 
 
-def test_an_end_during_a_restart_is_not_lost() -> None:
+def test_an_exit_during_a_restart_is_not_lost() -> None:
     given = job(status=in_phase("Restarting", "RestartJob", version=1, retry_count=1))
     found = look(given, pod(0), request=asked(Action.ABORT))
     assert (found.status.state.phase, names(found.deletes)) == ("Aborting", ["j-w-0"])
 
 
-def test_what_was_made_on_an_outdated_copy_of_the_job_goes() -> None:
+def test_pods_created_from_an_outdated_copy_of_the_job_are_deleted() -> None:
     """Delete pods from the time before the restart; newer ones stay, also for an outdated copy."""
     given = job(status=in_phase("Running", version=1, retry_count=1))
     assert names(look(given, pod(0), pod(1, version=1, retry=1)).deletes) == ["j-w-0"]
@@ -251,14 +249,14 @@ def test_what_was_made_on_an_outdated_copy_of_the_job_goes() -> None:
 
 
 @each_of(pod(2, "Failed", version=9, retry=9), pod(0, "Failed", "x", version=9))
-def test_what_a_pod_says_that_the_job_does_not_want_counts_for_nothing(forged: JobPod) -> None:
+def test_the_state_of_surplus_pods_does_not_count(forged: JobPod) -> None:
     given = job(status=in_phase("Running", running=2), policies=[policy("RestartJob", "PodFailed")])
     found = look(given, pod(0), pod(1), forged)
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Running", 0, 0)
     assert names(found.deletes) in ([], [forged.name])
 
 
-def test_resume_keeps_what_has_ended() -> None:
+def test_resume_keeps_ended_pods() -> None:
     given = job(task("w", 3), status=in_phase("Aborted", version=1))
     pods = [pod(0, "Succeeded"), pod(1, "Failed")]
     given = after(given, look(given, *pods, request=asked(Action.RESUME)))
@@ -269,7 +267,7 @@ def test_resume_keeps_what_has_ended() -> None:
 
 
 @each_of(*product(["Completed", "Failed", "Terminated"], Action))
-def test_what_has_ended_stays_so(phase: str, action: Action) -> None:
+def test_an_ended_job_stays_ended(phase: str, action: Action) -> None:
     found = look(job(status=in_phase(phase)), pod(0), pod(1, "Failed"), request=asked(action, task="w"))
     assert (found.status.state.phase, found.status.version) == (phase, 0)
     assert (names(found.deletes), found.creates) == (["j-w-0"], ())
@@ -305,7 +303,7 @@ def test_the_restart_of_a_part(action: Action) -> None:
 
 
 @each_of(Action.RESTART_TASK, Action.RESTART_POD, Action.RESTART_PARTITION)
-def test_the_restart_of_no_part_is_none(action: Action) -> None:
+def test_a_restart_without_a_task_does_nothing(action: Action) -> None:
     given = job(status=in_phase("Running"))
     found = look(
         given, pod(0), pod(1), request=asked(action, task="w" if action == "RestartPartition" else "")
@@ -313,7 +311,7 @@ def test_the_restart_of_no_part_is_none(action: Action) -> None:
     assert (found.status.state.phase, found.status.retry_count, found.deletes) == ("Running", 0, ())
 
 
-def test_after_its_last_retry_a_job_has_failed_and_keeps_what_ended() -> None:
+def test_after_its_last_retry_a_job_has_failed_and_keeps_ended_pods() -> None:
     given = job(policies=[policy("RestartJob", "PodFailed")], max_retry=1, status=in_phase("Running"))
     pods = (pod(0), pod(1, "Failed", exit_code=3))
     found = look(given, *pods)
@@ -325,7 +323,7 @@ def test_after_its_last_retry_a_job_has_failed_and_keeps_what_ended() -> None:
 
 
 @each_of((0, 0.0), (2, 0.0), (3, 1.0), (5, 4.0), (9, 60.0), (10**6, 60.0))
-def test_beyond_those_of_the_default_retries_come_ever_later(retries: int, seconds: float) -> None:
+def test_retries_beyond_the_default_have_growing_pauses(retries: int, seconds: float) -> None:
     """Count pauses from the last retry: a job that has run for long since then waits no more."""
     rules = [policy("RestartJob", "PodFailed"), policy("AbortJob", "PodEvicted")]
     given = job(policies=rules, max_retry=10**9, status=in_phase("Running", retry_count=retries))
@@ -364,7 +362,7 @@ def test_a_job_that_waits_may_be_aborted() -> None:
 # ---- it ends
 
 
-def test_how_long_it_ran() -> None:
+def test_the_running_duration_of_a_job() -> None:
     conditions = [
         JobCondition("Pending", timestamp_at(NOW - 90)),
         JobCondition("Running", timestamp_at(NOW - 60)),
@@ -402,7 +400,7 @@ def test_conditions_have_each_phase_once() -> None:
     ("Running", 0, False, None),
     ("Completed", None, False, None),
 )
-def test_a_job_may_go_once_it_has_ended(
+def test_an_ended_job_is_deleted_after_its_ttl(
     phase: str, ttl: int | None, deleted: bool, due: float | None
 ) -> None:
     found = look(job(ttl_seconds_after_finished=ttl, status=in_phase(phase)), pod(0), pod(1))
@@ -410,7 +408,7 @@ def test_a_job_may_go_once_it_has_ended(
     assert found.due_at == (NOW + due if due is not None else None)
 
 
-def test_what_is_being_deleted_is_left_alone() -> None:
+def test_a_job_that_is_being_deleted_is_left_unchanged() -> None:
     given = job(status=in_phase("Running"))
     meta = type(given.metadata)(name="j", namespace="n", uid="u", deletion_timestamp=timestamp_at(NOW))
     gone = type(given)(meta, given.spec, given.status)
@@ -422,7 +420,7 @@ def test_what_is_being_deleted_is_left_alone() -> None:
 
 
 @each_of("Pending", "Running", "Completed", "Failed", "Terminated", "Aborted")
-def test_a_job_that_volcano_ran_is_taken_over_as_it_is(phase: str) -> None:
+def test_a_job_that_volcano_ran_is_taken_over_unchanged(phase: str) -> None:
     """It notes no retry count where there was none yet, and counts what has ended as nothing."""
     alive = phase in ("Pending", "Running")
     pods = [pod(0, "Running" if alive else "Failed", version=3), pod(1, "Succeeded", version=1)]
@@ -437,7 +435,7 @@ def test_a_job_that_volcano_ran_is_taken_over_as_it_is(phase: str) -> None:
     assert (found.status.controlled_resources, found.deletes, found.creates) == (recorded, (), ())
 
 
-def test_a_restart_that_volcano_began_is_brought_to_its_end() -> None:
+def test_a_restart_that_volcano_began_is_completed() -> None:
     pods = pod(0, version=1), pod(1, "Failed", version=1)
     found = look(job(status=in_phase("Restarting", version=2, retry_count=1)), *pods)
     assert (found.status.state.phase, names(found.deletes)) == ("Restarting", ["j-w-0"])
@@ -446,7 +444,7 @@ def test_a_restart_that_volcano_began_is_brought_to_its_end() -> None:
 # ---- what is wrong with it
 
 
-def test_a_pod_of_others_is_left_alone_and_named() -> None:
+def test_a_pod_of_others_is_left_unchanged_and_named_in_a_warning() -> None:
     found = look(job(), foreign={"j-w-0"})
     assert names(found.creates) == ["j-w-1"]
     assert [(each.reason, "j-w-0" in each.message) for each in found.remarks] == [
@@ -470,7 +468,7 @@ def test_a_pod_of_others_is_left_alone_and_named() -> None:
     ),
     (job(plugins={"magic": None}), "spec.plugins: invalid value 'magic': must be one of env, svc"),
 )
-def test_what_is_wrong_is_said_and_stops_nothing(given: Any, words: str) -> None:
+def test_a_fault_is_reported_and_stops_nothing(given: Any, words: str) -> None:
     """Report the fault once, when it begins."""
     found = look(given, pod(0, "Failed"))
     assert any(words in each for each in faults(found)), found.remarks
@@ -481,7 +479,7 @@ def faults(found: Plan) -> list[str]:
     return [each.message for each in found.remarks if each.reason is EventReason.JOB_FAULTY]
 
 
-def test_all_that_is_wrong_is_one_remark() -> None:
+def test_all_faults_are_one_warning() -> None:
     wrong = job(min_available=9, plugins={"magic": None, "svc": ["--loud"]})
     [said] = faults(look(wrong))
     assert all(words in said for words in ("invalid value 9", "'magic'", "flag --loud"))

@@ -60,7 +60,7 @@ def test_without_plugins_nothing_is_added() -> None:
     assert pod(plain, "worker", 0)["spec"] == plain.spec.tasks[0].template["spec"]
 
 
-def test_env_numbers_the_pods_of_a_task() -> None:
+def test_env_sets_the_index_of_each_pod_of_a_task() -> None:
     numbered = job({"env": []}, {"worker": 3}, initContainers=[{"name": "before"}])
     assert env(numbered, "worker", 2) == {"OWN": "1", "VK_TASK_INDEX": "2", "VC_TASK_INDEX": "2"}
     assert pod(numbered, "worker", 1)["spec"]["initContainers"][0]["env"][0]["value"] == "1"
@@ -114,7 +114,7 @@ def test_svc_gives_pods_a_name_the_lists_as_files_and_as_variables() -> None:
     assert reported["VC_PS_NUM"] == {"name": "train-svc", "key": "VC_PS_NUM"}
 
 
-def test_names_in_the_template_are_kept() -> None:
+def test_host_names_of_the_template_are_kept() -> None:
     named = job({"svc": []}, {"worker": 3}, hostname="h", subdomain="s")
     spec = pod(named, "worker", 0)["spec"]
     assert (spec["hostname"], spec["subdomain"]) == ("h", "s")
@@ -142,7 +142,7 @@ def test_flags_of_svc(flags: list[str], kinds: list[str], is_early: bool, tells:
 # ---- ssh
 
 
-def test_ssh_has_one_key_for_all_pods_and_names_for_all() -> None:
+def test_ssh_gives_all_pods_one_key_and_the_host_names() -> None:
     secret = ssh_secret(job({"ssh": []}, {"master": 1, "worker": 1}), "secret", lambda: KEYS)
     assert secret is not None
     assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "secret")
@@ -242,7 +242,7 @@ def test_tensorflow_tells_each_process_where_the_others_are(
     }
 
 
-def test_one_process_of_tensorflow_is_told_nothing() -> None:
+def test_a_single_process_of_tensorflow_gets_no_configuration() -> None:
     assert "TF_CONFIG" not in env(job({"tensorflow": []}, {"worker": 1}), "worker", 0)
 
 
@@ -255,7 +255,7 @@ def test_the_master_of_mpi_knows_the_workers() -> None:
     assert spec["containers"][0]["ports"] == [{"name": "mpijob-port", "containerPort": 22}]
 
 
-def test_a_port_that_is_open_stays_as_it_is() -> None:
+def test_an_existing_port_stays_unchanged() -> None:
     open_one = [{"name": "main", "ports": [{"containerPort": 22, "name": "ssh"}]}]
     mpi = job({"mpi": []}, {"master": 1, "worker": 1}, containers=open_one)
     assert pod(mpi, "worker", 0)["spec"]["containers"][0]["ports"] == open_one[0]["ports"]
@@ -286,7 +286,7 @@ def test_ray_starts_a_head_and_workers_that_join_it() -> None:
     ("ray", {"ray", "svc"}),
     ("ssh", {"ssh"}),
 )
-def test_what_a_plugin_needs_comes_along(asked: str, names: set[str]) -> None:
+def test_required_plugins_are_added(asked: str, names: set[str]) -> None:
     plugins = plugins_of(job({asked: None}, {"master": 1, "worker": 1, "head": 1})).plugins
     assert {plugin.name for plugin in plugins} == names
 
@@ -309,20 +309,20 @@ def test_what_a_plugin_needs_comes_along(asked: str, names: set[str]) -> None:
     ({"mpi": ["--worker=w"]}, "plugin mpi: the job has no task w, which it needs"),
     ({"ray": []}, "plugin ray: the job has no task head, which it needs"),
 )
-def test_what_is_wrong_is_said(plugins: dict[str, list[str] | None], said: str) -> None:
+def test_faults_are_reported(plugins: dict[str, list[str] | None], said: str) -> None:
     wrong = job(plugins, {"master": 1, "worker": 1})
     [fault] = plugins_of(wrong).faults
     assert said in fault
     assert env(wrong, "worker", 0)["OWN"] == "1"
 
 
-def test_a_flag_that_is_wrong_costs_only_itself() -> None:
+def test_an_invalid_flag_affects_only_itself() -> None:
     found = plugins_of(job({"svc": ["--loud", "--disable-network-policy", "--inject-hosts-env=x"]}, {"w": 1}))
     assert len(found.faults) == 2
     assert "NetworkPolicy" not in {each["kind"] for each in found.plugins[0].objects(job({}, {"w": 1}))}
 
 
-def test_a_job_whose_names_no_config_map_holds_does_without() -> None:
+def test_a_job_with_names_too_long_for_a_config_map_gets_none() -> None:
     large = job({"env": [], "mpi": []}, {"master": 1, "worker": 10**9})
     assert objects_of(large) == ()
     assert ssh_secret(large, "secret", lambda: KEYS) is None
@@ -358,7 +358,7 @@ PARTS = st.dictionaries(
 
 
 @given(PARTS, st.integers(0, 3), st.sampled_from(["master", "worker", "head", "ps"]))
-def test_whatever_is_asked_a_pod_is_made_and_its_template_untouched(
+def test_any_plugins_leave_the_template_unchanged(
     plugins: dict[str, list[str] | None], many: int, task: str
 ) -> None:
     asked = job(plugins, {task: many + 1, "worker-b": many})
@@ -374,7 +374,7 @@ def test_whatever_is_asked_a_pod_is_made_and_its_template_untouched(
 
 @pytest.mark.parametrize("name", ["tensorflow", "mpi"])
 @pytest.mark.parametrize(("kind", "more"), [("containers", 60), ("initContainers", 59)])
-def test_containers_that_would_be_told_too_many_hosts_are_told_none(name: str, kind: str, more: int) -> None:
+def test_containers_get_no_host_list_that_is_too_long(name: str, kind: str, more: int) -> None:
     several = {kind: [{"name": f"c{n}"} for n in range(more)]}
     wide = job({name: []}, {"worker": 2000, "master": 1}, **several)
     text = "left out: 120060 hosts in the containers of a pod: must be at most 100000"

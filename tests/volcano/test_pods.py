@@ -50,7 +50,7 @@ def test_a_pod_has_volcanos_labels_and_annotations() -> None:
     ]
 
 
-def test_what_a_pod_has_from_its_job_and_its_template() -> None:
+def test_fields_of_a_pod_from_its_job_and_its_template() -> None:
     notes = {"volcano.sh/preemptable": "true", "volcano.sh/jdb-min-available": "1", "other": "x"}
     labels = {"volcano.sh/cooldown-time": "10s", "other": "x"}
     template = {"metadata": {"labels": {"l": "1"}, "annotations": {"a": "2", "volcano.sh/task-index": "9"}}}
@@ -109,7 +109,7 @@ def test_volumes_are_mounted_in_each_container() -> None:
 @each_of(
     {}, {"metadata": None, "spec": None}, {"spec": {"containers": "none"}}, {"metadata": {"labels": [1]}}
 )
-def test_a_template_that_is_none_breaks_nothing(template: Any) -> None:
+def test_an_invalid_template_breaks_nothing(template: Any) -> None:
     found = built(of=TaskSpec("w", 2, template=template), volumes=[VolumeSpec("/x", "claim")])
     assert found["metadata"]["name"] == "j-w-1"
 
@@ -125,7 +125,7 @@ def test_partitions(size: int | None, expected: str) -> None:
 # ---- read
 
 
-def test_what_is_made_is_read_again() -> None:
+def test_a_created_pod_is_read_back() -> None:
     found = pod_of(built(of=task("w", 2, partition_policy=PartitionPolicy(2, 1))))
     expected = JobPod(
         name="j-w-1", uid="", task="w", index=1, version=2, phase="Pending", namespace="n", retry=1
@@ -173,7 +173,7 @@ def test_how_a_pod_ended() -> None:
     ),
     (None, False),
 )
-def test_a_pod_that_does_not_say_what_it_is(annotations: Any, is_read: bool) -> None:
+def test_a_pod_without_its_annotations(annotations: Any, is_read: bool) -> None:
     assert (pod_of({"metadata": {"name": "p", "annotations": annotations}}) is not None) is is_read
 
 

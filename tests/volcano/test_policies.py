@@ -51,7 +51,7 @@ def test_events_of_pods(event: str, pods: list[JobPod], fits: bool) -> None:
     ("Unknown", [pod(0, "Pending"), pod(1, "Pending")], False),  # of the time before a restart
     ("Unknown", [pod(0, deleting=True), pod(1, "Pending")], False),
 )
-def test_a_group_of_which_only_some_run(group: str, pods: list[JobPod], fits: bool) -> None:
+def test_a_group_with_only_some_running_pods(group: str, pods: list[JobPod], fits: bool) -> None:
     assert asks([policy("RestartJob", "Unknown")], *pods, group=group) == ("RestartJob" if fits else "")
 
 
@@ -67,7 +67,7 @@ def test_pods_of_an_older_version_raise_nothing() -> None:
     assert asks(policies, pod(0, "Failed", version=1), version=1) == "AbortJob"
 
 
-def test_what_ended_before_a_resume_counts_for_a_task_that_completes() -> None:
+def test_pods_that_ended_before_a_resume_count_for_a_completed_task() -> None:
     pods = pod(0, "Succeeded"), pod(1, "Succeeded", version=1)
     assert asks([policy("CompleteJob", "TaskCompleted")], *pods, version=1) == "CompleteJob"
 
@@ -86,7 +86,7 @@ def test_what_ended_before_a_resume_counts_for_a_task_that_completes() -> None:
     ([policy("RestartTask", "PodFailed", timeout="soon")], [ABORT_ON_FAILURE], "AbortJob"),
     ([policy("RestartPartition", "PodFailed")], [ABORT_ON_FAILURE], ""),  # it has none
 )
-def test_of_the_task_before_the_job_the_first_that_fits(
+def test_the_first_matching_policy_of_the_task_then_of_the_job_applies(
     of_task: list[LifecyclePolicy], of_job: list[LifecyclePolicy], expected: str
 ) -> None:
     given = with_defaults(job(task("w", 2, policies=of_task), policies=of_job, status=in_phase("Running")))
@@ -94,7 +94,7 @@ def test_of_the_task_before_the_job_the_first_that_fits(
     assert [request.action.value for request in found] == ([expected] if expected else [])
 
 
-def test_a_single_event_is_one_of_them() -> None:
+def test_the_field_event_counts_like_a_list_of_one() -> None:
     assert asks([LifecyclePolicy("AbortJob", event="PodFailed")], pod(0, "Failed")) == "AbortJob"
 
 
@@ -112,7 +112,7 @@ def test_the_failure_that_came_first_counts() -> None:
     assert look(given, *pods).status.state.phase == "Aborting"
 
 
-def test_an_action_that_does_nothing_keeps_no_other_back() -> None:
+def test_an_action_without_effect_hides_no_other() -> None:
     tasks = (
         task("m", 1, policies=[policy("ResumeJob", "PodFailed")]),
         task("w", 1, policies=[ABORT_ON_FAILURE]),
@@ -136,7 +136,7 @@ def test_a_timeout_begins_with_the_event(found: JobPod, rule: LifecyclePolicy, d
     assert look(given, found, pod(1), now=due).status.state.phase == "Aborting"
 
 
-def test_a_pod_that_runs_meanwhile_is_not_waited_for() -> None:
+def test_a_pod_that_runs_meanwhile_cancels_its_timeout() -> None:
     given = job(policies=[policy("AbortJob", "PodPending", timeout="2m")], status=in_phase("Running"))
     assert look(given, pod(0), pod(1), now=NOW + 1000.0).status.state.phase == "Running"
 
@@ -150,7 +150,7 @@ def gone(pod: JobPod, **of: Any) -> JobRequest | None:
     return request_of(with_defaults(given), pod, NOW)
 
 
-def test_a_pod_that_has_gone_asks_for_what_its_policy_says() -> None:
+def test_a_deleted_pod_triggers_its_policy() -> None:
     request = gone(pod(0, version=1), timeout="10s")
     assert request is not None
     assert (request.action, request.pod, request.at) == (Action.RESTART, "j-w-0", NOW + 10.0)
@@ -164,17 +164,17 @@ def test_a_pod_that_has_gone_asks_for_what_its_policy_says() -> None:
     (pod(0, version=1), in_phase("Pending", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)),
     (pod(0, version=1), in_phase("Running", "RestartTask", "w: it failed", version=1, retry_count=1)),
 )
-def test_pods_that_were_to_go_ask_for_nothing(before: JobPod, status: Any) -> None:
+def test_pods_deleted_on_purpose_trigger_nothing(before: JobPod, status: Any) -> None:
     assert gone(before, status=status or in_phase("Running", version=1)) is None
 
 
-def test_other_pods_than_those_that_were_restarted_do() -> None:
+def test_deletions_of_pods_outside_the_restart_trigger_their_policy() -> None:
     status = in_phase("Running", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)
     assert gone(pod(1, version=1), status=status) is not None
     assert gone(pod(0, version=1, retry=1), status=status) is not None
 
 
-def test_a_delayed_request_is_waited_for_unless_its_pod_runs_again() -> None:
+def test_a_delayed_action_is_cancelled_when_its_pod_runs_again() -> None:
     given = job(min_available=1, status=in_phase("Running"))
     request = JobRequest(Action.RESTART, "w", "j-w-0", at=NOW + 10.0)
     early = look(given, pod(1), request=request)

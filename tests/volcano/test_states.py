@@ -51,13 +51,15 @@ ROWS = [(phase, action, row) for phase, rows in EXPECTED.items() for action, row
 
 
 @each_of(*ROWS)
-def test_every_row(phase: str, action: str, row: tuple[Kill, str | None, bool]) -> None:
+def test_each_row_of_the_table_gives_its_next_phase(
+    phase: str, action: str, row: tuple[Kill, str | None, bool]
+) -> None:
     kill, to, is_retry = row
     expected = JobTransition(kill, JobPhase(to) if to else None, is_retry)
     assert TABLE[JobPhase(phase), Action(action)] == expected
 
 
-def test_the_table_is_whole() -> None:
+def test_the_table_covers_all_phases_and_actions() -> None:
     assert len(ROWS) == len(TABLE) == len(JobPhase) * len(Action)
 
 
@@ -99,7 +101,7 @@ def test_a_phase_that_is_unknown_is_pending(text: str, phase: str) -> None:
     ("Terminated", {}, {}, "Terminated"),
     ("Failed", {}, {"succeeded": 3}, "Failed"),
 )
-def test_where_three_pods_lead_it(
+def test_phases_that_three_pods_lead_to(
     phase: str, spec: dict[str, Any], counts: dict[str, Any], expected: str
 ) -> None:
     found = with_defaults(job(task("w", 3), **spec)).spec
@@ -107,7 +109,9 @@ def test_where_three_pods_lead_it(
 
 
 @each_of((None, {"m": 1, "w": 1}, "Failed"), (2, {"m": 1, "w": 1}, "Completed"), (None, {"w": 2}, "Failed"))
-def test_each_task_needs_its_own(min_available: int | None, succeeded: dict[str, int], expected: str) -> None:
+def test_each_task_needs_its_min_available(
+    min_available: int | None, succeeded: dict[str, int], expected: str
+) -> None:
     """Check tasks only where the job needs no fewer pods than its tasks do."""
     spec = with_defaults(job(task("m", 1), task("w", 2), min_available=min_available)).spec
     good = sum(succeeded.values())

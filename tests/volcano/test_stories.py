@@ -102,7 +102,7 @@ def story(
         ["Pending", "Running", *END],
     ),
 )
-def test_story(
+def test_each_story_leads_to_its_phases(
     words: str, tasks: list[TaskSpec], spec: dict[str, Any], happens: list[Any], phases: list[str]
 ) -> None:
     cluster = Cluster(job(*tasks, **spec), NOW)

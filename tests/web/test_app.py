@@ -134,7 +134,7 @@ def test_each_verb_answers_in_the_protocol_s_own_spelling(verb: str, expected: A
     ("bind", {"Error": FAILED}),
     ("preempt", {"NodeNameToMetaVictims": {}}),
 )
-def test_a_verb_that_fails_says_so_in_constant_words(verb: str, expected: Any) -> None:
+def test_a_failed_verb_answers_with_a_constant_message(verb: str, expected: Any) -> None:
     before = count(verb, "failed")
     with capture_logs(processors=[merge_contextvars]) as lines:
         answer = call(App(Broken()), verb, BODIES[verb])
@@ -169,7 +169,7 @@ def test_a_malformed_call_is_answered_with_the_path_of_the_fault(
     assert (count("filter", "malformed"), lines) == (before + 1, [])
 
 
-def test_a_wrong_method_is_told_the_right_one(app: App) -> None:
+def test_a_wrong_method_is_answered_with_the_allowed_one(app: App) -> None:
     with pytest.raises(MethodNotAllowed) as fault:
         ask(app, "bind", b"", "GET")
     assert fault.value.valid_methods == ["POST"]
@@ -198,7 +198,7 @@ def test_a_call_is_counted_with_the_reason_that_the_verb_gave(app: App) -> None:
     assert (count("filter", "refused", "NoRoom"), count("prioritize", "ok")) == (before + 1, plain + 1)
 
 
-def test_the_first_call_shows_that_the_scheduler_knows_us(app: App) -> None:
+def test_the_first_call_counts_as_a_sign_of_the_scheduler(app: App) -> None:
     metrics.scheduler_never_called.set(1)
     metrics.first_call.clear()
     call(app, "bind", BINDING)

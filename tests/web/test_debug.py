@@ -41,14 +41,14 @@ def test_the_list_names_every_endpoint_and_what_it_shows() -> None:
     assert listed == {f"/debug/{endpoint.path}": endpoint.help for endpoint in ENDPOINTS}
 
 
-def test_a_view_is_shown_as_it_is_given() -> None:
+def test_a_debug_page_is_shown_unchanged() -> None:
     assert get("queues") == (200, [{"name": "default", "weight": 1}])
     assert get("podgroups/n/known") == (200, {"name": "n/known"})
     assert get("config")[1]["listen"] == "127.0.0.1:8281"
     assert get("version")[1]["muster"] == __version__
 
 
-def test_what_does_not_exist_is_named() -> None:
+def test_a_missing_object_is_named() -> None:
     assert get("podgroups/n/other") == (404, {"error": "Muster knows no podgroup n/other"})
     assert get("nothing")[0] == 404
     assert get("held") == (404, {"error": "This part of Muster does not run here"})
@@ -64,14 +64,14 @@ def test_terms_are_passed_on_as_they_are(query: str, terms: list[str]) -> None:
     assert get(f"why/team/g{query}") == (200, {"terms": terms})
 
 
-def test_what_is_asked_of_history_is_passed_on() -> None:
+def test_parameters_of_the_history_are_passed_on() -> None:
     none = {"by": "", "since": "", "until": ""}
     assert get("history") == (200, none)
     assert get("history?since=2h&by=user&other=1") == (200, {**none, "since": "2h", "by": "user"})
 
 
 @each_of("0", "1001", "-1", "ten", "", "00000100000", "٣")
-def test_a_limit_that_is_none_is_refused_by_name(limit: str) -> None:
+def test_an_invalid_limit_is_refused_by_name(limit: str) -> None:
     status, answer = get(f"decisions?limit={limit}")
     assert status == 400
     assert answer["error"] == f"limit: invalid value {limit!r}: must be a whole number from 1 to 1000"
@@ -82,7 +82,7 @@ def test_the_port_is_read_only() -> None:
         assert APP.post(f"/debug/{path}").status_code == 405
 
 
-def test_a_view_that_fails_keeps_its_secrets() -> None:
+def test_a_failed_debug_page_hides_the_exception() -> None:
     status, answer = get("nodes")
     assert status == 500
     assert "secret" not in answer["error"]

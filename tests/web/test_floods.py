@@ -68,7 +68,7 @@ def threads(program: Server) -> int:
     return sum(stack["count"] for stack in pages)
 
 
-def test_half_open_requests_at_the_health_port_stop_nobody(lasting_program: Server) -> None:
+def test_half_open_requests_at_the_health_port_block_no_other_caller(lasting_program: Server) -> None:
     works(lasting_program)
     before = threads(lasting_program)
     with flood(lasting_program.health_port, HALF_A_HEAD, MANY):
@@ -77,7 +77,7 @@ def test_half_open_requests_at_the_health_port_stop_nobody(lasting_program: Serv
     works(lasting_program)
 
 
-def test_unfinished_bodies_at_the_verbs_port_stop_nobody(lasting_program: Server) -> None:
+def test_unfinished_bodies_at_the_verbs_port_block_no_other_caller(lasting_program: Server) -> None:
     """More connections than there are threads, while calls stay held."""
     calls = lasting_program.hold(10)
     with flood(lasting_program.port, HALF_A_BODY, MANY):
@@ -88,7 +88,7 @@ def test_unfinished_bodies_at_the_verbs_port_stop_nobody(lasting_program: Server
     works(lasting_program)
 
 
-def test_a_flood_at_the_webhook_port_stops_nobody(lasting_program: Server) -> None:
+def test_a_flood_at_the_webhook_port_blocks_no_other_caller(lasting_program: Server) -> None:
     with (
         flood(lasting_program.webhook_port, HALF_A_HANDSHAKE, MANY),
         flood(lasting_program.webhook_port, b"", MANY),
@@ -99,15 +99,13 @@ def test_a_flood_at_the_webhook_port_stops_nobody(lasting_program: Server) -> No
 
 @pytest.mark.parametrize("port", ["port", "health_port"])
 @pytest.mark.parametrize("data", [HALF_A_HEAD, HALF_A_BODY.replace(b"1000", b"9")])
-def test_who_does_not_go_on_is_closed_in_the_end(impatient_program: Server, port: str, data: bytes) -> None:
+def test_a_stalled_request_is_closed(impatient_program: Server, port: str, data: bytes) -> None:
     with flood(getattr(impatient_program, port), data, 3) as callers:
         assert [caller.recv(1) for caller in callers] == [b""] * 3
 
 
 @pytest.mark.parametrize(("data", "reason"), [(HALF_A_HEAD, "head"), (HALF_A_BODY, "body")])
-def test_who_does_not_go_on_over_tls_is_closed_in_the_end(
-    impatient_program: Server, data: bytes, reason: str
-) -> None:
+def test_a_stalled_request_over_tls_is_closed(impatient_program: Server, data: bytes, reason: str) -> None:
     before = impatient_program.dropped("webhooks", reason)
     plain = socket.create_connection(("127.0.0.1", impatient_program.webhook_port), timeout=PATIENCE)
     with ssl._create_unverified_context().wrap_socket(plain) as caller:
@@ -120,7 +118,7 @@ def test_who_does_not_go_on_over_tls_is_closed_in_the_end(
     ("port", "name", "most"),
     [("port", "verbs", 2 * (WINDOW + server.SPARE)), ("health_port", "health", LIMITS.connections)],
 )
-def test_there_are_never_more_connections_than_may_be(
+def test_the_number_of_connections_never_exceeds_its_limit(
     lasting_program: Server, port: str, name: str, most: int
 ) -> None:
     before = lasting_program.dropped(name, "full")
@@ -139,7 +137,7 @@ def test_calls_stay_held_in_a_flood(program: Server) -> None:
     assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
 
 
-def test_who_sends_on_behind_a_held_call_is_closed(lasting_program: Server) -> None:
+def test_a_caller_that_sends_more_during_a_held_call_is_closed(lasting_program: Server) -> None:
     """Close the connection: otherwise each held call could have as many bytes kept as its caller likes."""
     before = lasting_program.dropped("verbs", "memory")
     [call] = lasting_program.hold(1)
@@ -161,7 +159,7 @@ def test_callers_that_were_answered_before_are_kept_in_a_flood(lasting_program: 
 
 
 @pytest.mark.parametrize("port", ["port", "health_port"])
-def test_callers_who_take_no_answer_stop_nobody(lasting_program: Server, port: str) -> None:
+def test_callers_that_read_no_answer_block_no_other_caller(lasting_program: Server, port: str) -> None:
     """They send request after request and read no answer, until the buffers between the two are full."""
     asked = {"health_port": b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300, "port": LONG_ANSWERS}[
         port
@@ -182,7 +180,7 @@ def test_unfinished_bodies_do_not_fill_the_memory(lasting_program: Server) -> No
         assert lasting_program.dropped("verbs", "memory") > before
 
 
-def test_the_limits_are_those_that_are_told() -> None:
+def test_the_limits_are_the_documented_ones() -> None:
     """docs/explanation/failures.md names them."""
     assert (GIVEN.head, GIVEN.body, GIVEN.handshake) == (5, 10, 5)
     assert server.SPARE == 64

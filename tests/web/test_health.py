@@ -40,13 +40,13 @@ def test_a_sound_process_is_simply_ok() -> None:
     assert ask(SOUND, "/livez", "/healthz", "/livez?exclude=threads") == [plain] * 3
 
 
-def test_what_fails_is_named_with_its_reason() -> None:
+def test_a_failed_check_is_named_with_its_reason() -> None:
     [(status, _, text)] = ask(SOUND, "/readyz")
     assert status == 500
     assert text == "[+]threads ok\n[-]pods failed: not read yet\n[+]nodes ok\nreadyz check failed\n"
 
 
-def test_an_excluded_check_is_not_asked_and_an_unknown_one_is_told() -> None:
+def test_an_excluded_check_is_skipped_and_an_unknown_one_reported() -> None:
     [(status, _, text)] = ask(SOUND, "/readyz?verbose&exclude=pods&exclude=nothing")
     assert status == 200
     assert text == (
@@ -61,7 +61,7 @@ def test_a_check_that_raises_has_failed() -> None:
     assert "[-]broken failed: the check itself failed with LookupError" in text
 
 
-def test_notes_are_shown_to_who_asks_for_all_and_fail_nothing() -> None:
+def test_notes_are_shown_in_the_verbose_answer_and_fail_no_probe() -> None:
     app = HealthApp({}, {}, notes={"leadership": lambda: "follows somebody"})
     verbose, short = ask(app, "/readyz?verbose", "/readyz")
     assert verbose[2] == "[+]leadership ok: follows somebody\nreadyz check passed\n"
@@ -80,7 +80,7 @@ def test_our_own_metrics_are_shown_by_default() -> None:
     assert "muster_scheduler_never_called" in ask(HealthApp({}, {}), "/metrics")[0][2]
 
 
-def test_what_is_no_probe_is_told_so() -> None:
+def test_a_path_that_is_no_probe_is_refused() -> None:
     assert [status for status, *_ in ask(SOUND, "/nothing", "/livez/x")] == [404, 404]
     assert [status for status, *_ in ask(SOUND, "/livez", method="POST")] == [405]
     assert ask(SOUND, "/livez", method="HEAD")[0][0] == ask(SOUND, "/livez", method="OPTIONS")[0][0] == 200

@@ -69,7 +69,7 @@ def served(program: Server, shown: Pair, trusted: bytes = b"") -> bool:
             return False
 
 
-def test_who_shows_the_certificate_is_served_on_one_connection(
+def test_a_caller_with_the_certificate_is_served_on_one_connection(
     program: Server, mutual: Mutual, tmp_path: Path
 ) -> None:
     with closing(caller(program, mutual[1].authority, mutual[1], tmp_path)) as made:
@@ -80,7 +80,9 @@ def test_who_shows_the_certificate_is_served_on_one_connection(
         assert made.sock is used
 
 
-def test_all_others_are_not(program: Server, mutual: Mutual, tmp_path: Path) -> None:
+def test_callers_without_the_certificate_are_not_served(
+    program: Server, mutual: Mutual, tmp_path: Path
+) -> None:
     """Refuse the server's own certificate, which is not for clients, and one of another CA."""
     trusted, strangers = mutual[0].authority, make_mutual(["127.0.0.1"], 3600, time.time())[1]
     shown = (None, mutual[0], strangers, make_pair(["127.0.0.1"], 3600, time.time()))
@@ -90,7 +92,7 @@ def test_all_others_are_not(program: Server, mutual: Mutual, tmp_path: Path) -> 
             ask_filter(refused)
 
 
-def test_a_handshake_that_does_not_go_on_is_ended(folder: Path, mutual: Mutual) -> None:
+def test_a_stalled_handshake_is_ended(folder: Path, mutual: Mutual) -> None:
     with ExitStack() as stack:
         program = ready(stack, folder, mutual, "--impatient")
         before = program.dropped("verbs", "handshake")

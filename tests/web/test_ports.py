@@ -15,7 +15,7 @@ from extender.web.listen import listen
 from extender.web.side import SideServer, pages
 
 
-def test_a_port_in_use_is_told_with_its_flag() -> None:
+def test_a_port_in_use_is_reported_with_its_flag() -> None:
     with listen("--listen", Address("127.0.0.1", 0)) as taken:
         address = Address(*taken.getsockname())
         with pytest.raises(
@@ -24,7 +24,7 @@ def test_a_port_in_use_is_told_with_its_flag() -> None:
             listen("--debug-listen", address)
 
 
-def test_an_address_of_another_machine_is_told() -> None:
+def test_an_address_of_another_machine_is_reported() -> None:
     with pytest.raises(InvalidConfiguration, match="this machine has no such address"):
         listen("--listen", Address("192.0.2.1", 0))
 
@@ -36,7 +36,7 @@ def test_an_answer_never_waits_for_more_to_send_also_to_an_early_caller() -> Non
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_no_host_is_every_address() -> None:
+def test_without_a_host_all_addresses_are_served() -> None:
     with listen("--health-listen", Address("", 0)) as every:
         port = every.getsockname()[1]
         socket.create_connection(("127.0.0.1", port)).close()

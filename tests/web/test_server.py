@@ -48,7 +48,7 @@ def test_held_calls_are_answered_when_the_parent_is_killed(program: Server) -> N
 @pytest.mark.parametrize(
     "headers", [{"SCRIPT_NAME": "/v1/unheard"}, {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "off"}]
 )
-def test_headers_of_proxies_mean_nothing(lasting_program: Server, headers: dict[str, str]) -> None:
+def test_forwarded_headers_of_proxies_are_ignored(lasting_program: Server, headers: dict[str, str]) -> None:
     """Ignore them: they would change the path, and contradict each other."""
     probe = lasting_program.connect(lasting_program.health_port)
     probe.request("GET", "/livez", headers=headers)
@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_is_replaced(program: Server) -> None:
     assert ask_filter(program.connect())["NodeNames"] == ["a", "b"]
 
 
-def test_a_program_that_cannot_start_ends_instead_of_trying_for_ever() -> None:
+def test_a_program_that_cannot_start_ends_instead_of_retrying_for_ever() -> None:
     with ExitStack() as stack:
         assert Server(stack, "--broken").ended() == 3
 
@@ -119,7 +119,7 @@ def test_connections_are_kept_alive_also_when_there_are_many(lasting_program: Se
     assert [socket_of(connection) for connection in connections] == used
 
 
-def test_idle_connections_make_room_when_there_are_too_many(program: Server) -> None:
+def test_idle_connections_are_closed_when_there_are_too_many(program: Server) -> None:
     idle = [program.connect() for _ in range(2 * (WINDOW + SPARE))]
     for connection in idle:
         ask_filter(connection)
@@ -138,7 +138,7 @@ def test_a_caller_that_hangs_up_is_seen(lasting_program: Server) -> None:
     assert lasting_program.look("left/p0") == {"gone": True, "left": True}
 
 
-def test_a_caller_that_waits_is_not_taken_for_gone(lasting_program: Server) -> None:
+def test_a_waiting_caller_does_not_count_as_gone(lasting_program: Server) -> None:
     [call] = lasting_program.hold(1)
     socket_of(call).send(b"POST")  # wakes the program, which has to tell more to come from nothing to come
     for _ in range(3):
@@ -195,7 +195,7 @@ def test_a_body_without_a_length_is_not_read(lasting_program: Server) -> None:
         ],
     )
 )
-def test_what_a_web_page_sends_is_refused(
+def test_requests_of_web_pages_are_refused(
     port: str, headers: dict[str, str], *, lasting_program: Server
 ) -> None:
     connection = lasting_program.connect(getattr(lasting_program, port))
@@ -230,7 +230,7 @@ def test_a_head_that_does_not_end_is_refused(lasting_program: Server) -> None:
     (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n", 431),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
 )
-def test_what_is_no_request_is_told_so(sent: bytes, status: int, *, lasting_program: Server) -> None:
+def test_a_malformed_request_is_refused(sent: bytes, status: int, *, lasting_program: Server) -> None:
     with socket.create_connection(("127.0.0.1", lasting_program.port), timeout=60) as caller:
         caller.sendall(sent)
         answer = caller.makefile("rb").read()

@@ -37,7 +37,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in stream.getvalue().splitlines()]
 
 
-def test_every_line_names_what_it_is_about() -> None:
+def test_every_log_line_names_its_object() -> None:
     stream = io.StringIO()
     set_up("json", "info", stream)
     log = logger("extender.example")
@@ -108,7 +108,7 @@ def test_a_stream_that_is_no_terminal_gets_json_by_default() -> None:
     assert lines(stream)[0]["message"] == "hello"
 
 
-def test_groups_that_changed_their_verdict_are_counted_once() -> None:
+def test_a_changed_verdict_is_counted_once() -> None:
     metrics.show_groups({("Waiting", "NoRoom"): 2, ("Running", ""): 1})
     metrics.show_groups({("Running", ""): 3})
     labels = [{"verdict": "Waiting", "reason": "NoRoom"}, {"verdict": "Running", "reason": ""}]
@@ -122,7 +122,7 @@ def test_every_metric_of_ours_has_our_prefix_and_a_meaning() -> None:
     assert all(family.name.startswith("muster_") and family.documentation for family in families)
 
 
-def test_what_lines_are_about_may_be_said_by_many_threads_first() -> None:
+def test_many_threads_may_log_about_a_new_object_at_once() -> None:
     """Create the context variables early: two threads that create the same one could not reset it."""
     program = (
         "from extender.telemetry import logs; from structlog import contextvars as c; print(*c._CONTEXT_VARS)"

@@ -53,7 +53,7 @@ def identity(pairs: tuple[Pair, Pair]) -> Identity:
     return made
 
 
-def test_a_file_without_a_ca_lets_nobody_in(pairs: tuple[Pair, Pair], tmp_path: Path) -> None:
+def test_a_file_without_a_ca_admits_no_caller(pairs: tuple[Pair, Pair], tmp_path: Path) -> None:
     made, callers = Identity("webhooks"), tmp_path / "ca.crt"
     with pytest.raises(OSError, match="No such file"):
         made.use_for(callers, pairs[0].certificate, pairs[0].key)
@@ -63,7 +63,7 @@ def test_a_file_without_a_ca_lets_nobody_in(pairs: tuple[Pair, Pair], tmp_path: 
     assert made.context is None
 
 
-def test_other_callers_are_let_in_once_their_ca_is_in_the_file(
+def test_other_callers_are_admitted_once_their_ca_is_in_the_file(
     server: WebhookServer, identity: Identity, pairs: tuple[Pair, Pair], tmp_path: Path
 ) -> None:
     """The certificate stays the same: it is renewed far less often."""
@@ -153,7 +153,7 @@ def test_many_reviews_go_over_one_connection(server: WebhookServer, pairs: tuple
         ("POST", "/broken", b"", 500, b"its log says why"),
     ],
 )
-def test_what_makes_no_sense(
+def test_malformed_reviews_are_refused(
     method: str,
     path: str,
     body: bytes,
@@ -177,12 +177,12 @@ def test_a_body_of_unknown_length_is_not_read(server: WebhookServer, pairs: tupl
         assert (answer.status, b"Content-Length" in answer.read()) == (411, True)
 
 
-def test_who_falls_silent_holds_up_nobody(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+def test_a_silent_caller_delays_no_other_caller(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
     with socket.create_connection(("127.0.0.1", server.address.port)):  # and no handshake
         assert ask(server, pairs[0], "/echo", b"x") == (200, b"x")
 
 
-def test_who_speaks_no_tls_is_dropped(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
+def test_a_caller_without_tls_is_dropped(server: WebhookServer, pairs: tuple[Pair, Pair]) -> None:
     with socket.create_connection(("127.0.0.1", server.address.port), timeout=PATIENCE) as plain:
         plain.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         with suppress(ConnectionResetError):
@@ -209,7 +209,7 @@ def test_without_a_certificate_connections_are_closed(echo: Echo, pairs: tuple[P
     running.stop()
 
 
-def test_a_stop_answers_what_was_asked(server: WebhookServer, echo: Echo, pairs: tuple[Pair, Pair]) -> None:
+def test_a_stop_answers_pending_requests(server: WebhookServer, echo: Echo, pairs: tuple[Pair, Pair]) -> None:
     answers: list[tuple[int, bytes]] = []
     asking = Thread(target=lambda: answers.append(ask(server, pairs[0], "/slow", b"x")))
     asking.start()

@@ -23,7 +23,7 @@ class Api(AdmissionApi):
         return who is ALICE
 
 
-def test_an_answer_is_remembered_for_who_and_what() -> None:
+def test_an_answer_is_cached_by_user_and_action() -> None:
     api = Api()
     may_use = access_reviews(api)
     for _ in range(3):
@@ -33,7 +33,7 @@ def test_an_answer_is_remembered_for_who_and_what() -> None:
     assert api.asked == [("alice", "a"), ("bob", "a"), ("alice", "b")]
 
 
-def test_other_groups_make_another_subject() -> None:
+def test_users_with_other_groups_are_cached_separately() -> None:
     api = Api()
     may_use = access_reviews(api)
     may_use(Subject("carol", groups=("dev",)), "a", 1)
@@ -41,7 +41,7 @@ def test_other_groups_make_another_subject() -> None:
     assert len(api.asked) == 2
 
 
-def test_what_could_not_be_asked_is_not_remembered() -> None:
+def test_a_failed_review_is_not_cached() -> None:
     api = Api()
     may_use = access_reviews(api)
     api.away = True

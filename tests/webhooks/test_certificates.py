@@ -51,7 +51,7 @@ def pair() -> Pair:
 # ---- one certificate
 
 
-def test_a_pair_is_for_its_names_and_its_time(pair: Pair) -> None:
+def test_a_certificate_is_valid_for_its_names_and_its_time(pair: Pair) -> None:
     assert names(pair.certificate) == WHOM
     assert expiry(pair.certificate) == NOW + LIFE
     assert has_signed(pair.authority, pair.certificate, pair.key)
@@ -65,13 +65,13 @@ def test_the_ca_signs_and_the_certificate_does_not(pair: Pair) -> None:
     assert [constraint.key_cert_sign for constraint in constraints] == [True, False]
 
 
-def test_another_ca_or_key_does_not_vouch(pair: Pair) -> None:
+def test_a_certificate_of_another_ca_or_key_is_not_trusted(pair: Pair) -> None:
     other = make_pair(["x"], LIFE, NOW)
     assert not has_signed(other.authority, pair.certificate, pair.key)
     assert not has_signed(pair.authority, pair.certificate, other.key)
 
 
-def test_a_bundle_is_trusted_for_what_it_issued_and_for_what_is_in_it(pair: Pair) -> None:
+def test_a_bundle_is_trusted_for_certificates_that_it_issued_or_contains(pair: Pair) -> None:
     other = make_pair(sorted(WHOM), LIFE, NOW)
     assert leads_to(pair.certificate, pair.authority)
     assert leads_to(pair.certificate, other.authority + pair.authority)
@@ -82,7 +82,7 @@ def test_a_bundle_is_trusted_for_what_it_issued_and_for_what_is_in_it(pair: Pair
     assert not leads_to(pair.certificate + other.certificate, other.authority)
 
 
-def test_who_trusts_a_root_trusts_what_comes_between() -> None:
+def test_trust_in_a_root_covers_its_intermediates() -> None:
     """The root signed the authority, which signed the certificate."""
     root, authority, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
     chain = _signed("leaf", leaf, "authority", authority) + _signed("authority", authority, "root", root)
@@ -102,13 +102,13 @@ def _signed(
 
 
 @each_of(b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
-def test_what_is_no_certificate(text: bytes) -> None:
+def test_texts_that_are_no_certificate(text: bytes) -> None:
     for read in (expiry, names, split):
         with pytest.raises(Unreadable):
             read(text)
 
 
-def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pair: Pair) -> None:
+def test_a_server_keeps_its_certificate_when_the_next_is_broken(pair: Pair) -> None:
     identity = Identity("webhooks")
     assert identity.missing()
     identity.use(pair.certificate, pair.key)
@@ -125,9 +125,7 @@ def test_a_server_takes_it_and_keeps_the_old_one_when_the_next_makes_no_sense(pa
     (-2 * DAY, "the certificate is not valid before 172500 s from now: a clock is or was wrong"),
     (LIFE, "the certificate has expired"),
 )
-def test_a_certificate_is_missing_outside_of_its_time(
-    offset: float, found: str | None, *, pair: Pair
-) -> None:
+def test_an_expired_certificate_counts_as_missing(offset: float, found: str | None, *, pair: Pair) -> None:
     identity = Identity("webhooks", lambda: NOW + offset)
     identity.use(pair.certificate, pair.key)
     assert identity.missing() == found
@@ -136,7 +134,7 @@ def test_a_certificate_is_missing_outside_of_its_time(
 # ---- as it is stored
 
 
-def test_what_is_stored_is_read_again() -> None:
+def test_a_stored_certificate_is_read_back() -> None:
     stored = next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW)
     prepared = next_certificates(RotationStep.PREPARE, stored, WHOM, LIFE, NOW)
     switched = next_certificates(RotationStep.SWITCH, prepared, WHOM, LIFE, NOW)
@@ -151,7 +149,7 @@ def test_what_is_stored_is_read_again() -> None:
 
 
 @each_of("tls.crt", "tls.key", "ca.crt", "next.key")
-def test_what_is_broken_is_nothing(broken: str) -> None:
+def test_a_broken_secret_counts_as_empty(broken: str) -> None:
     stored = next_certificates(
         RotationStep.PREPARE, next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW
     )
@@ -238,7 +236,7 @@ def api() -> Cluster:
     return Cluster()
 
 
-def test_the_first_makes_it_and_the_second_takes_it(api: Cluster) -> None:
+def test_the_first_replica_creates_the_secret_and_the_second_uses_it(api: Cluster) -> None:
     first, second = Replica(api), Replica(api)
     first.look()
     second.look()
@@ -249,7 +247,7 @@ def test_the_first_makes_it_and_the_second_takes_it(api: Cluster) -> None:
     assert bundle == api.retained.data["ca.crt"]
 
 
-def test_who_is_slower_takes_what_is_there(api: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slower_replica_uses_the_existing_secret(api: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the Secret of the faster replica, although neither saw one."""
     other = Replica(api)
     slower = Replica(api)
@@ -284,7 +282,7 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
     assert len(replica.served) == 2
 
 
-def test_a_port_that_cannot_be_served_keeps_nothing_from_being_renewed(api: Cluster) -> None:
+def test_a_port_that_cannot_be_served_does_not_stop_the_renewal(api: Cluster) -> None:
     """Renew beside such a port, as one whose file with the callers' CAs is missing.
 
     It is tried again at each look.
@@ -321,7 +319,7 @@ def test_a_prepared_certificate_of_a_clock_that_was_ahead_is_never_served(api: C
     assert [validity(each).covers(NOW) for each in replica.served] == [True]
 
 
-def test_what_takes_the_ca_away_is_put_right(api: Cluster) -> None:
+def test_a_removed_ca_bundle_is_restored(api: Cluster) -> None:
     replica = Replica(api)
     replica.look()
     (bundle,) = set(api.bundles.values())
@@ -339,7 +337,7 @@ def test_nothing_is_written_without_need(api: Cluster) -> None:
     assert (len(api.trusted), api.retained) == (written, retained)
 
 
-def test_other_names_are_renewed_in_step(api: Cluster) -> None:
+def test_changed_names_are_renewed_step_by_step(api: Cluster) -> None:
     Replica(api).look()
     other = Replica(api, frozenset({"other"}))
     other.look()
@@ -348,7 +346,7 @@ def test_other_names_are_renewed_in_step(api: Cluster) -> None:
     assert names(other.served[-1]) == {"other"}
 
 
-def test_a_secret_of_nonsense_is_made_anew(api: Cluster) -> None:
+def test_an_invalid_secret_is_replaced(api: Cluster) -> None:
     api.create_secret(*SECRET, {"tls.crt": b"nonsense"})
     replica = Replica(api)
     replica.look()

@@ -27,7 +27,7 @@ def write(folder: Path, certificate: str, key: str) -> None:
     (folder / "tls.key").write_text(key)
 
 
-def test_what_is_not_there_yet_is_waited_for(
+def test_missing_files_are_waited_for(
     files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
 ) -> None:
     files.reload()
@@ -36,7 +36,7 @@ def test_what_is_not_there_yet_is_waited_for(
     assert served == [(b"c1", b"k1")]
 
 
-def test_a_change_is_served_once_it_is_whole(
+def test_a_changed_certificate_is_served_once_both_files_match(
     files: CertificateFiles, tmp_path: Path, served: list[tuple[bytes, bytes]]
 ) -> None:
     write(tmp_path, "c1", "k1")

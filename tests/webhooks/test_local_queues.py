@@ -69,7 +69,7 @@ def desk() -> Desk:
         ("chosen", ["NamespaceNotAllowed"]),
     ],
 )
-def test_work_is_judged_by_the_queue_of_its_local_queue(
+def test_objects_are_reviewed_by_the_queue_of_their_local_queue(
     path: str, thing: Json, more: Json, to: str, faults: list[str], desk: Desk
 ) -> None:
     desk.ledger.intake.set_local_queue(local(to))
@@ -77,7 +77,7 @@ def test_work_is_judged_by_the_queue_of_its_local_queue(
 
 
 @every_kind
-def test_what_names_a_local_queue_that_is_missing_may_come_first(
+def test_an_object_may_be_created_before_its_local_queue(
     path: str, thing: Json, more: Json, desk: Desk
 ) -> None:
     assert desk.faults(path, thing, **more) == []
@@ -86,12 +86,12 @@ def test_what_names_a_local_queue_that_is_missing_may_come_first(
 
 
 @every_kind
-def test_a_local_queue_of_a_moment_ago_counts(path: str, thing: Json, more: Json, desk: Desk) -> None:
+def test_a_new_local_queue_counts_at_once(path: str, thing: Json, more: Json, desk: Desk) -> None:
     desk.newest_local_queues[f"{NAMESPACE}/lq"] = local("private")
     assert desk.faults(path, thing, **more) == ["UseNotGranted"]
 
 
-def test_a_namespace_that_was_labelled_a_moment_ago_is_let_in(desk: Desk) -> None:
+def test_a_newly_labelled_namespace_is_admitted_at_once(desk: Desk) -> None:
     desk.newest["chosen"] = queue("chosen", namespace_selector=NAMESPACED)
     assert desk.faults("/podgroups/validate", pod_group("chosen")) == ["NamespaceNotAllowed"]
     desk.newest_namespaces[NAMESPACE] = Namespace(Meta(name=NAMESPACE, labels={"team": "ai"}))
@@ -107,7 +107,7 @@ def test_the_message_says_what_to_do(desk: Desk) -> None:
     )
 
 
-def test_another_label_is_judged_like_another_queue(desk: Desk) -> None:
+def test_a_changed_label_is_reviewed_like_a_changed_queue(desk: Desk) -> None:
     desk.ledger.intake.set_local_queue(local("open"))
     desk.ledger.intake.set_local_queue(local("private", "secret"))
     before, now = labelled(pod_group()), labelled(pod_group(), "secret")
@@ -129,9 +129,7 @@ def test_a_group_with_a_label_does_not_get_the_queue_of_its_namespace(desk: Desk
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_who_leads_a_namespace_into_a_restricted_queue_must_be_allowed_to_use_it(
-    operation: str, desk: Desk
-) -> None:
+def test_a_local_queue_of_a_restricted_queue_needs_the_right_to_use_it(operation: str, desk: Desk) -> None:
     more = {"oldObject": written("open")} if operation == "UPDATE" else {}
     assert desk.faults("/localqueues/validate", written("private"), operation, **more) == ["UseNotGranted"]
     assert desk.faults("/localqueues/validate", written("open"), operation, **more) == []
@@ -145,7 +143,7 @@ def test_a_local_queue_of_a_restricted_queue_may_be_stopped_by_anybody_who_may_w
     assert desk.faults("/localqueues/validate", stopped, "UPDATE", oldObject=written("private")) == []
 
 
-def test_a_group_that_runs_is_sent_to_no_other_queue(desk: Desk) -> None:
+def test_a_running_group_moves_to_no_other_queue(desk: Desk) -> None:
     """Ignore the queue, its label, and another group of its name for a running group."""
     desk.ledger.intake.set_queue(queue("other"))
     desk.ledger.intake.set_local_queue(local("other"))

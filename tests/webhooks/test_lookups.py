@@ -63,20 +63,20 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_what_is_there_and_what_is_not(desk: Desk) -> None:
+def test_existing_and_missing_objects_are_told_apart(desk: Desk) -> None:
     desk.api.queues["q"] = queue("q")
     assert desk.ask("q") == queue("q")
     assert desk.ask("other") is None
 
 
-def test_one_name_is_looked_up_now_and_then_only(desk: Desk) -> None:
+def test_one_name_is_looked_up_at_most_once_per_interval(desk: Desk) -> None:
     for _ in range(3):
         desk.ask()
     assert desk.api.looks == ["q"] * 3
     assert desk.now == pytest.approx(2 * PACE)
 
 
-def test_a_flood_shares_the_look_that_is_due(desk: Desk) -> None:
+def test_many_reviews_share_one_look_up(desk: Desk) -> None:
     desk.ask()
     desk.goes_on.clear()
     with ThreadPoolExecutor(2) as threads:
@@ -90,7 +90,7 @@ def test_a_flood_shares_the_look_that_is_due(desk: Desk) -> None:
     assert desk.api.looks == ["q"] * 2
 
 
-def test_an_answer_is_never_older_than_the_question(desk: Desk) -> None:
+def test_an_answer_is_never_older_than_its_request(desk: Desk) -> None:
     """The queue is created after the first look-up began and before the second review asks."""
     desk.api.answers.clear()
     with ThreadPoolExecutor(2) as threads:
@@ -104,7 +104,7 @@ def test_an_answer_is_never_older_than_the_question(desk: Desk) -> None:
         assert after.result(PATIENCE) == queue("q")
 
 
-def test_a_flood_of_names_is_asked_about_a_few_at_a_time(desk: Desk) -> None:
+def test_many_names_are_looked_up_a_few_at_a_time(desk: Desk) -> None:
     desk.api.answers.clear()
     with ThreadPoolExecutor(AT_ONCE + 1) as threads:
         busy = [threads.submit(desk.ask, f"q-{number}") for number in range(AT_ONCE)]
@@ -117,7 +117,7 @@ def test_a_flood_of_names_is_asked_about_a_few_at_a_time(desk: Desk) -> None:
     assert desk.ask("late") is None
 
 
-def test_what_could_not_be_asked_is_not_called_missing(desk: Desk) -> None:
+def test_a_failed_look_up_does_not_count_as_missing(desk: Desk) -> None:
     desk.api.away = True
     with pytest.raises(NotKnown, match="away"):
         desk.ask()

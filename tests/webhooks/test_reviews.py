@@ -50,7 +50,9 @@ def test_the_paths_are_those_that_are_configured(desk: Desk) -> None:
     (json.dumps({**GOOD, "request": {"uid": 1, "operation": "CREATE"}}).encode(), "$.request.uid"),
     (b'{"x":' * 100_000, "(recursion|truncated)"),  # truncated: Python 3.14
 )
-def test_what_is_no_review_is_malformed_with_its_path(body: bytes, message: str, *, desk: Desk) -> None:
+def test_a_malformed_review_is_refused_with_the_path_of_the_fault(
+    body: bytes, message: str, *, desk: Desk
+) -> None:
     with pytest.raises(Malformed, match="(?i)" + message.replace("$", r"\$").replace(".", r"\.")):
         desk.reviewer.answer("/queues/validate", body)
 
@@ -64,12 +66,12 @@ def test_another_version_gets_the_reviews_own_error(field: str, value: str, *, d
 
 
 @each_of(*PATHS)
-def test_an_operation_that_nobody_asked_for_is_refused(path: str, *, desk: Desk) -> None:
+def test_an_unregistered_operation_is_refused(path: str, *, desk: Desk) -> None:
     assert desk.faults(path, {"metadata": {"name": "x"}}, "CONNECT") == ["InvalidOperation"]
 
 
 @each_of(*PATHS)
-def test_an_object_that_is_none_of_its_kind_is_refused_with_its_path(path: str, *, desk: Desk) -> None:
+def test_an_object_of_another_kind_is_refused_with_its_path(path: str, *, desk: Desk) -> None:
     answer = desk.ask(path, {"metadata": {"name": 5}})
     assert (answer["allowed"], answer["status"]["code"]) == (False, 422)
     assert "$.metadata.name" in answer["status"]["message"]
@@ -114,7 +116,7 @@ def test_a_delete_has_no_object(desk: Desk) -> None:
     assert desk.faults("/queues/validate", None, "DELETE", oldObject=old) == ["ProtectedQueue"]
 
 
-def test_before_the_sync_own_kinds_are_asked_again(desk: Desk) -> None:
+def test_before_the_sync_reviews_of_own_kinds_must_be_retried(desk: Desk) -> None:
     desk.synced = False
     for path, thing in (
         ("/podgroups/validate", pod_group("q")),
@@ -125,7 +127,7 @@ def test_before_the_sync_own_kinds_are_asked_again(desk: Desk) -> None:
         assert "try again" in status["message"]
 
 
-def test_before_the_sync_other_kinds_pass_and_say_so(desk: Desk) -> None:
+def test_before_the_sync_other_kinds_pass_with_a_warning(desk: Desk) -> None:
     desk.synced = False
     for path, thing in (("/jobs/validate", job("nowhere")), ("/pods/validate", pod("nowhere"))):
         answer = desk.ask(path, thing)
@@ -185,7 +187,7 @@ def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> No
     ([{"life": "spot"}, {"life": "spot", "zone": "a"}], True),
     ([{"life": "spot", "zone": "a"}, {"life": "spot"}, {}], False),
 )
-def test_a_flavor_whose_nodes_are_all_of_an_earlier_one_warns(
+def test_a_flavor_without_nodes_of_its_own_warns(
     labels: list[dict[str, str]], warned: bool, *, desk: Desk
 ) -> None:
     flavors = [{"name": f"f{number}", "nodeLabels": each} for number, each in enumerate(labels)]

@@ -87,7 +87,9 @@ def annotations(desk: Desk, answer: Json) -> dict[str, str]:
     ],
 )
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_who_may_is_noted(thing: Json, kind: Json, record: str, operation: str, desk: Desk) -> None:
+def test_the_right_of_the_user_is_recorded(
+    thing: Json, kind: Json, record: str, operation: str, desk: Desk
+) -> None:
     assert recorded(desk, thing, kind, operation) == record
     desk.roles.granted = set()
     answer = desk.ask("/use/mutate", thing, operation, kind=kind)
@@ -96,7 +98,7 @@ def test_who_may_is_noted(thing: Json, kind: Json, record: str, operation: str, 
     assert bool(answer.get("warnings")) is bool(record)
 
 
-def test_neither_muster_nor_controllers_lend_their_own_rights(desk: Desk) -> None:
+def test_rights_of_muster_and_controllers_are_not_recorded(desk: Desk) -> None:
     muster = {"username": "system:serviceaccount:kube-muster:muster"}
     desk.roles.granted = {(str(user["username"]), "vip") for user in (muster, CONTROLLER)}
     assert recorded(desk, pod_group("vip"), GROUP, userInfo=muster) == ""
@@ -108,7 +110,7 @@ def test_neither_muster_nor_controllers_lend_their_own_rights(desk: Desk) -> Non
     assert recorded(desk, pod_group("vip"), GROUP) == ""
 
 
-def test_a_job_that_muster_makes_for_a_cron_job_is_not_judged_by_its_own_right(desk: Desk) -> None:
+def test_a_job_of_a_cron_job_is_not_reviewed_by_the_right_of_muster(desk: Desk) -> None:
     """It waits where its CronJob has no note."""
     muster = {"username": "system:serviceaccount:kube-muster:muster"}
     made = {"metadata": {"name": "x"}, "spec": {"queue": "vip", "tasks": [{"replicas": 1}]}}
@@ -117,7 +119,7 @@ def test_a_job_that_muster_makes_for_a_cron_job_is_not_judged_by_its_own_right(d
     assert desk.faults("/jobs/validate", made, kind=VOLCANO) == ["UseNotGranted"]
 
 
-def test_a_note_that_is_there_already_stays(desk: Desk) -> None:
+def test_an_existing_record_stays(desk: Desk) -> None:
     there = pod_group("vip")
     there["metadata"]["annotations"] = {MAY_USE: "vip/PodGroup"}
     assert recorded(desk, there, GROUP) == ""
@@ -135,7 +137,7 @@ def test_a_job_is_refused_for_the_queue_that_it_names_itself(desk: Desk) -> None
     )
 
 
-def test_what_operators_make_for_a_job_that_may_is_not_asked_about_again(desk: Desk) -> None:
+def test_children_of_an_allowed_job_are_not_reviewed_again(desk: Desk) -> None:
     operator = {"username": "system:serviceaccount:jobset-system:controller"}
     neighbour = {"username": f"system:serviceaccount:{NAMESPACE}:builder"}
     desk.ledger.intake.review_users()
@@ -192,7 +194,7 @@ def test_muster_makes_the_pods_of_a_volcano_job_whose_author_may_use_its_queue(d
         (owned(pod("open"), "Job", "j"), POD, None),
     ],
 )
-def test_the_author_of_jobs_and_pods_is_noted(
+def test_the_author_of_jobs_and_pods_is_recorded(
     thing: Json, kind: Json, record: str | None, desk: Desk
 ) -> None:
     forged = {
@@ -219,7 +221,7 @@ OPERATOR = {"username": "system:serviceaccount:operators:ray"}
         (CONTROLLER, True, None),
     ],
 )
-def test_what_controllers_and_operators_make_for_an_owner_has_the_author_of_that(
+def test_children_of_an_owner_have_its_author(
     user: Json, has_owner: bool, author: str | None, desk: Desk
 ) -> None:
     thing = named() if not has_owner else owned(named(), "Kind", "above")

@@ -51,7 +51,7 @@ def annotate(desk: Desk, value: str) -> None:
 # ---- what is filled in
 
 
-def test_a_queue_gets_what_it_leaves_out(desk: Desk) -> None:
+def test_a_queue_gets_its_defaults(desk: Desk) -> None:
     all_three = [
         {"op": "add", "path": "/spec/reclaimable", "value": True},
         {"op": "add", "path": "/spec/weight", "value": 1},
@@ -95,7 +95,7 @@ def test_a_path_begins_with_root(desk: Desk) -> None:
     assert desk.patch("/queues/mutate", thing) == []
 
 
-def test_default_gives_way_to_the_queue_of_the_namespace(desk: Desk) -> None:
+def test_the_queue_of_the_namespace_takes_precedence_over_default(desk: Desk) -> None:
     by_alice = {"op": "add", "path": "/metadata/annotations", "value": {SUBMITTER: "alice"}}
     assert desk.patch("/podgroups/mutate", pod_group("default")) == [by_alice]
     annotate(desk, "open")
@@ -106,7 +106,7 @@ def test_default_gives_way_to_the_queue_of_the_namespace(desk: Desk) -> None:
     assert desk.patch("/podgroups/mutate", pod_group("shut")) == [by_alice]
 
 
-def test_a_queue_that_is_being_deleted_takes_nothing(desk: Desk) -> None:
+def test_a_queue_that_is_being_deleted_accepts_nothing(desk: Desk) -> None:
     going = queue("open")
     meta = replace(going.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     desk.ledger.intake.set_queue(replace(going, metadata=meta))
@@ -114,7 +114,7 @@ def test_a_queue_that_is_being_deleted_takes_nothing(desk: Desk) -> None:
     assert "is being deleted and takes no new work: name another queue" in answer["status"]["message"]
 
 
-def test_who_makes_a_group_is_noted_whatever_it_says(desk: Desk) -> None:
+def test_the_author_of_a_group_is_recorded_over_any_given_one(desk: Desk) -> None:
     def recorded(reason: str, user: str) -> list[Json]:
         group = pod_group("default")
         group["metadata"]["annotations"] = {"a": "b", **({SUBMITTER: reason} if reason else {})}
@@ -162,7 +162,7 @@ def test_a_pod_of_ours_gets_the_gate(desk: Desk) -> None:
     assert "patch" not in desk.ask("/pods/mutate", of_daemonset, userInfo=controller)
 
 
-def test_marks_leave_what_is_asked_for() -> None:
+def test_the_marker_resource_does_not_change_the_requests() -> None:
     desk = Desk(("default-scheduler",))
     assert desk.patch("/pods/mutate", pod(scheduler="default-scheduler")) == []
     _, flagged = desk.patch("/pods/mutate", pod(group="g", scheduler="default-scheduler"))
@@ -203,7 +203,9 @@ def test_groups(thing: Json, expected: list[str], *, desk: Desk) -> None:
 
 
 @each_of(("/podgroups/validate", pod_group), ("/pods/validate", pod), ("/jobs/validate", job))
-def test_work_is_judged_again_when_it_moves(path: str, made: Callable[[str], Json], *, desk: Desk) -> None:
+def test_an_object_is_reviewed_again_when_its_queue_changes(
+    path: str, made: Callable[[str], Json], *, desk: Desk
+) -> None:
     def ask(before: str) -> list[str]:
         return desk.faults(path, made("shut"), "UPDATE", oldObject=made(before), kind=BATCH)
 
@@ -277,7 +279,7 @@ def test_jobs_of_both_kinds(name: str, expected: list[str], *, desk: Desk) -> No
     ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}]}, ["DependsOnInvalid"]),
     ({"tasks": [{"name": "a", "dependsOn": {"name": ["b"]}}, {"name": "b"}]}, []),
 )
-def test_a_gang_of_a_volcano_job_that_could_never_be_whole(
+def test_an_impossible_gang_of_a_volcano_job_is_refused(
     spec: Json, expected: list[str], *, desk: Desk
 ) -> None:
     thing = {"metadata": {"name": "j"}, "spec": {"queue": "open", "schedulerName": "muster", **spec}}
@@ -298,7 +300,7 @@ def volcano_job(**spec: Any) -> Json:
     return {"metadata": {"name": "j"}, "spec": {"tasks": [{"replicas": 2}], **spec}}
 
 
-def test_a_volcano_job_is_judged_whole_where_muster_runs_it(desk: Desk) -> None:
+def test_a_volcano_job_is_reviewed_as_a_whole_where_muster_runs_it(desk: Desk) -> None:
     bad = volcano_job(queue="shut", schedulerName="muster", policies=[{"action": "AbortJob"}])
     moved = volcano_job(queue="open", schedulerName="muster")
     for runs, new, changed in ((False, [], []), (True, ["PolicyNeither"], ["JobImmutable", "JobImmutable"])):
@@ -308,7 +310,7 @@ def test_a_volcano_job_is_judged_whole_where_muster_runs_it(desk: Desk) -> None:
         assert desk.faults("/jobs/validate", bad, "UPDATE", oldObject=bad, kind=VOLCANO) == []
 
 
-def test_a_volcano_job_gets_what_it_leaves_out(runner: Desk) -> None:
+def test_a_volcano_job_gets_its_defaults(runner: Desk) -> None:
     thing = volcano_job(
         tasks=[{"name": "a", "replicas": 2, "minAvailable": 1}, {"replicas": 3}], plugins={"mpi": []}
     )
@@ -345,7 +347,7 @@ def test_a_volcano_job_gets_what_it_leaves_out(runner: Desk) -> None:
         ("Open", "leaf", "mine", "", ""),  # the LocalQueue may lead elsewhere tomorrow
     ],
 )
-def test_the_queue_of_a_volcano_job_that_names_none(
+def test_a_volcano_job_without_a_queue_gets_the_default(
     runner: Desk, state: str, namespace: str, label: str, given: str, filled: str
 ) -> None:
     runner.ledger.intake.set_queue(queue("default", spec_state=state))
@@ -359,7 +361,7 @@ def test_the_queue_of_a_volcano_job_that_names_none(
     assert values == ([filled] if filled else [])
 
 
-def test_jobs_that_are_not_ours_pass(desk: Desk) -> None:
+def test_jobs_of_other_schedulers_pass(desk: Desk) -> None:
     volcano = {"metadata": {"name": "j"}, "spec": {"queue": "nowhere", "schedulerName": "volcano"}}
     assert desk.faults("/jobs/validate", volcano, kind=VOLCANO) == []
     foreign = {"metadata": {"name": "j"}, "spec": {"template": pod("nowhere", scheduler="other")}}
@@ -369,7 +371,7 @@ def test_jobs_that_are_not_ours_pass(desk: Desk) -> None:
 # ---- while the watch lags
 
 
-def test_a_queue_that_was_made_a_moment_ago_is_looked_up(desk: Desk) -> None:
+def test_a_new_queue_is_looked_up(desk: Desk) -> None:
     desk.newest["new"] = queue("new")
     for path, thing in (
         ("/podgroups/validate", pod_group("new")),
@@ -381,24 +383,24 @@ def test_a_queue_that_was_made_a_moment_ago_is_looked_up(desk: Desk) -> None:
     assert desk.faults("/pods/validate", pod("new")) == ["QueueNotOpen"]
 
 
-def test_a_queue_that_was_opened_a_moment_ago_takes_work(desk: Desk) -> None:
+def test_a_newly_opened_queue_accepts_objects(desk: Desk) -> None:
     desk.newest["shut"] = queue("shut", spec_state="Open")
     assert desk.faults("/podgroups/validate", pod_group("shut")) == []
 
 
-def test_what_cannot_be_looked_up_is_asked_again(desk: Desk) -> None:
+def test_a_failed_look_up_is_retried_by_the_client(desk: Desk) -> None:
     desk.away = True
     answer = desk.ask("/podgroups/validate", pod_group("new"))
     assert answer["status"]["code"] == 503
     assert "the API server is away): try again" in answer["status"]["message"]
 
 
-def test_nothing_is_looked_up_for_what_passes(desk: Desk) -> None:
+def test_nothing_is_looked_up_for_objects_that_pass(desk: Desk) -> None:
     assert desk.faults("/podgroups/validate", pod_group("open")) == []
     assert desk.looked_up == []
 
 
-def test_parents_that_were_made_a_moment_ago_are_looked_up(desk: Desk) -> None:
+def test_new_parents_are_looked_up(desk: Desk) -> None:
     desk.newest |= {"top": queue("top", capability={"cpu": "2"}), "middle": queue("middle", parent="top")}
     child = {"metadata": {"name": "child"}, "spec": {"parent": "middle", "capability": {"cpu": "3"}}}
     assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
@@ -406,7 +408,7 @@ def test_parents_that_were_made_a_moment_ago_are_looked_up(desk: Desk) -> None:
     assert desk.faults("/queues/validate", child) == []
 
 
-def test_a_parent_that_was_raised_a_moment_ago_has_room(desk: Desk) -> None:
+def test_a_parent_with_a_newly_raised_ceiling_accepts_more(desk: Desk) -> None:
     desk.ledger.intake.set_queue(queue("team", capability={"cpu": "2"}))
     child = {"metadata": {"name": "child"}, "spec": {"parent": "team", "capability": {"cpu": "3"}}}
     assert desk.faults("/queues/validate", child) == ["CapabilityAboveAncestor"]
@@ -420,14 +422,14 @@ def test_each_queue_is_looked_up_once_for_a_review(desk: Desk) -> None:
     assert desk.looked_up == ["new"]
 
 
-def test_a_review_that_took_too_long_is_asked_again(desk: Desk) -> None:
+def test_a_review_that_took_too_long_must_be_retried(desk: Desk) -> None:
     desk.slow = True
     answer = desk.ask("/queues/validate", {"metadata": {"name": "c"}, "spec": {"parent": "new"}})
     assert answer["status"]["code"] == 503
     assert f"it took longer than {BUDGET} s" in answer["status"]["message"]
 
 
-def test_a_new_queue_is_restricted_from_its_first_moment(desk: Desk) -> None:
+def test_a_new_queue_is_restricted_from_its_creation(desk: Desk) -> None:
     plain = queue("new")
     desk.newest["new"] = type(plain)(plain.metadata, type(plain.spec)(restricted=True))
     assert desk.faults("/podgroups/validate", pod_group("new")) == ["UseNotGranted"]
@@ -469,7 +471,7 @@ def test_a_restricted_queue_asks_for_the_right(path: str, thing: Json, private: 
     assert granted(private, "alice").faults(path, thing, kind=BATCH) == []
 
 
-def test_the_refusal_says_who_lacks_what(private: Desk) -> None:
+def test_the_refusal_names_the_user_and_the_right(private: Desk) -> None:
     message = private.ask("/pods/validate", pod("private"))["status"]["message"]
     assert message == (
         f"metadata.annotations[{QUEUE}]: queue 'private' is restricted and neither 'alice' nor '{ACCOUNT}' "
@@ -495,7 +497,7 @@ def test_a_volcano_job_needs_the_right_of_its_user_whoever_runs_it(private: Desk
     assert private.faults("/jobs/validate", thing, kind=VOLCANO) == []
 
 
-def test_what_controllers_make_of_what_was_judged_passes(private: Desk) -> None:
+def test_children_of_a_reviewed_object_pass(private: Desk) -> None:
     made = owned(pod("private"), "Job", "j")
     assert private.faults("/pods/validate", made, userInfo=CONTROLLER) == []
     assert private.roles.asked == []
@@ -510,9 +512,7 @@ def test_what_controllers_make_of_what_was_judged_passes(private: Desk) -> None:
         owned(pod("private"), "ReplicaSet", "secret"),
     ],
 )
-def test_what_controllers_make_of_anything_else_needs_its_account_to_be_granted(
-    deployed: Json, private: Desk
-) -> None:
+def test_children_of_other_objects_need_the_right_of_their_account(deployed: Json, private: Desk) -> None:
     """A user who may create a Deployment may write any group into it, even an existing one."""
     assert private.faults("/pods/validate", deployed, userInfo=CONTROLLER) == ["UseNotGranted"]
     granted(private, str(CONTROLLER["username"]))  # its own rights do not count
@@ -520,7 +520,7 @@ def test_what_controllers_make_of_anything_else_needs_its_account_to_be_granted(
     assert granted(private, ACCOUNT).faults("/pods/validate", deployed, userInfo=CONTROLLER) == []
 
 
-def test_a_job_of_a_cronjob_needs_its_account_to_be_granted(private: Desk) -> None:
+def test_a_job_of_a_cronjob_needs_the_right_of_its_account(private: Desk) -> None:
     granted(private, str(CONTROLLER["username"]))
     made: Json = {"kind": BATCH, "userInfo": CONTROLLER}
     assert private.faults("/jobs/validate", job("private"), **made) == ["UseNotGranted"]
@@ -554,7 +554,7 @@ def test_groups_of_other_kinds_name_their_queue_themselves(place: str, group: st
     assert ask("private") == []
 
 
-def test_groups_of_other_kinds_that_did_not_move_or_name_no_queue_pass(private: Desk) -> None:
+def test_groups_of_other_kinds_pass_with_the_same_queue_or_none(private: Desk) -> None:
     path, plain = "/other-podgroups/validate", {"metadata": {"name": "g"}}
     named = {"metadata": {"name": "g", "annotations": {QUEUE: "private"}}}
     private.ledger.intake.set_queue(queue("default", spec_state="Closed"))
@@ -602,7 +602,7 @@ def test_a_pod_grows_below_the_ceilings_of_all_queues_above_its_own(desk: Desk) 
     assert resized(desk, "64", "open") == []
 
 
-def test_who_grows_a_pod_of_a_restricted_queue_is_asked_about(private: Desk) -> None:
+def test_growing_a_pod_of_a_restricted_queue_needs_the_right(private: Desk) -> None:
     assert resized(private, "2", "private") == ["UseNotGranted"]
     assert resized(private, "1", "private") == []
     assert resized(granted(private, "alice"), "2", "private") == []
@@ -611,7 +611,7 @@ def test_who_grows_a_pod_of_a_restricted_queue_is_asked_about(private: Desk) -> 
 # ---- jobs that name no queue
 
 
-def test_a_job_that_names_no_queue_is_taken_while_default_is_closed(desk: Desk) -> None:
+def test_a_job_without_a_queue_is_accepted_while_default_is_closed(desk: Desk) -> None:
     desk.ledger.intake.set_queue(queue("default", spec_state="Closed"))
     unnamed = {"metadata": {"name": "j"}, "spec": {"schedulerName": "muster"}}
     assert desk.faults("/jobs/validate", job(), kind=BATCH) == []
@@ -629,7 +629,7 @@ def test_a_job_that_names_no_queue_needs_the_right_to_a_restricted_default(desk:
     assert desk.faults("/jobs/validate", job(), kind=BATCH) == ["UseNotGranted"]
 
 
-def test_queues_that_are_not_restricted_are_asked_about_by_nobody(private: Desk) -> None:
+def test_unrestricted_queues_cause_no_access_review(private: Desk) -> None:
     private.roles.granted = None
     assert private.faults("/pods/validate", pod("open")) == []
     assert private.faults("/pods/validate", pod("private")) == ["NotNow"]
@@ -657,7 +657,7 @@ SIDECAR, EXTENDED = ("muster", "volcano"), ("muster", "volcano", "default-schedu
     (SIDECAR, "true", pod(scheduler="default-scheduler", nodeName="n"), ""),
     (EXTENDED, "true", pod(scheduler="default-scheduler", queue="open"), ""),  # it is Muster's as it is
 )
-def test_pods_of_adopted_namespaces_get_the_scheduler(
+def test_pods_of_adopted_namespaces_get_musters_scheduler(
     schedulers: tuple[str, ...], managed: str, thing: Json, scheduler: str
 ) -> None:
     desk = Desk(schedulers)
@@ -704,7 +704,7 @@ def test_a_pod_goes_to_the_queue_of_its_owners(
     ("queue", "warned"),
     [("open", []), ("mistyped", ["there is no queue 'mistyped'"]), ("shut", ["is Closed"])],
 )
-def test_the_queue_of_a_job_is_looked_at_on_the_job(desk: Desk, queue: str, warned: list[str]) -> None:
+def test_the_queue_of_a_job_is_reviewed_on_the_job(desk: Desk, queue: str, warned: list[str]) -> None:
     thing = {**job(), "metadata": {"name": "j", "annotations": {QUEUE: queue}}}
     thing["spec"] = {**thing["spec"], "suspend": True}
     answer = desk.ask("/jobs/validate", thing, kind=BATCH)
@@ -716,7 +716,7 @@ def test_the_queue_of_a_job_is_looked_at_on_the_job(desk: Desk, queue: str, warn
 
 @pytest.mark.parametrize("key", [CHECKPOINT, RUN_TIME])
 @pytest.mark.parametrize("group", ["", "g", "podgroup-u"])
-def test_what_a_jobs_pods_do_not_have_from_it_warns(desk: Desk, group: str, key: str) -> None:
+def test_a_field_of_a_job_that_its_pods_do_not_get_warns(desk: Desk, group: str, key: str) -> None:
     """A job that Muster has let go names the group that Muster makes of it."""
     thing = job("open", group)
     thing["metadata"] = {"name": "a", "namespace": "team", "uid": "u", "annotations": {key: "10m"}}

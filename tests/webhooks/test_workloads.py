@@ -34,7 +34,7 @@ def warnings(obj: Json) -> list[str]:
         [{}, {"podManagementPolicy": "OrderedReady"}],
     )
 )
-def test_a_gang_of_pods_that_are_created_in_turn_is_warned_of(annotations: Json, policy: Json) -> None:
+def test_a_gang_of_pods_that_are_created_in_turn_warns(annotations: Json, policy: Json) -> None:
     (found,) = warnings(workload("StatefulSet", annotations, **policy))
     assert "Parallel" in found
 
@@ -47,5 +47,5 @@ def test_a_gang_of_pods_that_are_created_in_turn_is_warned_of(annotations: Json,
     workload("Deployment", {MIN_MEMBER: "all"}),
     {**workload("StatefulSet", {MIN_MEMBER: "all"}), "spec": {"replicas": "x"}},
 )
-def test_all_others_are_not(obj: Json) -> None:
+def test_callers_without_the_certificate_are_not_served(obj: Json) -> None:
     assert warnings(obj) == []

@@ -32,13 +32,13 @@ from extender.cli.installation import Installation, at, name_of
 from extender.kube.errors import ApiError, Forbidden, in_words
 from extender.kube.resources import CRDS, LEASES
 
-_SKEW = 5.0  # seconds that clocks may differ
+_SKEW = 5.0  # seconds by which clocks may differ
 _OLDEST = 34
 _SCHEDULER_IMAGE = re.compile(r"kube-scheduler:v1\.(\d+)\S*")
 _EXTENDERS = "Look at extenders in the scheduler's configuration: its urlPrefix must be where Muster listens."
-# What to do about a part of /readyz that fails, by what its name ends with.
+# Remedies for failed parts of /readyz, by the end of their name.
 _REMEDIES = {
-    "-synced": "Muster cannot read these, or not all of them yet: look at the line rights, and at its log",
+    "-synced": "Muster cannot read all of these objects: look at the line rights, and at its log",
     "webhook-certificate": "Look at the lines rights and certificates, and at its log",
     "writes": "Look at the /readyz of the API server and at etcd, by etcdctl alarm list",
     "deciding": "Its liveness probe restarts it; if that does not help, its log and /debug/threads tell why",
@@ -67,9 +67,7 @@ def all_findings(
         yield fine("Kubernetes", git)
     yield clocks(here - there)
     if not _is_installed(site):
-        message = (
-            f"is not installed: nothing of it runs in namespace {site.namespace}, and its CRDs are missing"
-        )
+        message = f"is not installed: no workload in namespace {site.namespace}, and its CRDs are missing"
         yield wrong("Muster", message, f"{APPLY}, or give -n.")
         return
     for subject, check in CHECKS:
@@ -81,7 +79,7 @@ def all_findings(
             message = in_words(fault).removeprefix("not allowed: ")
             yield Finding(subject, UNSEEN, f"not allowed to look: {message}", todo)
         except ApiError as fault:
-            todo = "Mend the connection to the API server, and run the command again."
+            todo = "Repair the connection to the API server, and run the command again."
             yield wrong(subject, f"could not be looked at: {in_words(fault)}", todo)
 
 
@@ -99,7 +97,7 @@ def clocks(ahead: float) -> Finding:
         return fine("clocks", "this machine and the API server agree")
     side = "ahead of" if ahead > 0 else "behind"
     message = f"this machine's is {abs(ahead):.0f} s {side} the API server's"
-    return wrong("clocks", message, "Let both follow the same time server; ages are shown wrong until then.")
+    return wrong("clocks", message, "Let both follow the same time server; until then, shown ages are wrong.")
 
 
 def workload(site: Installation) -> Iterator[Finding]:
@@ -119,10 +117,10 @@ def workload(site: Installation) -> Iterator[Finding]:
         image = serving.container["image"]
         tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
         if tag.removeprefix("v") == __version__:
-            yield fine("version", f"{image}, as this muster is")
+            yield fine("version", f"{image}, the version of this command")
         else:
-            message = f"{image} runs, this muster is {__version__}"
-            todo = "What they say of each other may differ: use the same release."
+            message = f"{image} runs; this command is {__version__}"
+            todo = "Use the same release: their output may differ."
             yield Finding("version", UNKNOWN, message, todo)
 
 
@@ -133,7 +131,7 @@ def scheduler_skew(site: Installation) -> Iterator[Finding]:
             found = _SCHEDULER_IMAGE.search(container.get("image", ""))
             if found is None:
                 continue
-            message = f"{found[0]} runs beside an API server of 1.{site.minor}"
+            message = f"{found[0]} runs next to an API server of 1.{site.minor}"
             if site.minor - 1 <= int(found[1]) <= site.minor:
                 yield fine("scheduler", message)
             else:

@@ -12,10 +12,10 @@ from extender.cli.output import Json
 from extender.kube.resources import SECRETS
 
 _SOON = 7 * 86400.0
-_SOON_BY_HAND = 30 * 86400.0  # of those for mutual TLS: people renew them, on each node
+_SOON_BY_HAND = 30 * 86400.0  # of certificates for mutual TLS, which are renewed by hand on each node
 _PAGE = "docs/how-to/install.md#default-scheduler"
 _RENEW = f"Renew both sides with muster certificates, and restart the schedulers: {_PAGE}"
-_OVERDUE = 1 / 6  # of its life that a certificate of Muster's own has left: the next is made at a third
+_OVERDUE = 1 / 6  # rest of the lifetime of Muster's own certificate; it is renewed at a third
 _LOG = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _OTHERS = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
 _DASHBOARD = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"
@@ -131,7 +131,7 @@ def _expiry(site: Installation, found: ShownCertificate, todo: str) -> Finding:
 
 # ---- mutual TLS: the certificates by which Muster and the cluster's own scheduler know each other
 #
-# Those of Muster are in the Secret at --tls-folder. The scheduler's side is in files of its node, which the
+# Muster's certificates are in the Secret at --tls-folder, the scheduler's in files of its node, which the
 # API server does not show.
 
 

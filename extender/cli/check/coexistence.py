@@ -22,7 +22,7 @@ _KUEUES = f"{kube.KUEUE_LOCAL_QUEUES[0].plural}.{kube.KUEUE_LOCAL_QUEUES[0].grou
 _OURS = f"{kube.LOCAL_QUEUES.plural}.{kube.LOCAL_QUEUES.group}"
 
 _SCHEDULER, _CONTROLLERS = map("=".join, (VOLCANO_SCHEDULER, VOLCANO_CONTROLLERS))
-_SHARED = ("queue-controller", "pg-controller")  # of its controllers those that do what Muster does
+_SHARED = ("queue-controller", "pg-controller")  # Volcano's controllers that overlap with Muster
 _PAGE = "docs/how-to/move-from-volcano.md has the steps"
 
 
@@ -52,7 +52,7 @@ def kueue(site: Installation) -> Iterator[Finding]:
     ours = _names(site, kube.LOCAL_QUEUES)
     served = {version["name"] for version in at(crd, "spec", "versions") or () if version.get("served")}
     known = (kind for kind in kube.KUEUE_LOCAL_QUEUES if kind.version.rpartition("/")[2] in served)
-    newest = next(known, None)  # each version shows all
+    newest = next(known, None)  # each version lists all objects
     theirs = _names(site, newest) if newest else set()
     if both := sorted(ours & theirs):
         message = f"{listed(both)}: LocalQueues of both, so both start and suspend the jobs that name them"
@@ -127,7 +127,7 @@ def _controllers(site: Installation) -> Iterator[Finding]:
         containers = at(found, "spec", "template", "spec", "containers") or ()
         arguments = [argument for container in containers for argument in container.get("args", ())]
         flags = [argument for argument in arguments if argument.startswith("--controllers=")]
-        named = flags[-1].partition("=")[2].split(",") if flags else ["*"]  # without it all of them are on
+        named = flags[-1].partition("=")[2].split(",") if flags else ["*"]  # the flag's default
         shared = [
             controller
             for controller in _SHARED

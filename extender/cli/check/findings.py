@@ -7,7 +7,7 @@ from extender.cli.installation import Installation, Serving
 from extender.kube.errors import ApiError, Forbidden, Refused
 
 OK, WRONG, UNKNOWN = "ok", "wrong", "unknown"
-UNSEEN = "unseen"  # the user may not look at it
+UNSEEN = "unseen"  # the user may not read the object
 
 
 class Finding(NamedTuple):
@@ -25,7 +25,7 @@ def wrong(subject: str, message: str, todo: str) -> Finding:
     return Finding(subject, WRONG, message, todo)
 
 
-# What puts back what an overlay brings.
+# Remedy that restores the objects of an overlay.
 APPLY = "kubectl apply -k overlay, with the overlay of your install"
 
 

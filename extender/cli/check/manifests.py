@@ -20,7 +20,7 @@ from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, USES_POLICY
 from extender.kube.resources import resource_of
 from extender.shipped import CRDS, RIGHTS, read
 
-_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; before, this webhook stands in for it
+_GATES_FROM = 36  # Kubernetes 1.36 has MutatingAdmissionPolicy; older ones need this webhook
 _POD_WEBHOOK = "kube-muster-pods"
 _NAMED = 3  # webhooks, or fields, in one line
 _GATE_POLICIES = {"kube-muster-gate", "kube-muster-mark"}
@@ -115,7 +115,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
         return
     evidence, account = Evidence(site.place, ""), site.account
     changed: list[str] = []
-    waiting: dict[str, int] = {}  # by the kinds that it may not change
+    waiting: dict[str, int] = {}  # keys: kinds that the account may not change
     runs_volcanos = site.first.setting("volcano_jobs") == "on"
     rows = (row for row in WORKLOADS.values() if row.manageable and (runs_volcanos or not row.commanded))
     for row in rows:

@@ -77,7 +77,7 @@ def local_queues(site: Installation) -> Iterator[Finding]:
         if active is not None and active.status != "True" and active.reason != "Stopped":
             astray.append(f"{local.metadata.namespace}/{local.metadata.name} ({active.reason})")
     if astray:
-        message = f"{len(astray)} of {len(found)} let nothing in: {listed(sorted(astray))}"
+        message = f"{len(astray)} of {len(found)} admit no groups: {listed(sorted(astray))}"
         todo = "kubectl get localqueues.kube-muster.io -A -o wide says why; correct spec.queue, or the queue."
         yield wrong("LocalQueues", message, todo)
     else:
@@ -128,7 +128,7 @@ def _unreadable_quotas(site: Installation, there: list[QuotaKind]) -> Iterator[F
     missing = [right for right in rights if not site.may(right)]
     if there and missing:
         named = ", ".join(map(str, missing))
-        message = f"no queues come of them, since the account {site.account} lacks: {named}"
+        message = f"no queues are made from them, since the account {site.account} lacks: {named}"
         yield wrong("quotas", message, _COMPONENT)
 
 
@@ -150,7 +150,7 @@ def _quota_faults(sides: _Sides, is_read: bool) -> Iterator[Finding]:
         message = f"{many(len(behind), 'queue')} not, or not yet, as quotas say: {listed(behind)}"
         todo = "Muster needs a second or two. If this stays, see the line health, and its log."
         yield wrong("quotas", message, todo)
-    # Queues that no quota asks for, and that Muster does not close either: it has not seen the quota go.
+    # Queues of no quota that Muster does not close: it has not seen the deletion of the quota.
     left = []
     for queue in sides.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)

@@ -1,4 +1,4 @@
-"""The scheduler's view: whether the scheduler next to Muster reads its pods through it, if either uses it."""
+"""Scheduler proxy: whether the scheduler next to Muster reads its pods through it, if one of them uses it."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
         yield from _configured(site, workload)
     for resource, name in _GATES if is_viewed(site) else ():
-        # `kubectl apply` leaves there what an overlay with gates had brought.
+        # `kubectl apply` does not delete the policies of an earlier overlay with gates.
         if name in map(name_of, site.ours(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
             todo = f"kubectl delete {resource.plural} {name}; docs/how-to/upgrade.md#from-gates-to-the-view"
@@ -40,15 +40,15 @@ def view(site: Installation) -> Iterator[Finding]:
         try:
             readiness, metrics = (ask(site, pod, page) for page in ("readyz?verbose", "metrics"))
         except OutOfReach:
-            continue  # the line health says so
+            continue  # the check `health` reports it
         state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
-        message = f"{pod.name}: {state[1] if state else 'it says nothing of its view'}"
+        message = f"{pod.name}: {state[1] if state else 'no state of its view'}"
         log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
         if value(metrics, "muster_view_detours_total"):
-            todo = "Stop the scheduler that calls Muster without the kubeconfig of its view, or give it that"
+            todo = "Stop the scheduler that calls Muster without its view's kubeconfig, or give it that file"
             yield wrong("view", message, f"{todo}: {_SHIPPED}")
         elif value(metrics, "muster_leader") and not value(metrics, "muster_view_pod_watches"):
-            todo = "Until a scheduler does, none of its pods start. The scheduler's log says why"
+            todo = "Until a scheduler reads through the view, none of its pods start. See the scheduler's log"
             yield wrong("view", message, f"{todo}: {log}")
         elif value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
             todo = f"The API server sends something each minute: look at Muster's log, and at {log}"

@@ -53,7 +53,7 @@ from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import did_you_mean, many, near_miss, near_misses
 
-_BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # of which a reason may say what they lack
+_BLOCKED = (Verdict.WAITING, Verdict.STARTING, Verdict.RUNNING)  # verdicts with reasons about missing amounts
 _SIMILAR = 0.8  # of two keys, by difflib
 _GROUP_NAMES = {"group", "groupname", "podgroup", "podgroupname"}  # of such keys, letters only
 _MOST = 6  # pods that one command changes
@@ -66,7 +66,7 @@ _REMARKS = ("GuaranteeUnmet", "Valid", "FlavorNotFound")  # conditions whose mes
 
 def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Explanation:
     """Return the answer about a group. `pod`: the member in question, if any."""
-    # Pods that do not count are looked for where they could be what it lacks.
+    # Pods that do not count are searched where the group lacks members.
     lacks = group.scheduled is None or group.scheduled.reason == Reason.NOT_ENOUGH_MEMBERS
     strays = uncounted(evidence, group) if lacks else []
     members, counts = _members(evidence, group, strays)
@@ -78,7 +78,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     known = evidence.queue(queue)
     ahead = holders(evidence, group) if blocked else []
     pod = pod or next((each.metadata.name for each in members if not each.spec.node_name), "")
-    there = counts.there if counts and not strays else 0  # with strays it is not known how many it will have
+    there = counts.there if counts and not strays else 0  # with stray pods the final number is unknown
     case = Case(evidence, queue, group, pod, there=there)
     sentence = [*_state(group, verdict, counts), *refused]
     remedies = refused if refused and blocked else [*sentence, *reclaiming(evidence, group, ahead)]
@@ -114,7 +114,7 @@ def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
 
 
 def in_queue(evidence: Evidence, name: str) -> list[Statement]:
-    """Return a statement with the name of the queue if its figures are unknown."""
+    """Return a statement that names the queue where its figures may not be read; else none."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
 
@@ -159,7 +159,7 @@ def _refused(evidence: Evidence, group: ObservedGroup, members: MemberCounts | N
 def uncounted(evidence: Evidence, group: ObservedGroup) -> list[Uncounted]:
     """Return the pods that were meant for a group, by cause; none where pods may not be read."""
     found = [(pod, cause) for pod in evidence.pods or () if (cause := _cause(evidence, group, pod))]
-    # Those that wait for a group of this name in a namespace that has none.
+    # Pods that wait for a group of this name, in a namespace without it.
     homes = {other.namespace for other in evidence.groups if other.name == group.name}
     for pod in evidence.waiting_pods:
         place = pod.metadata.namespace

@@ -29,7 +29,7 @@ from extender.domain.model.records import GroupRecord, Origin
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.local_queues import LocalQueueRecord, QueueWays, records_by_key
-from extender.domain.snapshot.job_suspension import refusal_of_pods
+from extender.domain.snapshot.job_start_and_suspension import refusal_of_pods
 from extender.kube import resources as kube
 from extender.kube.access import AccessApi, Right
 from extender.kube.errors import ApiError, Forbidden, NotFound
@@ -67,12 +67,12 @@ class Evidence:
         self._place, self._reader = place, place.reader
         self.namespace = namespace
         self.notes: list[Statement] = []
-        self.unread: list[str] = []  # kinds of which one object may not be read, by their plural names
+        self.unread: list[str] = []  # plural names of kinds with an unreadable object
         self._rights: dict[Right, bool] = {}
         self._listed_owners: dict[OwnerKind | str, dict[str, Meta]] = {}  # by kind and UID
         self._owners: dict[
             str, frozenset[tuple[OwnerKind | None, str]]
-        ] = {}  # those of an object, by its UID
+        ] = {}  # owners of an object, by its UID
 
     # ---- rights
 
@@ -245,7 +245,7 @@ class Evidence:
                 yield from self._above(found, height + 1)
 
     def _possible_owners(self, kind: OwnerKind | str) -> dict[str, Meta]:
-        """Return the objects of a kind by UID. A kind that is a text has objects only if it is Pod."""
+        """Return the objects of a kind by UID; none for kinds outside the table, except for Pod."""
         if kind not in self._listed_owners:
             every: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
             if isinstance(kind, OwnerKind):
@@ -319,7 +319,7 @@ class Evidence:
         return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in found}
 
     def stopped_local_queue(self, group: ObservedGroup) -> LocalQueueRecord | None:
-        """Return the LocalQueue by which a group enters its queue, if it admits none."""
+        """Return the LocalQueue by which a group enters its queue, if that LocalQueue is stopped."""
         local = self._local_queue(group.metadata)
         return local if local is not None and local.stop_policy else None
 
@@ -369,8 +369,8 @@ def _is_part(about: OwnerReference, controller: OwnerReference) -> bool:
 
 # ---- readings of pods
 #
-# Which pods are Muster's is for its configuration to say, which only its administrator sees. What Muster left
-# on a pod (its gate, its mark, its message in a condition) says it, too, and else the default names.
+# Muster's configuration, which only its administrator can read, says which pods are Muster's. Its traces
+# on a pod (gate, marker resource, message in a condition) show it, too; else the default names count.
 
 SCHEDULERS = Configuration().scheduler_names
 _OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")

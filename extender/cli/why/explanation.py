@@ -133,7 +133,7 @@ class Explanation(Wire, frozen=True):
 
     @property
     def spoken_name(self) -> str:
-        """`vcjob/train`."""
+        """Return a name such as `vcjob/train`."""
         return f"{spoken_kind(self.api_version, self.kind)}/{self.name}"
 
 

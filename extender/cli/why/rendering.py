@@ -27,12 +27,12 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
 
-_MOST = 6  # others that are named; of more, only how many
+_MOST = 6  # maximum of named blockers; the rest is counted
 _INDENT = "  "
-_LONGEST = 24  # letters of a bar
+_LONGEST = 24  # characters of a bar
 _FIGURES = 44  # columns that the figures next to a bar may take
 _HEADINGS = {"Queue": "Queues above their share:"}
-_LASTING = (Verdict.WAITING, Verdict.RUNNING, PLACED)  # of which it is known since when they hold
+_LASTING = (Verdict.WAITING, Verdict.RUNNING, PLACED)  # verdicts with a known start time
 _COLOURS = {
     **dict.fromkeys((Verdict.STARTING, Verdict.RUNNING, PLACED, "Open"), "green"),
     **dict.fromkeys((Verdict.ENDED, ENDING, FOREIGN), "cyan"),

@@ -13,7 +13,7 @@ from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, 
 from extender.domain.model.shapes import Shape, asked_by
 from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_info import Attempt, GroupInfo, Start
-from extender.domain.snapshot.job_suspension import ComingPods
+from extender.domain.snapshot.job_start_and_suspension import ComingPods
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.wholeness import whole
 

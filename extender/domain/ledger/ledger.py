@@ -38,7 +38,7 @@ from extender.domain.queues.records import START_TIMEOUT, LosingTo, Reclaimed
 from extender.domain.queues.tree import Ceiling
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, Start, holding_of, kind_of
-from extender.domain.snapshot.job_suspension import ManagedJob
+from extender.domain.snapshot.job_start_and_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.nodes import in_all
 from extender.domain.snapshot.snapshot import Limits, Snapshot

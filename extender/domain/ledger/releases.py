@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from extender.domain.ledger.claims import Claim, ClaimStage
-from extender.domain.model.pod_watch import AS_IT_IS, Appearance, Change
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Change
 
 
 class Bypasses(NamedTuple):

@@ -22,7 +22,7 @@ from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.records import GroupRecord, PodRecord, Uid, group_of_owner
 from extender.domain.queues.flavors import SharedFlavor
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.job_suspension import ComingPods
+from extender.domain.snapshot.job_start_and_suspension import ComingPods
 from extender.domain.snapshot.jobs import ExpectedPods, JobKind, JobRecord
 from extender.domain.snapshot.snapshot import Snapshot
 

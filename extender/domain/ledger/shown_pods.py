@@ -7,9 +7,9 @@ from extender.domain.ledger.groups import Group
 from extender.domain.ledger.pods import Pods
 from extender.domain.ledger.releases import Bypasses, ReleaseCounts
 from extender.domain.ledger.state import Parts
-from extender.domain.model.pod_watch import AS_IT_IS, Appearance, Appearances, Change
 from extender.domain.model.reasons import REFUSAL_PREFIX, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
+from extender.domain.model.versioned_pod_watch import AS_IT_IS, Appearance, Appearances, Change
 
 _ERRORS = "attempts to bind the pod failed"
 _MOST_ASKED = 4  # refusals for lack of capacity until one counts, since the scheduler's cache may lag

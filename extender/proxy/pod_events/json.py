@@ -11,8 +11,8 @@ from msgspec import Raw
 from extender.api.keys import ASK_MARK
 from extender.api.objects.base import Wire
 from extender.api.protobuf import LONGEST_FRAME
-from extender.domain.model import pod_watch
-from extender.domain.model.pod_watch import (
+from extender.domain.model import versioned_pod_watch as pod_watch
+from extender.domain.model.versioned_pod_watch import (
     AS_IT_IS,
     Appearance,
     ListedPod,

@@ -20,8 +20,8 @@ from extender.api.protobuf import (
     message_types,
     open_envelope,
 )
-from extender.domain.model import pod_watch
-from extender.domain.model.pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
+from extender.domain.model import versioned_pod_watch as pod_watch
+from extender.domain.model.versioned_pod_watch import Appearance, ListedPod, PodEvent, PodFacts, PodPage
 
 # Fields that are read or changed, from the generated.proto files of k8s.io/api/core/v1,
 # k8s.io/apimachinery/pkg/apis/meta/v1 and k8s.io/apimachinery/pkg/runtime. Items of a list stay bytes, which

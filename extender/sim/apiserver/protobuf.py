@@ -29,7 +29,7 @@ class ProtoField(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         form: optional, repeated, map for one with texts as keys, inline for a message whose fields stand in
-            the object around it, nonzero for what JSON leaves out when it is 0.
+            the object around it, nonzero for a field that JSON leaves out when it is 0.
         type: string, bool, int32, int64, bytes or the full name of a message.
     """
 

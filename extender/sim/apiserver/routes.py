@@ -78,7 +78,7 @@ def list_page(store: Store, request: Request) -> Json:
 
 # ---- watches
 
-_LOOK = 1.0  # seconds between two looks at whether somebody still listens
+_LOOK = 1.0  # seconds between two checks of the connection
 _SECONDS = 1800
 
 encode = msgspec.json.Encoder().encode
@@ -91,8 +91,8 @@ class Watch:
     store: Store
     target: RequestTarget
     query: Query
-    listening: Callable[[], bool]  # whether the client is still there, asked now and then
-    shape: Callable[[Json], Json] = lambda obj: obj  # makes of an object what the client wants to see of it
+    listening: Callable[[], bool]  # whether the client is still connected
+    shape: Callable[[Json], Json] = lambda obj: obj  # converts an object to the form that the client accepts
     bookmark_every: float = 30.0
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class Watch:
         self._version = 0 if self._all_first else int(query.get("resourceVersion") or 0)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield events; events at the same time are one piece."""
+        """Yield events; simultaneous events are joined to one piece."""
         try:
             if not self._version:
                 objects, self._version = self.store.listing(self.target.kind, self.target.namespace)

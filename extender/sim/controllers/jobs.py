@@ -27,7 +27,7 @@ class JobEndings:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID, each by the UID of the pod
+        self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID of the Job, then of the pod
         self._withdrawn = set[str]()
 
     def see(self, change: Change) -> None:
@@ -95,7 +95,7 @@ class JobPods:
         """
         taken = {*self.succeeded_indexes}
         retained: list[Json] = []
-        surplus: list[Json] = []  # whose index is taken by another or no longer wanted
+        surplus: list[Json] = []  # pods whose index is taken by another pod or no longer wanted
         for pod in self.active:
             index = index_of(pod)
             unwanted = self.indexed and (index in taken or index >= self._most)
@@ -135,7 +135,7 @@ def job_status(job: Json, pods: JobPods) -> Json:
     if finished(job):
         return status
     counts = {"active": len(pods.active), "succeeded": pods.succeeded, "failed": pods.failed}
-    for name, number in counts.items():  # those of 0 are left out, except that of ready pods
+    for name, number in counts.items():  # counts of 0 are left out, except for ready pods
         status.pop(name, None)
         status |= {name: number} if number else {}
     status["ready"] = count_ready(pods.active)
@@ -152,7 +152,7 @@ def job_status(job: Json, pods: JobPods) -> Json:
     elif pods.suspended:
         if set_condition(status, condition(_SUSPENDED, "True", "JobSuspended", "Job suspended")):
             status.pop("startTime", None)
-    else:  # a Job that was never suspended does not say that it is not; one that goes on starts anew
+    else:  # a Job that was never suspended has no such condition; a resumed one starts again
         was = find_stored_condition({"status": status}, _SUSPENDED)
         if was and set_condition(status, condition(_SUSPENDED, "False", "JobResumed", "Job resumed")):
             status["startTime"] = now()

@@ -49,7 +49,7 @@ class RefusedOffspring(NamedTuple):
 
 
 class WorkloadControllers(StoreFollower):
-    """`refused`: by UID, until all is made."""
+    """`refused`: refusals by UID of the workload, until all its objects exist."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service.store, "controllers")
@@ -57,8 +57,8 @@ class WorkloadControllers(StoreFollower):
         self._endings = JobEndings(service.store)
         self._find = in_store(service.store)
         self.refused: dict[str, RefusedOffspring] = {}
-        self._refused_at: dict[str, float] = {}  # by UID, when pods of what has no owner were refused last
-        self._freed_at: dict[str, float] = {}  # by namespace, when what counts for its quotas became less
+        self._refused_at: dict[str, float] = {}  # last refusal of a pod, by UID of the topmost owner
+        self._freed_at: dict[str, float] = {}  # time of the last decrease of usage, by namespace
 
     def refusals(self) -> list[RefusedOffspring]:
         """Return the refusals, one for each topmost owner: for a JobSet, not for its Jobs."""
@@ -118,7 +118,7 @@ class WorkloadControllers(StoreFollower):
         """Count the usage of quotas again. Return the UIDs of workloads that may make more pods now."""
         freeing = [change for change in changes if _frees_quota(change)]
         freed = {change.object["metadata"]["namespace"] for change in freeing}
-        for change in freeing:  # a start that is taken back leaves as much room as it found
+        for change in freeing:  # a start that is taken back frees its capacity again
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
                 self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:
@@ -127,8 +127,8 @@ class WorkloadControllers(StoreFollower):
         return {uid for uid, each in waiting if each.workload["metadata"]["namespace"] in freed}
 
     def _work(self, remade: set[str], restated: set[str]) -> None:
-        """Return by UID the workloads to compare, and those whose statuses to write, with their owners."""
-        owned = defaultdict[str, list[Json]](list)  # by the UID of the controller, what is there and stays
+        """Create and delete children of `remade` workloads; write changed statuses, also of owners."""
+        owned = defaultdict[str, list[Json]](list)  # existing objects that stay, by UID of their controller
         for kind in _OWNED:
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:
@@ -139,7 +139,7 @@ class WorkloadControllers(StoreFollower):
         for kind in kinds.WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
-                with suppress(StatusError, *MALFORMED):  # gone, or of an odd form: it costs its own turn
+                with suppress(StatusError, *MALFORMED):  # deleted or malformed: only this object is skipped
                     if uid in remade:
                         self._remake(kind, obj, owned[uid])
                     if uid in concerned or uid in above:
@@ -150,7 +150,7 @@ class WorkloadControllers(StoreFollower):
     def _remake(self, kind: ResourceKind, obj: Json, owned: list[Json]) -> None:
         self.refused.pop(obj["metadata"]["uid"], None)
         has_run = obj["kind"] == "CronJob" and "lastScheduleTime" in (obj.get("status") or {})
-        if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # it makes nothing more
+        if "deletionTimestamp" in obj["metadata"] or has_ended(obj) or has_run:  # nothing to create
             return
         of_job = JobPods(obj, owned, self._endings) if kind is kinds.JOBS else None
         found = of_job.compared() if of_job else compared(obj, owned, self._find)
@@ -171,7 +171,7 @@ class WorkloadControllers(StoreFollower):
             if _kind(child) is kinds.REPLICA_SETS:
                 self._scale(child, wanted["spec"].get("replicas", 1))
             elif _revision(child) != _revision(wanted):
-                self._remove(child)  # and make it anew when it is gone
+                self._remove(child)  # and create it again after its deletion
 
     def _record_refusal(self, refused: RefusedOffspring) -> None:
         obj = refused.workload
@@ -205,9 +205,9 @@ class WorkloadControllers(StoreFollower):
 
 
 def _ending(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
-    """Yield its owned objects.
+    """Yield the owned objects that end.
 
-    An owned object that never ends by itself, as a RayCluster, stands for its own.
+    An object that never ends by itself, such as a RayCluster, is replaced by the objects that it owns.
     """
     for obj in owned.get(uid, ()):
         row = kind_of(obj)

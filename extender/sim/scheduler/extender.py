@@ -28,7 +28,7 @@ class Filtered(NamedTuple):
 
 
 class Extender:
-    """Extender at `address` (HOST:PORT). `bind_mark`: as managedResources.
+    """Extender at `address` (HOST:PORT). `bind_mark`: the resource under managedResources.
 
     Timeouts are the httpTimeout of the two entries in scheduler-config/sidecar.yaml.
     """

@@ -166,7 +166,7 @@ class Scheduler:
             self._nodes.nominate(item.pod, outcome.node)
             lesser = self._nodes.lower_nominated(self._nodes.standing(item.pod), outcome.node)
         known = {standing["metadata"]["uid"]: standing for standing in self._service.store.all(PODS)}
-        for meta in (known[uid]["metadata"] for uid in lesser if uid in known):  # which look for another node
+        for meta in (known[uid]["metadata"] for uid in lesser if uid in known):  # they need another node
             self._recorder.change_status(meta, lambda status: status.pop("nominatedNodeName", None))
         for victim in outcome.victims:
             if victim.uid in known and "deletionTimestamp" not in known[victim.uid]["metadata"]:
@@ -259,7 +259,7 @@ class Scheduler:
                 return  # gone, or bound after all
             with self._lock:
                 self._nodes.remove(item.uid)
-            self.queue.requeue(but=item)  # the room is free again
+            self.queue.requeue(but=item)  # the capacity is free again
             self.queue.add_failed(item)
             self._recorder.failed(pod, "SchedulerError", f"binding rejected: {fault}")
         else:

@@ -37,7 +37,7 @@ class Nodes:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self.capacity: dict[str, dict[str, int]] = {}  # all that each node offers
+        self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts of each node
         self._on: dict[str, dict[str, PodInfo]] = {}  # bound and assumed, by node and UID
         self._node_of: dict[str, str] = {}
         self._nominated: dict[str, tuple[str, PodInfo]] = {}
@@ -168,12 +168,12 @@ def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str
 def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
     if not nodes.admits(pod.shape, name):
         return UNSUITABLE
-    beside = [*nodes.on(name), *nodes.nominated(pod, name)]
-    taken = (port for other in beside for port in other.shape.constraints.ports)
+    others = [*nodes.on(name), *nodes.nominated(pod, name)]
+    taken = (port for other in others for port in other.shape.constraints.ports)
     if conflicting_ports(pod.shape.constraints.ports, taken):
         return PORTS_TAKEN
     asked, capacity = pod.shape.requests, nodes.capacity[name]
-    used = total(each.shape.requests for each in (*beside, pod))
+    used = total(each.shape.requests for each in (*others, pod))
     if short := [resource for resource in asked if used[resource] > capacity.get(resource, 0)]:
         reasons = ("Too many pods" if resource == PODS else f"Insufficient {resource}" for resource in short)
         lasting = any(asked[resource] > capacity.get(resource, 0) for resource in short)
@@ -207,7 +207,7 @@ Victims = list[PodInfo]
 class PostFilterResult(NamedTuple):
     node: str | None  # to clear of `victims`; empty: the nomination ends; None: it stays
     victims: Victims = []
-    message: str = ""  # why so
+    message: str = ""  # the reason for that
 
     @classmethod
     def refused(cls, why: str, node: str | None = None) -> "PostFilterResult":

@@ -44,8 +44,8 @@ class QueuedPod:
     place: SubQueue = SubQueue.GATED
     refusals: int = 0
     errors: int = 0  # in a row
-    by_extender: bool = False  # who refused it last
-    ready_at: float = 0.0  # until then it backs off
+    by_extender: bool = False  # whether the extender or the scheduler refused it last
+    ready_at: float = 0.0  # end of its backoff
     missed: bool = False  # an event came while it was being tried
     missed_if_refused: bool = False  # one that concerns it only if the extender refuses it now
     ticket: int = -1  # of its entry in a heap; others are stale
@@ -219,7 +219,7 @@ class Informer(StoreFollower):
         if change.type == "DELETED" or pod["status"].get("phase") in ENDED_PHASES:
             self._queue.forget(uid)
             if self._nodes.remove(uid) or node:
-                self._queue.requeue()  # it stood there, was assumed or nominated: its room is free
+                self._queue.requeue()  # the pod was bound, assumed or nominated: its capacity is free
         elif node:
             self._queue.forget(uid)
             self._nodes.place(pod, node)
@@ -231,7 +231,7 @@ class Informer(StoreFollower):
 
 
 def _relevant_fields(pod: Json) -> object:
-    """Return the fields of a pod whose change may help it, without its status, if the extender had no say."""
+    """Return the fields of a pod whose change may help if the scheduler's own filters refused the pod."""
     return pod["spec"], pod["metadata"].get("labels")
 
 

@@ -26,7 +26,7 @@ from extender.terminal.text import many
 
 _LATEST = 6  # how many of the latest transitions are shown
 _MOST_LOOSE = 3  # lines for pods of no gang
-# What several gangs do, by their state; the most interesting first.
+# Verbs for several gangs, by their state; the most interesting first.
 _VERBS = {
     Verdict.STARTING: "start",
     Verdict.WAITING: "wait",
@@ -40,7 +40,7 @@ class Picture(NamedTuple):
     cluster: ClusterState
     log: TransitionLog  # what happened so far
     second: float  # since the beginning
-    settled: bool = False  # nothing changes by itself any more
+    settled: bool = False  # whether the cluster has settled
 
 
 def frame(instant: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
@@ -74,9 +74,9 @@ def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
 
 
 def head_lines(head: Sequence[str], canvas: Canvas) -> list[str]:
-    """Return a sentence, and commands to be copied, never folded; short ones share a line.
+    """Return a sentence, and commands to be copied, which are never folded.
 
-    All but the first, and addresses, share a line if they fit.
+    The first command and addresses have lines of their own. The others share a line if they fit.
     """
     sentence, *commands = head
     alone = [line for line in commands if line == commands[0] or "://" in line]
@@ -253,7 +253,7 @@ def closing_summary(
     refused: Sequence[tuple[Json, str]] = (),
 ) -> list[str]:
     lines = ["What happened"]
-    # Titles of gangs by what became of them, so that a reason of many is told once.
+    # Titles of gangs by their outcome, so that a common reason is shown once.
     found: dict[str, list[str]] = {}
     for gang in cluster.gangs:
         found.setdefault(_outcome(gang, cluster, log), []).append(gang.title)
@@ -274,7 +274,7 @@ def closing_summary(
     lines += ["", tables.cpu_in_use(cluster)]
     if cluster.report.queues and not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in tables.queue_lines(cluster, canvas)]
-    # What would show something new, as commands, which are never folded.
+    # Commands for a next run, which are never folded.
     same = [*_other_nodes(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
     suggestions = same if rerun.repeatable else []
     suggestions.append((f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"))

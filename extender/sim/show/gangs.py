@@ -75,7 +75,7 @@ class Gang(msgspec.Struct, frozen=True):
     queue: str
     pods: Sequence[Pod]
     position: int = 0  # in the line of its queue, as Muster decided; 0: it is in none
-    hint: str = ""  # what was probably meant where a name leads nowhere, as a sentence
+    hint: str = ""  # probable name instead of one that does not exist, as a sentence
 
     @property
     def key(self) -> str:
@@ -171,7 +171,7 @@ def key_of(meta: Meta) -> str:
 
 # ---- pods that are members of no group
 #
-# They name no PodGroup, or one that does not exist, or a scheduler that is not Muster's. The reason of those
+# These pods name no PodGroup, a missing PodGroup, or another scheduler. The reason of pods
 # that Muster schedules is on its debug port, that of others in the condition that their scheduler wrote.
 
 SERVED = EXTENDED | PLAIN
@@ -210,7 +210,7 @@ class SinglePod(msgspec.Struct, frozen=True):
 class KnownObjects(NamedTuple):
     """Existing objects that explain a pod."""
 
-    decided: Mapping[str, Json]  # what Muster's debug port says, by group
+    decided: Mapping[str, Json]  # groups of Muster's debug port, by key
     groups: Collection[str]  # keys of all
     queues: Collection[str]
 

@@ -160,7 +160,7 @@ class TransitionLog:
                 times = times._replace(ran=second)
             self.times[gang.key] = times
             if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen < _PATIENCE:
-                continue  # more groups may be ahead of it than those that are known
+                continue  # more groups may be ahead than the known ones
             seen = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
             if self._gangs.get(key) != seen and gang.state is not Verdict.UNKNOWN:
                 self._gangs[key] = seen

@@ -119,7 +119,7 @@ class GangRow(NamedTuple):
     pods: str
     waited: str
     position: str
-    why: str  # all that is known of what it waits for
+    why: str  # the whole reason of its wait
 
 
 def rows_of(

@@ -1,7 +1,7 @@
 """The Gantt chart: one SVG file that reads well on light and on dark.
 
 Few gangs get a row each. More gangs are bars, packed into the capacity of the cluster, as high as their part
-of it. Of very many only the sums by queue are drawn. The panel below has the number of pending gangs.
+of it. For very many gangs only the sums by queue are drawn. The panel below has the number of pending gangs.
 """
 
 from collections import Counter, defaultdict
@@ -27,13 +27,13 @@ _MOST_ROWS = 40
 _MOST_BARS = 20_000
 _LEGEND_LETTER, _LINE, _MARGIN = 7.0, 18.0, 16.0
 ROW = 22.0
-RESERVED, EVICTED = "reserved", "evicted"  # classes of what is marked
+RESERVED, EVICTED = "reserved", "evicted"  # classes of marks
 _COLUMNS = 440
 _MOST_TITLES = 3_000
-_LETTER = 6.2  # the width of one, about
+_LETTER = 6.2  # approximate width of a letter
 _LONGEST_NAME = 24
 
-Change = tuple[float, float]  # at which moment, by how much
+Change = tuple[float, float]  # time and amount
 Columns = npt.NDArray[np.float64]
 Changes = Callable[[GroupTimeline], Iterable[Change]]
 
@@ -51,8 +51,8 @@ class Bar(NamedTuple):
 class Scene(NamedTuple):
     timelines: Sequence[GroupTimeline]
     bars: Sequence[Bar]
-    resource: str  # what heights mean
-    most: int  # what the cluster has of it
+    resource: str  # meaning of the heights
+    most: int  # capacity of the cluster
     begin: float
     end: float
     colours: Mapping[str, str]  # by queue

@@ -32,8 +32,7 @@ from extender.apimachinery.store import Store
 from extender.domain.model.ownership import group_name
 from extender.domain.model.records import GroupKey
 from extender.domain.queues.quota_records import annotations_of, spec_of
-from extender.domain.snapshot import job_suspension
-from extender.domain.snapshot.job_suspension import job_podgroup
+from extender.domain.snapshot.job_start_and_suspension import job_podgroup, unsuspend
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.files.creation import Creation, arrival_of
 from extender.files.manifests import Manifests
@@ -97,9 +96,9 @@ def waiting_jobs(
                 if not record.fault:
                     grouped = with_spec(whole, **row.annotate(whole, GROUP_ANNOTATION, record.podgroup))
                     paths = annotation_paths(row, grouped)
-                    operations = job_suspension.unsuspend(grouped, row, paths, record.podgroup, stamp(0))
+                    operations = unsuspend(grouped, row, paths, record.podgroup, stamp(0))
                     for child in children_of(json_patched(grouped, operations), lambda _: None):
-                        if child["kind"] != kinds.POD_GROUPS.name:  # which is made already
+                        if child["kind"] != kinds.POD_GROUPS.name:  # made already
                             creation.add(child, where)
                 name = runtime_named_by(row, obj)
                 found = find(name) if name else None
@@ -217,7 +216,7 @@ def _name(kind: ResourceKind) -> KindName:
 
 
 def _member(made: Accepted, coming: Mapping[GroupKey, GroupArrival], run_seconds: float | None) -> PodArrival:
-    """Return an arrival of a pod, by default at that of its PodGroup. Other gates are never removed here."""
+    """Return the arrival of a pod, by default that of its PodGroup. Other gates are never removed."""
     pod = msgspec.convert(made.object, Pod)
     group = coming.get(GroupKey(f"{pod.metadata.namespace}/{group_name(pod)}"))
     at = (group.at if group else 0.0) if made.at is None else made.at

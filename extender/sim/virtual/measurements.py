@@ -68,18 +68,18 @@ class MemberRun(NamedTuple):
 
 class GroupTimeline(msgspec.Struct):
     key: GroupKey
-    name: str  # as a person calls it, after its namespace
+    name: str  # NAMESPACE/NAME as users know it
     needed: int
     queue: str = ""
-    came: float | None = None  # when its needed members were there
+    came: float | None = None  # time at which the needed members existed
     started: float | None = None  # when they ran
     over: float | None = None  # when all of it had ended
     present: int = 0
     ran: int = 0  # members that run or ran
     ended: int = 0
     runs_of_members: Counter[MemberRun] = msgspec.field(default_factory=Counter)
-    reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # members, by moment: they come again
-    reserved: list[tuple[float, float]] = msgspec.field(default_factory=list)  # when nodes were, from and to
+    reclaimed: Counter[float] = msgspec.field(default_factory=Counter)  # evicted members, by time
+    reserved: list[tuple[float, float]] = msgspec.field(default_factory=list)  # reservations, from and to
 
     @property
     def unstarted(self) -> int:
@@ -130,10 +130,10 @@ class Measurements(Observer):
             self._names[group.key] = group.display_name
         self._since: dict[Uid, float] = {}
         self._nowhere: list[GroupTimeline] = []  # whose queue is not known yet
-        self._reserved: dict[GroupKey, float] = {}  # since when nodes are
+        self._reserved: dict[GroupKey, float] = {}  # start of the open reservations
         self._at_work = 0  # groups that are there and not over
         self._now = 0.0
-        self._waited: list[tuple[float, float, Decisions]] = []  # until when, for how long, and what held
+        self._waited: list[tuple[float, float, Decisions]] = []  # end, duration, decisions
 
     def queued(self, group: GroupKey, pods: int, now: float) -> None:
         self.pass_time(now)
@@ -243,7 +243,7 @@ class Measurements(Observer):
         self._waited.clear()
 
     def _wait(self, now: float) -> None:
-        """Record the same without an event: failing attempts may repeat forever."""
+        """Record that they held until now, where no event follows: failing attempts may repeat forever."""
         seconds, self._now = now - self._now, now
         if self._at_work and seconds > 0:
             self._waited.append((now, seconds, self.decisions))

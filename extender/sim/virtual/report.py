@@ -27,8 +27,8 @@ from extender.terminal.text import (
 )
 
 _DIGITS = 4
-NOT_ASKED = "NotAsked"  # the reason of what Muster leaves alone
-FAILED_CREATE = "FailedCreate"  # of what lacks pods that a quota refuses, as Kubernetes' own event has it
+NOT_ASKED = "NotAsked"  # the reason of objects that Muster is not asked to start
+FAILED_CREATE = "FailedCreate"  # reason of groups whose pods a quota refuses, as in Kubernetes' own event
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -106,13 +106,13 @@ class SimulationReport(Part, frozen=True):
     groups: int
     started: int  # groups of which the members that they need have run
     done: int  # groups of which all have ended
-    one_by_one: GroupCounts  # those of these whose pods need not start together
+    one_by_one: GroupCounts  # the part of them whose pods need not start together
     decisions: int
     outsiders: int
     waits: Waits | None
     utilisation: dict[str, float]
     fairness: list[LevelReport]
-    evictions: int  # pods that gave their room back to others, and came again
+    evictions: int  # pods evicted for others, and created again
     reservations: int  # groups for which nodes were reserved
     sizes: list[SizeReport]
     queues: list[QueueReport]
@@ -235,7 +235,7 @@ def _rounded(value: float) -> float:
     return round(value, _DIGITS)
 
 
-# ---- as plain lines, alone or beside the report with traverse only, as wide as the terminal
+# ---- as plain lines, alone or next to the report with traverse only, as wide as the terminal
 
 _SHORTEST_NAME = 12
 Cells = tuple[object, ...]
@@ -281,7 +281,7 @@ _MOST_UNSTARTED = 10
 
 
 def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
-    """`width`: the columns of the terminal; 0: no limit."""
+    """Return the report as lines. `width`: the columns of the terminal; 0: no limit."""
     apart = report.one_by_one
     gangs = report.groups - apart.groups
     counts = {"pod": report.pods, "gang": gangs, "other group": apart.groups}
@@ -298,7 +298,7 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
         of = many(apart.groups, "group")
         yield f"one by one   {apart.started:,} of {of} started, {apart.done:,} done"
     used = ", ".join(f"{name} {part:.1%}" for name, part in report.utilisation.items())
-    if not used:  # what ran requested nothing, or began at the last moment of the simulation, without end
+    if not used:  # all pods requested nothing, or started at the end of the simulation
         held = "no resources were held for any time" if report.makespan else "no time passed"
         used = f"not measured: {held}" if report.started else "nothing ran"
     yield f"utilisation  {used}"

@@ -38,7 +38,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     usage_half_life: float | None = None
     seed: int = 0
     compare: str = ""  # run it again with traverse only
-    run_seconds: float | None = None  # of pods that do not say so; None: without end
+    run_seconds: float | None = None  # run time of pods that declare none; None: without end
     state: Snapshot | None = None  # of a dump, which goes on
 
     def made_nodes(self) -> VirtualWorkload:
@@ -53,8 +53,8 @@ class SimulationOptions(msgspec.Struct, frozen=True):
 class Result(NamedTuple):
     report: SimulationReport
     measured: Measurements
-    end: float  # the second at which the last thing happened
-    notes: tuple[str, ...] = ()  # what of the files was left out
+    end: float  # the second of the last event
+    notes: tuple[str, ...] = ()  # objects of files that were left out
 
 
 def workload(options: SimulationOptions) -> VirtualWorkload:
@@ -134,5 +134,5 @@ def _simulation(given: VirtualWorkload, limits: Limits, measured: Measurements) 
     except Exception as fault:
         if given.dumped is None:
             raise
-        # changed by hand, so that it can be read, and contradicts itself
+        # a readable dump that was edited and contradicts itself
         raise InvalidWorkload(f"the dump cannot go on: {type(fault).__name__}: {fault}") from fault

@@ -26,7 +26,7 @@ from extender.domain.ledger.claims import Claim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
-from extender.domain.snapshot.job_suspension import JobStep, next_step
+from extender.domain.snapshot.job_start_and_suspension import JobStep, next_step
 from extender.domain.snapshot.jobs import AnyJob
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.workload import (
@@ -94,8 +94,8 @@ class Simulation(VirtualCluster):
         self._left = Counter(key_of_group(member.pod) for member in workload.members)
         self._over: list[GroupKey] = []  # groups of which all pods have ended
         self._seen = -1
-        self._jobs: dict[GroupKey, JobArrival] = {}  # that have come and wait
-        self._starting: dict[GroupKey, JobArrival] = {}  # that were let go, until all their pods run
+        self._jobs: dict[GroupKey, JobArrival] = {}  # pending jobs
+        self._starting: dict[GroupKey, JobArrival] = {}  # unsuspended jobs, until all their pods run
         self._quotas = defaultdict[str, list[Json]](list)  # by namespace, with what is used of them
         for quota in workload.quotas:
             self._quotas[quota["metadata"]["namespace"]].append(quota)
@@ -199,7 +199,7 @@ class Simulation(VirtualCluster):
             self._running.discard(pod.uid)
             self._observer.reclaimed(pod, self.second)
             if member is not None:
-                # its controller creates another pod, which has all of its work ahead
+                # its controller creates a new pod with the whole run time
                 metadata = replace(member.pod.metadata, uid=f"{pod.uid}+")
                 again = replace(member.pod, metadata=metadata)
                 self.plan(self.now, partial(self._create_pod, member._replace(pod=again), again=True))
@@ -264,7 +264,7 @@ class Simulation(VirtualCluster):
             elif step is JobStep.GIVE_UP:
                 self.refused = [each for each in self.refused if key_of_group(each.member.pod) != key]
                 self._suspend(key)
-                self._retry_refused()  # not planned: it changes nothing for good, and is no event of its own
+                self._retry_refused()  # not recorded as an event: it has no lasting effect
             done |= step in (JobStep.ASK, JobStep.GIVE_UP)
         return done
 
@@ -301,7 +301,7 @@ class Simulation(VirtualCluster):
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(now), Workload))
 
     def _record_whole(self, keys: Iterable[GroupKey]) -> None:
-        """Treat jobs as gangs like others once all their pods run."""
+        """Forget that a group belongs to a job once all its pods run: from then on it is a gang as others."""
         for key in self._starting.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             there = [pod for pod in pods if not pod.to_be and pod.phase not in ENDED_PHASES]
@@ -335,7 +335,7 @@ class Simulation(VirtualCluster):
         return True
 
     def pod_of(self, claim: Claim) -> PodRecord | None:
-        """Return the pod of a claim; None for an expected pod, which its job creates."""
+        """Return the pod of a claim; None for a pod that its job has yet to create."""
         is_ours = claim.pod.group in self._jobs or claim.pod.group in self._starting
         return None if claim.pod.to_be and is_ours else super().pod_of(claim)
 
@@ -375,7 +375,7 @@ class Simulation(VirtualCluster):
         self._members.pop(pod.uid, None)
         self._running.discard(pod.uid)
         self._observer.ended(pod, self.second)
-        if self.refused and not self._tries_again:  # once, however many leave at this moment
+        if self.refused and not self._tries_again:  # once for all pods that end at this time
             self._tries_again = True
             self.plan(self.now, self._retry_refused)
 
@@ -397,7 +397,7 @@ class Simulation(VirtualCluster):
     def _end(self, uids: Sequence[Uid], phase: str) -> None:
         for uid in uids:
             if uid not in self._running or (pod := self.ledger.pods.get(uid)) is None:
-                continue  # it is gone already
+                continue  # deleted already
             if (member := self._members.get(uid)) is not None:
                 self._charge(member.pod, -1)
                 self._charge(replace(member.pod, status=PodStatus(phase)), 1)

@@ -20,8 +20,8 @@ from extender.apimachinery.patches import json_patched
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, offered
-from extender.domain.snapshot import job_suspension
 from extender.domain.snapshot.group_info import GroupInfo
+from extender.domain.snapshot.job_start_and_suspension import unsuspend
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.files.unasked import Unasked
@@ -79,7 +79,7 @@ class JobArrival(NamedTuple):
         """Return the job as Muster unsuspends it. `reduced_to`: the number of pods; None: all."""
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.podgroup.group.metadata.name
-        operations = job_suspension.unsuspend(obj, row, paths, name, timestamp, reduced_to)
+        operations = unsuspend(obj, row, paths, name, timestamp, reduced_to)
         return msgspec.convert(json_patched(obj, operations), AnyJob)
 
 
@@ -168,7 +168,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         ]
 
     def with_new(self, other: "VirtualWorkload") -> "VirtualWorkload":
-        """Return this workload with another one, without queues that exist already."""
+        """Return both workloads as one; of queues of the same name, the first counts."""
         names = self.queue_names
         return self + replace(other, queues=tuple(it for it in other.queues if it.metadata.name not in names))
 

@@ -3,8 +3,8 @@
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from extender.domain.model.pod_watch import Appearance, PassOn, PodEvent, PodFacts, Show, TakeAway
 from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import Appearance, PassOn, PodEvent, PodFacts, Show, TakeAway
 
 OURS = "muster"
 

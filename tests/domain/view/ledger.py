@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from extender.domain.model.pod_watch import Appearance, Appearances, Change
 from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import Appearance, Appearances, Change
 from tests.domain.view.api import Api
 
 

@@ -4,7 +4,7 @@ from collections import deque
 
 from msgspec import json
 
-from extender.domain.model.pod_watch import (
+from extender.domain.model.versioned_pod_watch import (
     ListedPod,
     PodEvent,
     PodList,

@@ -3,8 +3,8 @@
 from random import Random
 from typing import TypeVar
 
-from extender.domain.model.pod_watch import Appearance
 from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import Appearance
 from tests.domain.view.api import OURS, Api
 from tests.domain.view.muster import Connection, Muster
 from tests.domain.view.scheduler import Scheduler

@@ -7,8 +7,8 @@ believes in those unbound pods that Muster has released, and in all bound ones.
 import pytest
 from msgspec import json
 
-from extender.domain.model.pod_watch import Appearance, ListedPod, PodList
 from extender.domain.model.records import Uid
+from extender.domain.model.versioned_pod_watch import Appearance, ListedPod, PodList
 from tests.domain.view.api import OURS, Api
 from tests.domain.view.muster import Connection, Muster
 from tests.domain.view.world import World

@@ -1,4 +1,4 @@
-"""Suspension of jobs: the next step of a managed job, its PodGroup, and the patches."""
+"""Start and suspension of jobs: the next step of a managed job, its start timeout, PodGroup and patches."""
 
 import re
 from collections import Counter
