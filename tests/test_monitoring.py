@@ -99,7 +99,9 @@ def test_an_alert_says_what_is_wrong_and_where_to_read_on(alert: Json) -> None:
     assert re.fullmatch(r"Muster[A-Za-z]+", alert["alert"])
     assert alert["labels"]["severity"] in ("critical", "warning", "info")
     assert alert["annotations"]["summary"].endswith(".")
-    assert alert["annotations"]["runbook_url"] == "https://kube-muster.io/docs/monitoring#alerts"
+    page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+    assert (ROOT / page, anchor) == (PAGE, "alerts")
+    assert "\n## Alerts\n" in PAGE.read_text()
 
 
 def test_every_alert_has_its_line_in_the_docs() -> None:
