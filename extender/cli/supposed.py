@@ -5,6 +5,7 @@ They are computed here on the API server's objects; nothing is written.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from extender.apimachinery.kinds import (
     ResourceKind,
 )
 from extender.cli.access import ClusterAccess, Flags, opened
-from extender.cli.kinds import Target
+from extender.cli.kinds import POD_GROUP, Target, own_kind
 from extender.cli.live import ClockAdvance, LiveCluster
 from extender.cli.output import METHODS, InvalidContent, Json, echo, folded, show_document
 from extender.cli.why.answers import answers
@@ -37,6 +38,7 @@ from extender.domain.explain.explain import explain_group
 from extender.domain.explain.what_if import (
     BadTerm,
     Outlook,
+    Supposition,
     WhatIf,
     changed_groups,
     future,
@@ -73,13 +75,24 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
             about = _group_of(live, target, asked)
             if about not in snapshot.groups:
                 raise click.ClickException(f"Muster knows no group {about}")
-            found = what_if(snapshot, terms, about)
+            found = what_if(snapshot, [_with_group(live, place, term) for term in terms], about)
     except BadTerm as fault:
         raise click.UsageError(f"--what-if: {fault}") from fault
     if output == "text":
         echo(joined(*paragraphs(found), "\n".join(folded(remark) for remark in live.notes)))
     else:
         show_document({**msgspec.to_builtins(found), "notes": live.notes}, output)
+
+
+def _with_group(live: LiveCluster, place: ClusterAccess, term: Supposition) -> Supposition:
+    """Return the term, with the group of a workload to delete: its pods may name a PodGroup of a user."""
+    kind, _, name = term.value.partition("/")
+    if term.field != "delete" or own_kind(kind) or "/" in name:
+        return term
+    with suppress(click.ClickException):
+        keys = {_key_of(live, answer) for answer in answers(place, Target(kind, name))} - {""}
+        return term._replace(value=f"{POD_GROUP}/{keys.pop()}") if len(keys) == 1 else term
+    return term
 
 
 def live_cluster(place: ClusterAccess, what: str) -> LiveCluster:

@@ -7,7 +7,7 @@ import pytest
 
 from extender.api.keys import GATE
 from extender.api.setting_kinds import Address
-from extender.apimachinery.kinds import DEPLOYMENTS, NODES, PODS
+from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, NODES, PODS
 from extender.cli.access import Flags, opened
 from extender.cli.dashboard import served
 from extender.sim.kubelets import node
@@ -92,6 +92,17 @@ def test_a_pod_without_a_group(town: Desk) -> None:
         "alone", gates=(GATE,), spec={"containers": [{"name": "m", "resources": {"requests": {"cpu": "7"}}}]}
     )
     assert "would start now" in town.output("why", "pod/alone", "--what-if", "delete=podgroup/fit")
+
+
+def test_a_job_whose_pods_name_a_podgroup_is_deleted_with_that(town: Desk) -> None:
+    meta = {"name": "fit", "namespace": "team", "uid": "uid-fit"}
+    town._put(JOBS, meta, {"spec": {"template": {"spec": {"containers": []}}}, "status": {}})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fit", "uid": "uid-fit", "controller": True}
+    town.pod("fit-late", "fit", gates=(GATE,), metadata={"ownerReferences": [owner]})
+    assert "would start now" in town.output("why", "podgroup/sweep", "--what-if", "delete=job/fit")
+    assert "there is no job team/fitt" in town.refuses(
+        "why", "sweep", "--what-if", "delete=job/fitt", status=2
+    )
 
 
 def test_no_object_is_written(town: Desk) -> None:
