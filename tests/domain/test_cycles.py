@@ -226,8 +226,11 @@ class CyclesMachine(RuleBasedStateMachine):
         return self.world.plan(group) if key(group) in self.world.decisions.groups else {}
 
     def requests(self, uid: Any) -> Any:
+        """Return the requests of a pod, or of the place that is kept for the replacement of a lost one."""
         record = self.world.ledger.pods.get(uid)
-        assert record is not None
+        if record is None:
+            groups = self.world.ledger.snapshot().groups.values()
+            record = next(pod for group in groups for pod in group.waiting if pod.uid == uid)
         return record.shape.requests
 
     def newcomers(self, snapshot: Snapshot, decisions: Decisions) -> list[GroupKey]:
