@@ -53,6 +53,21 @@ def _born(stage: Stage, **pod: Any) -> str:
     return str(made["spec"]["schedulerName"])
 
 
+def _scheduler_of_daemon(stage: Stage) -> str:
+    """Return the scheduler of a pod that the DaemonSet controller makes; both are gone afterwards."""
+    controller = stage.cluster.start_controller_manager(("daemonset-controller",))
+    stage.api.create(DAEMON_SETS, _without_scheduler(_of_apps(stage, "DaemonSet", "agent")))
+    try:
+        (agent,) = wait_for(
+            lambda: stage.api.items(PODS, stage.namespace, labelSelector="app=agent"), what="its pod"
+        )
+    finally:
+        controller.kill()
+        stage.api.delete(DAEMON_SETS, "agent", stage.namespace)
+    stage.delete_pods([agent["metadata"]["name"]])
+    return str(agent["spec"]["schedulerName"])
+
+
 def _without_scheduler(workload: Json) -> Json:
     del workload["spec"]["template"]["spec"]["schedulerName"]
     return workload
@@ -103,10 +118,6 @@ def test_excluded_pods_stay_with_the_clusters_scheduler(stage: Stage) -> None:
     assert _born(stage, scheduler="other") == "other"
     assert _born(stage, nodeName="n0") == DEFAULT
     assert _born(stage, namespace="kube-system") == DEFAULT
-    stage.api.create(DAEMON_SETS, _without_scheduler(_of_apps(stage, "DaemonSet", "agent")))
-    (agent,) = wait_for(
-        lambda: stage.api.items(PODS, stage.namespace, labelSelector="app=agent"), what="its pod"
-    )
-    assert agent["spec"]["schedulerName"] == DEFAULT
+    assert _scheduler_of_daemon(stage) == DEFAULT
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {MANAGED: None}}})
     wait_for(lambda: _born(stage) == DEFAULT, what="the namespace is released")

@@ -244,7 +244,7 @@ def test_a_group_of_one_is_checked_by_muster_next_to_claims_that_are_hidden_from
 def test_muster_reports_the_readers_of_the_scheduler_proxy(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
-    assert "[+]view ok: nobody reads" in muster.readyz()
+    assert "[+]view ok: no client reads" in muster.readyz()
     stage.start_sidecar(muster, user=muster_user)
     stage.nodes(1, cpu="4")
     stage.wait_phase(stage.gang("a", 2, cpu="1"))

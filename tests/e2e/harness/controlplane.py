@@ -28,7 +28,6 @@ from tests.e2e.harness.watch import ApiError
 
 USERS = (ADMIN, SCHEDULER, CONTROLLER_MANAGER, NO_GROUP, SUBMITTER)
 CONTROLLERS = (
-    "daemonset-controller",
     "deployment-controller",
     "job-controller",
     "replicaset-controller",
