@@ -1,4 +1,4 @@
-"""What-if: changes in words (`nodes=+2`, `queue.weight=research:4`), and their effects.
+"""Effects of changes that are named in words: `nodes=+2`, `queue.weight=research:4`.
 
 Each change is a term. Nothing is written to the cluster.
 """
