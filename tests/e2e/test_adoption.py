@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.harness import manifests, objects
+from tests.e2e.harness import manifests, objects, policy
 from tests.e2e.harness.access import User
 from tests.e2e.harness.jobs import job
 from tests.e2e.harness.muster import Muster
@@ -121,3 +121,17 @@ def test_excluded_pods_stay_with_the_clusters_scheduler(stage: Stage) -> None:
     assert _scheduler_of_daemon(stage) == DEFAULT
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {MANAGED: None}}})
     wait_for(lambda: _born(stage) == DEFAULT, what="the namespace is released")
+
+
+def test_adopted_pods_get_the_gate_as_well(stage: Stage) -> None:
+    """Apply the policy that adopts before the one that adds gates, in one request."""
+    if stage.cluster.kubernetes in WITHOUT_POLICIES:
+        pytest.skip("no MutatingAdmissionPolicy")
+    with (
+        manifests.applied(stage.api, POLICY),
+        policy.in_force(stage.api, stage.namespace, "gates/admission-policy.yaml"),
+    ):
+        _adopt(stage, "team")
+        shown = objects.pod("for-show", namespace=stage.namespace, scheduler=DEFAULT)
+        made = stage.api.request("POST", f"{PODS.path(stage.namespace)}?dryRun=All", shown)
+    assert made["spec"]["schedulingGates"] == [{"name": objects.GATE}]
