@@ -299,6 +299,7 @@ def test_only_a_fault_that_would_pass_a_pod_by_its_queue_stops_it() -> None:
     }
     assert failure == {
         "kube-muster-gate": "Ignore",
+        "kube-muster-gate-adopted": "Ignore",
         "kube-muster-mark": "Fail",
         "kube-muster-mark-by-namespace": "Ignore",
     }
