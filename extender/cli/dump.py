@@ -1,75 +1,65 @@
 """`muster dump` and `muster replay`: the state of a running Muster, and decisions on it."""
 
 import gzip
-import http.client
 import sys
-import urllib.error
-import urllib.request
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from extender.api.configuration import Configuration
 from extender.api.setting_kinds import ADDRESS, Address
+from extender.cli.access import Flags, access_flags, opened
 from extender.cli.completion import complete_supposition
 from extender.cli.output import InvalidContent, checked, echo, output_flag
-
-_PATIENCE = 60.0  # seconds; the slowest answer, a dump, takes a few
-
-debug_address_flag = click.option(
-    "--debug-address",
-    default=str(Configuration().debug_listen),
-    show_default=True,
-    metavar="HOST:PORT",
-    callback=checked(ADDRESS),
-    help="The debug port of the running Muster.",
-)
-
-
-def asked(address: Address, path: str, most: int) -> bytes:
-    """Return the answer, of at most `most` bytes. Raises ClickException."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with direct.open(f"http://{address}/debug/{path}", timeout=_PATIENCE) as answer:
-            found: bytes = answer.read(most)
-            return found
-    except urllib.error.HTTPError as fault:
-        with fault:
-            said = fault.read(4096).decode(errors="replace").strip()
-        raise click.ClickException(f"the debug port {address} answered {fault.code}: {said}") from fault
-    except (OSError, http.client.HTTPException) as fault:
-        why = getattr(fault, "reason", fault)
-        help_ = "kubectl -n kube-muster port-forward deployment/muster 8283 makes it reachable"
-        raise click.ClickException(f"no debug port at {address}: {why}\n{help_}") from fault
-
 
 if TYPE_CHECKING:
     from extender.domain.explain.dump import Dump, Replay
     from extender.domain.snapshot.decisions import GroupDecision
 
+F = TypeVar("F", bound=Callable[..., Any])
 _LARGEST = 2**30  # bytes of JSON: some millions of pods
 _GZIP = b"\x1f\x8b"
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
+def debug_port_flags(command: F) -> F:
+    """Add the flags of `asked`."""
+    help_ = "Ask this address. [default: the leading pod in the cluster of the kubeconfig]"
+    address = click.option("--debug-address", metavar="HOST:PORT", callback=checked(ADDRESS), help=help_)
+    return access_flags(address(command))
+
+
+def asked(
+    page: str, most: int, *, debug_address: Address | None, namespace: str | None, **flags: Any
+) -> bytes:
+    """Return a debug page, of at most `most` bytes. Raises ClickException."""
+    from http.client import HTTPConnection
+
+    from extender.cli.installation import PATIENCE, Installation, answer
+
+    if debug_address is not None:
+        return answer(HTTPConnection(*debug_address, timeout=PATIENCE), str(debug_address), page, most)
+    with opened(Flags(namespace=namespace or "kube-muster", **flags)) as place:
+        return Installation(place).debug_page(page, most)
+
+
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@debug_address_flag
 @click.option("--anonymous", is_flag=True, help="Hash all names and the values of labels.")
-def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
+@debug_port_flags
+def dump(file: Path, anonymous: bool, **whose: Any) -> None:
     """Write the newest state and decisions to FILE.
 
     FILE may be - for standard output. The dump is JSON, compressed if FILE ends in .gz. It has the names and
-    labels of the whole cluster, but no secret and no environment. It is read from the debug port: kubectl
-    port-forward makes that reachable.
+    labels of the whole cluster, but no secret and no environment. It is read from the debug port of the
+    leading pod, by port-forward. -n is the namespace of Muster (default: kube-muster).
     """
-    raw = _fetched(debug_address)
+    raw = _fetched(whose)
     if anonymous:
         raw = _renamed(raw)
     if str(file) == "-":
@@ -84,13 +74,13 @@ def dump(file: Path, debug_address: Address, anonymous: bool) -> None:
     click.echo(f"{file} written, {len(raw):,} bytes", err=True)
 
 
-def _fetched(address: Address) -> bytes:
+def _fetched(whose: dict[str, Any]) -> bytes:
     """Return the JSON, which the debug port sends compressed."""
-    found = asked(address, "dump", _LARGEST)
+    found = asked("dump", _LARGEST, **whose)
     with suppress(*_DAMAGED):
         if raw := gzip.GzipFile(fileobj=BytesIO(found)).read(_LARGEST):
             return raw
-    raise click.ClickException(f"the server at {address} is not Muster's debug port")
+    raise click.ClickException("what answered is not the debug port of Muster")
 
 
 def _renamed(raw: bytes) -> bytes:

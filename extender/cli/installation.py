@@ -1,11 +1,16 @@
 """One installation of Muster as the API server has it: its objects, and the settings of `muster serve`."""
 
+import http.client
+import json
 from functools import cached_property
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
+import click
 import msgspec
 
 from extender.api.configuration import SETTINGS
+from extender.api.setting_kinds import ADDRESS
 from extender.cli.access import ClusterAccess
 from extender.cli.output import Json
 from extender.kube.access import Right
@@ -16,6 +21,8 @@ T = TypeVar("T")
 
 OURS = "app.kubernetes.io/part-of=kube-muster"
 ACCOUNT = "muster"
+PATIENCE = 60.0  # seconds for a debug page; the slowest, a dump, takes a few
+_LARGEST_FAULT = 4096  # bytes
 
 
 class Installation:
@@ -46,6 +53,24 @@ class Installation:
             return self.place.reader.list(resource, namespace, kind, labels=labels)
         except NotFound:
             return []
+
+    def debug_page(self, page: str, most: int) -> bytes:
+        """Return a debug page of the pod that leads, by port-forward. Raises ClickException."""
+        pods = [pod for pod in self.pods if at(pod.obj, "status", "phase") == "Running"]
+        if not pods:
+            remedy = "-n names another namespace, --debug-address a Muster outside of the cluster"
+            raise click.ClickException(f"no pod of Muster runs in namespace {self.namespace}\n{remedy}")
+        for pod in pods:
+            if len(pods) == 1 or json.loads(self._debug_page(pod, "leadership", _LARGEST_FAULT))["leads"]:
+                return self._debug_page(pod, page, most)
+        raise click.ClickException(f"none of {len(pods)} pods of Muster leads: try again in some seconds")
+
+    def _debug_page(self, pod: "Serving", page: str, most: int) -> bytes:
+        address = ADDRESS.read(pod.setting("debug_listen"))
+        connection = http.client.HTTPConnection(*address)
+        connection.sock = self.place.connection.endpoint.forward(self.namespace, pod.name, address.port)
+        connection.sock.settimeout(PATIENCE)
+        return answer(connection, f"pod {pod.name}", page, most)
 
     def may(self, right: Right) -> bool:
         """Return whether Muster's account has a right."""
@@ -148,3 +173,19 @@ def at(obj: Any, *steps: str) -> Any:
     for step in steps:
         obj = obj.get(step) if isinstance(obj, dict) else None
     return obj
+
+
+def answer(connection: http.client.HTTPConnection, where: str, page: str, most: int) -> bytes:
+    """Return a debug page, of at most `most` bytes. Raises ClickException."""
+    try:
+        connection.request("GET", f"/debug/{page}")
+        got = connection.getresponse()
+        found = got.read(most if got.status == HTTPStatus.OK else _LARGEST_FAULT)
+    except (OSError, http.client.HTTPException) as fault:
+        raise click.ClickException(f"no debug port at {where}: {fault}") from fault
+    finally:
+        connection.close()
+    if got.status != HTTPStatus.OK:
+        said = found.decode(errors="replace").strip()
+        raise click.ClickException(f"the debug port at {where} answered {got.status}: {said}")
+    return found

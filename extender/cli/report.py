@@ -4,14 +4,13 @@ import csv
 import io
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import click
 
-from extender.api.setting_kinds import Address
 from extender.api.units import INSTANTS, two_units
-from extender.cli.dump import asked, debug_address_flag
+from extender.cli.dump import asked, debug_port_flags
 from extender.cli.output import NOTHING, echo, output_flag, percent, show_document
 from extender.terminal.text import columns
 
@@ -55,14 +54,13 @@ _FORMULA = ("=", "+", "-", "@")  # first characters of cells that a spreadsheet 
     type=click.Path(path_type=Path, dir_okay=False),
     help="Read this file of `muster serve --history` instead of the debug port.",
 )
-@debug_address_flag
+@debug_port_flags
 @output_flag(("table", "wide", "csv", "json", "yaml"), "table")
-def report(
-    since: str, until: str | None, by: str, file: Path | None, debug_address: Address, output: str
-) -> None:
+def report(since: str, until: str | None, by: str, file: Path | None, output: str, **whose: Any) -> None:
     """Report waits, usage and lost work by queue.
 
-    The report is read from the debug port: kubectl port-forward makes that reachable.
+    The report is read from the debug port of the leading pod, by port-forward. -n is the namespace of Muster
+    (default: kube-muster).
     """
     import msgspec
 
@@ -75,7 +73,7 @@ def report(
     if file is not None:
         found = _read(file, period)
     else:
-        found = _asked(debug_address, {"by": by, "since": since, "until": until or ""})
+        found = _asked({"by": by, "since": since, "until": until or ""}, whose)
     if output in ("json", "yaml"):
         show_document(msgspec.to_builtins(found), output)
     elif output == "csv":
@@ -86,16 +84,16 @@ def report(
         click.echo(f"Note: {found.note}", err=True)
 
 
-def _asked(address: Address, query: dict[str, str]) -> "Report":
+def _asked(query: dict[str, str], whose: dict[str, Any]) -> "Report":
     import msgspec
 
     from extender.domain.explain.history import Report
 
-    raw = asked(address, f"history?{urlencode(query)}", _LARGEST)
+    raw = asked(f"history?{urlencode(query)}", _LARGEST, **whose)
     try:
         return msgspec.json.decode(raw, type=Report)
     except msgspec.MsgspecError as fault:
-        raise click.ClickException(f"the server at {address} is not the debug port of this Muster") from fault
+        raise click.ClickException("what answered is not a debug port of this version") from fault
 
 
 def _read(file: Path, period: "Period") -> "Report":

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from extender.kube.errors import NoConfiguration
+from extender.kube.errors import ApiError, NoConfiguration
 
 log = logging.getLogger(__name__)
 
 _PROXY = "the proxy of the API server (proxy-url in the kubeconfig, or HTTPS_PROXY)"
 _REFRESH = 1.0  # seconds between two checks of the files, and between two loads after refusals
 _AFTER_FAULT = 10.0  # seconds
+_LONGEST = 300  # characters of a refusal
 _NAMESPACE_OF_THE_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _OF_THE_SERVER = ("host", "ssl_ca_cert", "ca_cert_data", "verify_ssl", "tls_server_name", "proxy", "no_proxy")
 _DEAD = 45  # seconds after which a silent peer is given up, as Go's pings of HTTP/2 do
@@ -195,6 +196,25 @@ class ApiEndpoint:
         except BaseException:
             dialer.close()
             raise
+
+    def forward(self, namespace: str, pod: str, port: int) -> socket.socket:
+        """Return a socket to a port on the loopback of a pod, by port-forward through its kubelet.
+
+        Raises:
+            ApiError: The API server or the kubelet refuses, or gives no answer.
+        """
+        from kubernetes.client import ApiClient, CoreV1Api
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.stream import portforward
+
+        api = CoreV1Api(ApiClient(self._configuration))
+        try:
+            ports = portforward(api.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port))
+        except ApiException as fault:
+            why = " ".join(str(fault.reason).split())[:_LONGEST]
+            raise ApiError(f"no port-forward to {port} of pod {namespace}/{pod}: {why}") from fault
+        found: socket.socket = ports.socket(port)
+        return found
 
     def _reload_token(self, everything: bool = False) -> None:
         """Read the current token. If a plugin fails, or a file is half written, the old token stays."""

@@ -206,7 +206,7 @@ def other(path: Path) -> None:
 def test_the_error_names_a_missing_port_or_another_program(debug_port: Callable[..., str]) -> None:
     result = muster("--debug-address", nowhere())
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "kubectl -n kube-muster port-forward deployment/muster 8283" in result.stderr
+    assert "no debug port at 127.0.0.1:" in result.stderr
     result = muster("--debug-address", debug_port(history=lambda **_: {"hello": "world"}))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "is not the debug port of this Muster" in result.stderr
+    assert "what answered is not a debug port of this version" in result.stderr

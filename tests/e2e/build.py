@@ -34,6 +34,7 @@ TOOLS = {  # further programs that tests use, by the folder whose go.mod pins th
     "etcd": ("kube-muster.io/etcd",),
     "helm": ("helm.sh/helm/v3/cmd/helm",),
     "jobset": ("sigs.k8s.io/jobset",),
+    "kubelet": ("kube-muster.io/kubelet",),
     "volcano": ("volcano.sh/volcano/cmd/cli",),
     "volcano/installed": ("volcano.sh/volcano/cmd/scheduler", "volcano.sh/volcano/cmd/controller-manager"),
 }

@@ -1,15 +1,19 @@
 """Two replicas, each beside its own scheduler: whatever happens to one, every gang starts once and whole."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.harness.access import User
+from tests.e2e.harness import port_forwards
+from tests.e2e.harness.access import ADMIN, SUBMITTER, User
 from tests.e2e.harness.fault_proxy import Call
 from tests.e2e.harness.faults import before_request, pass_on
 from tests.e2e.harness.replica import Replica
+from tests.e2e.harness.resources import PODS
 from tests.e2e.harness.scheduler import QUICK_LEASE
+from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Json, Stage
 from tests.e2e.harness.waiting import wait_for
 
@@ -61,6 +65,29 @@ def test_a_replica_that_was_cut_off_comes_back_as_a_follower(stage: Stage, pair:
     stage.wait_phase(after, "Running")
     first.muster.wait_decision(stage.namespace, "b", verdict="Running")
     assert first.writes() == written
+
+
+def test_the_leader_in_the_cluster_of_the_kubeconfig_is_asked(stage: Stage, pair: Pair) -> None:
+    """Ask it by port-forward, and the other after a change of leaders."""
+    port_forwards.start_node(stage)
+    pods = [port_forwards.pod_of_muster(it.host, stage.namespace, it.muster) for it in pair]
+    stage.api.create_many(PODS, pods)
+    stage.wait_phase([it.host for it in pair])
+    first, second = pair
+    admin = Shell(stage.cluster, ADMIN, stage.namespace)
+    assert _answering(admin) == first.muster.ports["debug"]
+    first.wire.refuse()
+    wait_for(second.leads, what="the second leads")
+    wait_for(lambda: not first.leads(), what="the first has noticed")
+    assert _answering(admin) == second.muster.ports["debug"]
+    assert json.loads(admin.output("report", "--since", "1h", "-o", "json"))["rows"] == []
+    assert "not allowed: pods" in Shell(stage.cluster, SUBMITTER, stage.namespace).refuses("dump", "-")
+
+
+def _answering(admin: Shell) -> int:
+    """Return the debug port of the Muster that makes the dump."""
+    dump = json.loads(admin.output("dump", "-"))
+    return int(dump["configuration"]["debugListen"].rpartition(":")[2])
 
 
 # A connection that the killed server cuts off before its handshake: ssl leaves it to the garbage collector.
