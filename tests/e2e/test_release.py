@@ -33,6 +33,7 @@ from tools import packages, release
 FOLDER = Path(shipped.__file__).parent
 JOBS_PAGE = ROOT / "docs" / "reference" / "jobs.md"
 IMAGE = "registry.example/kube-muster:0.1.0"
+ALWAYS_REPLACED = "poddisruptionbudget.policy/muster configured"  # its selector is replaced, not merged
 SERVED_AS = release.BEFORE if KUBERNETES in WITHOUT_POLICIES else release.CURRENT
 SERVED = [each for each in release.MANIFESTS if each.kubernetes == SERVED_AS]
 
@@ -110,6 +111,10 @@ def test_one_apply_installs_each_release_file(
     done = apply(own, dist / name, tmp_path)
     created = len(done.splitlines())
     assert created == len(list(yaml.safe_load_all((dist / name).read_text())))
+    again = [
+        line for line in apply(own, dist / name, tmp_path).splitlines() if not line.endswith(" unchanged")
+    ]
+    assert set(again) <= {ALWAYS_REPLACED}
 
 
 def apply(cluster: ControlPlane, file: Path, home: Path) -> str:
