@@ -11,7 +11,7 @@ NUMBERS = (
     " it starts once other/report (3 pods) ends"
 )
 BEHIND = "cpu: 16 needed, 2 left on suitable nodes; room for 1 of 8 members; position 2 in queue research"
-UID = "4c1d"
+UID = "4c1d2f60-6c1e-4d0b-9f0a-0a3f5e7b9c21"
 
 
 def settle(desk: Desk) -> Desk:

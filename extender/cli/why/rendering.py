@@ -23,6 +23,7 @@ from extender.cli.why.explanation import (
     QueueFigures,
     Statement,
 )
+from extender.domain.model.ownership import is_named_by_uid
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import PODS
 from extender.terminal.text import bar, columns, shows_unicode
@@ -65,7 +66,8 @@ def joined(*parts: str) -> str:
 def paragraphs(answer: Explanation) -> list[str]:
     """Return the paragraphs of an answer. The first names the object, the second has the verdict."""
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
-    group = f", of podgroup/{answer.group}" if answer.group else ""
+    is_others = answer.group and not is_named_by_uid(answer.group)
+    group = f", of podgroup/{answer.group}" if is_others else ""
     uncounted = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
         [folded(f"{answer.spoken_name}{where}{group}")],

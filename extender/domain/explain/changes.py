@@ -415,7 +415,8 @@ def _names_of(holders: Sequence[Holder]) -> str:
 
 def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
     """Return the sort key of holders: departing ones first, then groups, then other pods."""
-    return (holder.deleting < holder.pods, not holder.group, holder.pods, holder.name)
+    name = holder.called or holder.name
+    return holder.deleting < holder.pods, not holder.group, holder.pods, name
 
 
 _CAPACITY = (ends_for_capacity, nodes)

@@ -145,7 +145,7 @@ class WaitingCase:
 
         def size(holder: Holder) -> tuple[float, str]:
             parts = (amount / sizes.get(name, 1) for name, amount in holder.amounts.items())
-            return (-max(parts, default=0.0), holder.name)
+            return -max(parts, default=0.0), holder.called or holder.name
 
         return sorted(holders, key=size)
 

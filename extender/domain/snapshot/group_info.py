@@ -267,10 +267,11 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return the sort key of pending groups: the oldest first.
 
         Timestamps have whole seconds. Groups of the same second are ordered by the names that users gave, not
-        by the UIDs in names of Muster's PodGroups.
+        by the UIDs in names of Muster's PodGroups; before there is a PodGroup, by the stem of pods' names.
         """
         namespace, _, name = self.key.partition("/")
-        return self.created, namespace, self.spec.stands_for.rpartition("/")[2] or name, self.key
+        given = self.spec.stands_for or ("" if self.spec.recorded else self.spec.series)
+        return self.created, namespace, given.rpartition("/")[2] or name, self.key
 
     @cached_property
     def order(self) -> tuple[int, Age]:
