@@ -138,4 +138,5 @@ def _change(names: tuple[str, ...], patch: Patch, done: str, dry_run: str, **fla
             group = group_named(place.reader, place.namespace, name)
             if dry_run != out.CLIENT:
                 place.editor.patch(POD_GROUPS, place.namespace, group.name, patch, dry_run == out.SERVER)
-            out.show_done(name, done, dry_run, _GROUP)
+            kind, _, own = group.spoken_name.rpartition("/")
+            out.show_done(own, done, dry_run, kind or _GROUP)

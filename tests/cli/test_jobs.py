@@ -690,9 +690,7 @@ def test_invalid_amounts_are_refused(amounts: str, *, desk: Desk) -> None:
 
 
 def test_groups_are_held_by_the_names_of_their_owners(town: Desk) -> None:
-    assert town.output("hold", "waits", "job/runs") == (
-        "podgroup.scheduling.volcano.sh/waits held\npodgroup.scheduling.volcano.sh/job/runs held\n"
-    )
+    assert town.output("hold", "waits", "job/runs") == "job/waits held\njob/runs held\n"
     assert [unit(town, name)["metadata"]["annotations"] for name in ("waits", "runs")] == [{HOLD: "true"}] * 2
     town.output("resume", "podgroup-uid-waits")
     assert not unit(town, "waits")["metadata"].get("annotations")
