@@ -19,7 +19,9 @@ from tests.e2e.harness.access import ADMIN, User
 from tests.e2e.harness.client import STRATEGIC, Client
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import (
+    DEPLOYMENTS,
     JOBS,
+    LOCAL_QUEUES,
     NAMESPACES,
     PLUGINS_POD_GROUPS,
     POD_GROUPS,
@@ -641,6 +643,36 @@ def test_policies_hold_while_muster_is_down(stage: Stage) -> None:
         assert "set only one of highestTierAllowed" in refusal(
             lambda: stage.group("g", 1, networkTopology=both), 422
         )
+
+
+def test_only_queues_and_groups_are_refused_while_muster_is_down(
+    stage: Stage, review: Muster, job_rights: None
+) -> None:
+    """As docs/explanation/failures.md says."""
+    stage.queue("q")
+    stage.group("g", 1, queue="q")
+    review.process.kill()
+    space = stage.namespace
+    local = objects.local_queue("l", namespace=space, queue="q")
+    flavor = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor", "metadata": {"name": "f"}}
+    for refused in (
+        lambda: stage.queue("other"),
+        lambda: stage.api.patch(QUEUES, "q", {"spec": {"state": "Closed"}}),
+        lambda: stage.group("other", 1, queue="q"),
+        lambda: stage.api.patch(POD_GROUPS, "g", {"spec": {"queue": "other"}}, space),
+        lambda: stage.api.create(LOCAL_QUEUES, local),
+        lambda: stage.api.create(RESOURCE_FLAVORS, flavor),
+    ):
+        assert "failed calling webhook" in refusal(refused, 500)
+    stage.api.create(JOBS, job(stage, "j", **{QUEUE_NAME: "q"}))
+    stage.api.create(PODS, objects.pod("p", namespace=space, group="g"))
+    template = objects.pod("", namespace=space, labels={"app": "web"})
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
+    meta = {"name": "d", "namespace": space}
+    stage.api.create(
+        DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+    )
+    stage.api.patch(POD_GROUPS, "g", {"metadata": {"labels": {"a": "b"}}}, space)
 
 
 def _deletable(stage: Stage, name: str) -> bool:
