@@ -1,6 +1,6 @@
 # docker build --tag kube-muster:0.1.0 .
 # Another base image needs Python with venv and pip: --build-arg BASE=registry.example/python:3.13.5-slim-trixie
-# Releases are built on a base image by digest (make image RELEASE=1 insists on it), since a tag can be moved:
+# Releases are built on a base image by digest (make publish and make image RELEASE=1 insist on it), since a tag can be moved:
 # --build-arg BASE=docker.io/library/python@sha256:...
 ARG BASE=docker.io/library/python:3.13.5-slim-trixie
 FROM ${BASE} AS build

@@ -21,6 +21,7 @@ PYTHONS ?= $(wildcard $(HOME)/.pyenv/versions/3.1[1-9].*/bin/python)
 # Those about sharing run with gates, and once more in the default install, where the scheduler reads through Muster.
 SHARING = $(patsubst %,tests/e2e/test_%.py,estimates flavors history moving preemption price queue_rules queues quota reclaim reservation sharing_tree)
 E2E = MUSTER_E2E_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -o addopts="--strict-markers --strict-config -ra"
+ADDRESSES = $(if $(REGISTRY),--registry "$(REGISTRY)") $(if $(URL),--url "$(URL)")
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.13 --no-annotate \
     --custom-compile-command "make hashes"
 
@@ -125,8 +126,15 @@ image:  ## build the container image with docker, podman or buildah (IMAGE=NAME:
 	    $(if $(or $(TAG),$(IMAGE)),--tag "$(or $(TAG),$(IMAGE))") $(if $(PUSH),--push) \
 	    $(if $(PLATFORMS),--platforms "$(PLATFORMS)") $(if $(RELEASE),--release)
 
-release:  ## make what a release has into dist/: installs, chart, wheel, krew plugin (IMAGE=registry.example/kube-muster:0.1.0 URL=https://...; needs kubectl)
-	@$(PYTHON) -m tools.release --image "$(IMAGE)" $(if $(URL),--url "$(URL)") $(if $(KUBECTL),--kubectl "$(KUBECTL)")
+release: $(if $(URL),$(READY))  ## make what a release has into dist/: installs, chart; with URL=https://... also krew plugin, wheel (IMAGE=registry.example/kube-muster:0.1.0; needs kubectl)
+	@$(if $(URL),$(BIN)/python,$(PYTHON)) -m tools.release --image "$(IMAGE)" $(if $(URL),--url "$(URL)") $(if $(KUBECTL),--kubectl "$(KUBECTL)")
+
+publish: $(READY)  ## publish the tag at HEAD: image for amd64 and arm64, dist/, chart; then check-release (BASE=NAME@sha256:... BUILDER=podman REGISTRY=... URL=...; needs kubectl, helm)
+	@$(BIN)/python -m tools.publish --base "$(BASE)" $(if $(BUILDER),--builder "$(BUILDER)") $(ADDRESSES) \
+	    $(if $(KUBECTL),--kubectl "$(KUBECTL)") $(if $(HELM),--helm "$(HELM)")
+
+check-release: $(READY)  ## check names, versions and digests of dist/ and the registry; PUBLISHED=1 those at the URL too (REGISTRY=... URL=..., unless pyproject.toml has them)
+	@$(BIN)/python -m tools.check_release $(ADDRESSES) $(if $(PUBLISHED),--published)
 
 wheel: $(READY)  ## build the Python package into dist/, which pipx and uvx install
 	@$(BIN)/uv build --quiet --wheel --out-dir dist
@@ -134,4 +142,4 @@ wheel: $(READY)  ## build the Python package into dist/, which pipx and uvx inst
 clean:  ## remove what the other tasks made in this tree
 	rm -rf $(VENV) build dist *.egg-info .coverage* coverage.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help run test pythons lint control-plane e2e browser bench storm soak nightly fuzz hostile conformance coverage shape words chart hashes image release wheel clean
+.PHONY: help run test pythons lint control-plane e2e browser bench storm soak nightly fuzz hostile conformance coverage shape words chart hashes image release publish check-release wheel clean

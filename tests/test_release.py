@@ -15,6 +15,7 @@ import yaml
 from extender import __version__
 from tests.rows import each_of
 from tools import packages, release
+from tools.addresses import Unusable
 
 ROOT = Path(__file__).parents[1]
 DIGEST = f"sha256:{'0' * 64}"
@@ -32,7 +33,7 @@ def test_names_of_images(text: str, expected: tuple[str, str, str]) -> None:
 
 @each_of("", "kube-muster", "localhost:5000/kube-muster", "a:b:c", "a b:1", "a@sha256:12", "a:1\n")
 def test_a_name_that_is_none_or_could_be_any_image_is_refused(text: str) -> None:
-    with pytest.raises(release.Unusable, match="allowed: NAME:TAG or NAME@sha256"):
+    with pytest.raises(Unusable, match="allowed: NAME:TAG or NAME@sha256"):
         release.image(text)
 
 
@@ -88,6 +89,13 @@ def test_the_chart_is_that_of_the_repository_with_the_image_of_the_release() -> 
     assert packages.chart("a", "1") == packages.chart("a", "1")
 
 
+@each_of(("2", DIGEST, f"2@{DIGEST}"), ("", DIGEST, f"{__version__}@{DIGEST}"))
+def test_the_tag_of_the_chart_has_the_digest(tag: str, digest: str, expected: str) -> None:
+    """It has a tag as well: templates write a colon in front of it."""
+    values = yaml.safe_load(unpacked(packages.chart("a", tag, digest))["muster/values.yaml"][0])
+    assert values["image"]["tag"] == expected
+
+
 def test_krew_finds_the_plugin_by_its_sum() -> None:
     files = packages.plugin("https://x.example/v0.1.0/")
     manifest = yaml.safe_load(files[packages.KREW])
@@ -136,10 +144,11 @@ def test_the_package_has_a_script_of_its_name() -> None:
     ("arguments", "named"),
     [
         ((), "--image: got ''"),
+        (("--image=a:1", "--url=a.b/c"), "--url: invalid value 'a.b/c': must be http[s]://HOST"),
         (("--image=a:1", "--kubectl=not-there"), "--kubectl: got not-there"),
         (("--image=a:1", "--kubectl=false"), "false kustomize"),
     ],
-    ids=["no image", "no kubectl", "kustomize fails"],
+    ids=["no image", "no URL", "no kubectl", "kustomize fails"],
 )
 def test_what_it_cannot_do_is_said_and_nothing_is_written(
     tmp_path: Path, arguments: tuple[str, ...], named: str

@@ -16,6 +16,7 @@ from extender import __version__
 
 ROOT = Path(__file__).parents[1]
 CHART = f"muster-{__version__}.tgz"
+WHEEL = f"kube_muster-{__version__}-py3-none-any.whl"
 PLUGIN, KREW = "kubectl-muster.tar.gz", "krew-muster.yaml"
 _SCRIPT = f"""\
 #!/bin/sh
@@ -31,8 +32,13 @@ exit 127
 _REPOSITORY, _TAG = "  repository: kube-muster\n", '  tag: ""\n'
 
 
-def chart(name: str, tag: str) -> bytes:
-    """Return the archive that `helm push` takes; its values name the image of the release."""
+def chart(name: str, tag: str, digest: str = "") -> bytes:
+    """Return the archive that `helm push` takes; its values name the image of the release.
+
+    Templates put a colon between name and tag, so an image without a tag gets that of this version. With a
+    digest, the tag does not count.
+    """
+    tag = "@".join(filter(None, (tag or __version__, digest)))
     folder = ROOT / "install" / "chart"
     files = {f"muster/{path.relative_to(folder)}": path.read_bytes() for path in _files(folder)}
     values = files["muster/values.yaml"].decode()

@@ -15,11 +15,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from extender import __version__
 from tools import packages
+from tools.addresses import URL, Unusable, host
 from tools.chart_changes import FURTHER_JOBS
 
 ROOT = Path(__file__).parents[1]
@@ -53,10 +55,6 @@ MANIFESTS = (
 
 
 JOBS = {f"muster-jobs-{name}.yaml": (name,) for name in FURTHER_JOBS} | {"muster-jobs-all.yaml": FURTHER_JOBS}
-
-
-class Unusable(Exception):
-    """Nothing can be rendered; the message is for the user."""
 
 
 class Image(NamedTuple):
@@ -124,25 +122,68 @@ def rights(folders: tuple[str, ...]) -> str:
     return heading + "---\n".join(texts)
 
 
-def write(folder: Path, ours: Image, kubectl: str, url: str = "") -> list[Path]:
-    """Write all files and their checksums, as sha256sum prints them.
+def contents(ours: Image, kubectl: str, url: str = "") -> dict[str, bytes]:
+    """Return the contents of all files, by name.
 
-    `url`: the folder in which they will be published; without one, krew gets nothing.
+    `url`: the folder in which they will be published; without one, there are no plugin and Python package.
 
     Raises:
-        Unusable: A file cannot be made; none is written.
+        Unusable: A file cannot be made.
     """
     rendered = {each.name: render(each, ours, kubectl) for each in MANIFESTS}
     rendered |= {name: rights(folders) for name, folders in JOBS.items()}
     files = {name: text.encode() for name, text in rendered.items()}
-    files[packages.CHART] = packages.chart(ours.name, "@".join(filter(None, (ours.tag, ours.digest))))
-    files |= packages.plugin(url) if url else {}
-    sums = [f"{hashlib.sha256(content).hexdigest()}  {name}" for name, content in files.items()]
-    files[CHECKSUMS] = "\n".join([*sums, ""]).encode()
+    files[packages.CHART] = packages.chart(*ours)
+    if url:
+        files |= packages.plugin(url)
+        files[packages.WHEEL] = wheel()
+    return files
+
+
+def wheel() -> bytes:
+    """Build the Python package, which the plugin runs.
+
+    Raises:
+        Unusable: uv is not found, or fails.
+    """
+    places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    uv = shutil.which("uv", path=os.pathsep.join(places))
+    if uv is None:
+        raise Unusable("--url: needs uv for the Python package, which is not found; make release brings it")
+    with tempfile.TemporaryDirectory() as made:
+        settings = Path(made) / "setup.cfg"
+        settings.write_text(f"[build]\nbuild_base = {made}/build\n")  # without modules of earlier builds
+        command = [uv, "build", "--quiet", "--wheel", f"--out-dir={made}", str(ROOT)]
+        environment = {**os.environ, "DIST_EXTRA_CONFIG": str(settings)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Unusable(f"{' '.join(command)}: {done.stderr.strip()}")
+        return (Path(made) / packages.WHEEL).read_bytes()
+
+
+def checksums(files: Mapping[str, bytes]) -> bytes:
+    """Return the digests of all files, as sha256sum prints them."""
+    lines = (f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
+    return "".join(lines).encode()
+
+
+def write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write all files and their checksums."""
+    everything = {**files, CHECKSUMS: checksums(files)}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
+    for name, content in everything.items():
         (folder / name).write_bytes(content)
-    return [folder / name for name in files]
+    return [folder / name for name in everything]
+
+
+def require(flag: str, program: str, reason: str) -> None:
+    """Raise an error for a program that is not on PATH.
+
+    Raises:
+        Unusable: It is not found.
+    """
+    if shutil.which(program) is None:
+        raise Unusable(f"--{flag}: got {program}, which is not found; {reason}")
 
 
 def main() -> int:
@@ -158,9 +199,12 @@ def main() -> int:
     chosen = parser.parse_args()
     try:
         ours = image(chosen.image)
-        if shutil.which(chosen.kubectl) is None:
-            raise Unusable(f"--kubectl: got {chosen.kubectl}, which is not found; kustomize is part of it")
-        written = write(chosen.out, ours, chosen.kubectl, chosen.url)
+        if chosen.url:
+            host("--url", chosen.url, URL)
+        if chosen.out.exists() and not chosen.out.is_dir():
+            raise Unusable(f"--out: invalid value {str(chosen.out)!r}: must be a folder")
+        require("kubectl", chosen.kubectl, "kustomize is part of it")
+        written = write(chosen.out, contents(ours, chosen.kubectl, chosen.url))
     except Unusable as fault:
         sys.stderr.write(f"error: {fault}\n")
         return 2

@@ -47,7 +47,8 @@ def folder(own: ControlPlane, tmp_path: Path) -> Path:
     for name in OVERLAYS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "kustomization.yaml").write_text("resources: [../kube-muster/install/sidecar]\n")
-    release.write(tmp_path / "dist", release.image("kube-muster:0.1.0"), str(own.binaries / "kubectl"))
+    made = release.contents(release.image("kube-muster:0.1.0"), str(own.binaries / "kubectl"))
+    release.write(tmp_path / "dist", made)
     _leave_suitable(tmp_path / "dist")
     return tmp_path
 

@@ -70,6 +70,13 @@ REGISTER = (
     ),
     Entry(r"kubectl annotate job .*/may-use=.*", Way.ELSEWHERE, "tests/e2e/test_use.py writes such notes"),
     Entry(r"kubectl .*volcano-system.*", Way.ELSEWHERE, "needs Volcano: tests/e2e/test_moving.py"),
+    Entry(
+        r"git tag .*|make (publish|check-release) .*|gh release .*|\.venv/bin/uv publish .*",
+        Way.ELSEWHERE,
+        "publishes, to a local registry in tests/e2e/test_release.py",
+        page="docs/contributing/releasing.md",
+    ),
+    Entry(r"kubectl apply -f https://.*/muster-.*", Way.ELSEWHERE, "a release: tests/e2e/test_release.py"),
     Entry(r"make (image )?release IMAGE=.*", Way.ELSEWHERE, "tests/e2e/test_release.py; pages have them"),
     Entry(r"kubectl .*", Way.CLUSTER),
 )

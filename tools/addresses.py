@@ -1,0 +1,68 @@
+"""Addresses of a release: registry and URL, which pyproject.toml names, and their forms."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from extender import __version__
+
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+# The form with the host as its group, and its description.
+REGISTRY = r"([a-z0-9.-]+)(?::\d+)?(?:/[a-z0-9._-]+)*", "HOST[:PORT][/PATH] in lower case"
+URL = r"https?://([\w.-]+)(?::\d+)?(?:/[\w.~%+-]+)*/?", "http[s]://HOST[:PORT][/PATH]"
+
+
+class Unusable(Exception):
+    """Wrong use, so that nothing can be made; the message is for the user."""
+
+
+class Addresses(NamedTuple):
+    """Addresses of this version. `registry` has its image and chart, `url` its files."""
+
+    registry: str
+    url: str
+
+    @property
+    def image(self) -> str:
+        """Return the repository of the image."""
+        return f"{self.registry}/kube-muster"
+
+    @property
+    def charts(self) -> str:
+        """Return the folder of charts, as `helm push` takes it after oci://."""
+        return f"{self.registry}/charts"
+
+
+def settings() -> Addresses:
+    """Return the addresses that pyproject.toml names."""
+    named = tomllib.loads(PROJECT.read_text())["tool"]["muster-release"]
+    return Addresses(named["registry"], f"{named['url']}/v{__version__}")
+
+
+def addresses(registry: str = "", url: str = "") -> Addresses:
+    """Return the addresses of this version; an empty one is that of pyproject.toml.
+
+    Raises:
+        Unusable: One does not have its form, or is a placeholder.
+    """
+    named = settings()
+    found = Addresses(registry or named.registry, (url or named.url).rstrip("/"))
+    for flag, value, form in (("registry", found.registry, REGISTRY), ("url", found.url, URL)):
+        if host(f"--{flag}", value, form).endswith(".example"):
+            raise Unusable(
+                f"--{flag}: invalid value {value!r}: must not be a placeholder; set {flag} in pyproject.toml"
+            )
+    return found
+
+
+def host(flag: str, value: str, form: tuple[str, str]) -> str:
+    """Return the host of an address.
+
+    Raises:
+        Unusable: The address does not have its form.
+    """
+    found = re.fullmatch(form[0], value, re.ASCII)
+    if found is None:
+        raise Unusable(f"{flag}: invalid value {value!r}: must be {form[1]}")
+    return found[1]

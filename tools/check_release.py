@@ -1,0 +1,237 @@
+"""Checks that a release agrees with itself and its registry: every name, version and digest.
+
+    python -m tools.check_release [--dist FOLDER] [--registry NAME] [--url URL] [--published]
+
+The registry has the image and the chart already (python -m tools.publish pushes them), and answers as it
+answers anonymous users. A registry on a loopback address is asked over plain HTTP.
+"""
+
+import argparse
+import io
+import json
+import re
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from extender import __version__
+from tools import packages, release
+from tools.addresses import Addresses, Unusable, addresses
+from tools.registry import NoAnswer, Repository, read, sha256
+
+PLATFORMS = ("linux/amd64", "linux/arm64")
+FILES = {
+    *(each.name for each in release.MANIFESTS),
+    *release.JOBS,
+    *(packages.CHART, packages.PLUGIN, packages.KREW, packages.WHEEL, release.CHECKSUMS),
+}
+SCRIPT = "kubectl-muster"
+CHART_CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+# A file or answer with another form than that of its kind.
+MALFORMED = (
+    *(AttributeError, KeyError, IndexError, TypeError, ValueError, EOFError, zlib.error, OSError),
+    *(tarfile.TarError, zipfile.BadZipFile, yaml.YAMLError),
+)
+Files = Mapping[str, bytes]  # content by name
+
+
+class Fact(NamedTuple):
+    """A name, version or digest. `where`: a file, or an address in the registry."""
+
+    where: str
+    field: str
+    found: object
+    expected: object
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.field}: found {_shown(self.found)}, expected {_shown(self.expected)}"
+
+
+Facts = Iterator[Fact]
+
+
+def facts(files: Files, named: Addresses) -> Facts:
+    """Yield all facts of a release."""
+    missing = sorted(FILES - files.keys())
+    yield Fact("dist", "missing files", missing, [])
+    if missing:
+        return
+    yield from _read(release.CHECKSUMS, _checksums(files))
+    yield from (_heading(files, name) for name in release.JOBS)
+    yield from _read(packages.KREW, _krew(files, named))
+    yield from _read(packages.PLUGIN, _plugin(files))
+    yield from _read(packages.WHEEL, _wheel(files))
+    yield from _read(f"{named.charts}/muster:{__version__}", _pushed_chart(files, named))
+    yield from _read(f"{named.image}:{__version__}", _image(files, named))
+
+
+def published(files: Files, named: Addresses) -> Facts:
+    """Yield the facts of the files at the URL."""
+    for name in sorted(FILES):
+        address = f"{named.url}/{name}"
+        try:
+            yield Fact(address, "digest", sha256(read(address)), sha256(files[name]))
+        except NoAnswer as fault:
+            yield Fact(address, "content", str(fault), sha256(files[name]))
+
+
+def _read(where: str, found: Facts) -> Facts:
+    """Yield these facts; content that cannot be read is a fact as well."""
+    try:
+        yield from found
+    except NoAnswer as fault:
+        yield Fact(where, "answer", str(fault), "a manifest")
+    except MALFORMED as fault:
+        yield Fact(where, "content", f"{type(fault).__name__}: {fault}", "a file of its kind")
+
+
+def _checksums(files: Files) -> Facts:
+    lines = files[release.CHECKSUMS].decode().splitlines()
+    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    there = {name: content for name, content in files.items() if name != release.CHECKSUMS}
+    yield Fact(release.CHECKSUMS, "files without a digest", sorted(there.keys() - listed.keys()), [])
+    yield Fact(release.CHECKSUMS, "digests without a file", sorted(listed.keys() - there.keys()), [])
+    for name in sorted(listed.keys() & there.keys()):
+        yield Fact(release.CHECKSUMS, f"digest of {name}", f"sha256:{listed[name]}", sha256(there[name]))
+
+
+def _image(files: Files, named: Addresses) -> Facts:
+    """Yield the facts of the image, and of the files that name it by its digest."""
+    repository, where = Repository(named.image), f"{named.image}:{__version__}"
+    index = repository.manifest(__version__)
+    yield Fact(where, "digest as stated by the registry", index.stated, index.digest)
+    for manifest in release.MANIFESTS:
+        yield from _read(manifest.name, _rendered(files, manifest, f"{named.image}@{index.digest}"))
+    yield from _read(packages.CHART, _chart(files, named, f"{__version__}@{index.digest}"))
+    entries = {_platform(each["platform"]): each["digest"] for each in index.document.get("manifests", [])}
+    yield Fact(where, "platforms", [each for each in PLATFORMS if each in entries], [*PLATFORMS])
+    for platform in (each for each in PLATFORMS if each in entries):
+        entry = f"{named.image}@{entries[platform]}"
+        image = repository.manifest(entries[platform])
+        yield Fact(entry, f"digest of the image for {platform}", image.digest, entries[platform])
+        yield Fact(entry, "platform", _platform(repository.config(image.document)), platform)
+
+
+def _platform(described: Mapping[str, Any]) -> str:
+    return f"{described['os']}/{described['architecture']}"
+
+
+def _rendered(files: Files, manifest: release.Manifest, image: str) -> Facts:
+    yield _heading(files, manifest.name)
+    scheduler = f"registry.k8s.io/kube-scheduler:{manifest.scheduler or release.SCHEDULER}"
+    expected = {image, scheduler} if manifest.install == "sidecar" else {image}
+    found: set[str] = set()
+    for document in yaml.safe_load_all(files[manifest.name]):
+        pod = document.get("spec", {}).get("template", {}).get("spec", {})
+        found |= {each["image"] for key in ("initContainers", "containers") for each in pod.get(key, [])}
+    yield Fact(manifest.name, "images", sorted(found), sorted(expected))
+
+
+def _heading(files: Files, name: str) -> Fact:
+    heading = re.match(rb"# Muster ([\w.+-]+?):? ", files[name])
+    return Fact(name, "version in the first line", heading[1].decode() if heading else "none", __version__)
+
+
+def _chart(files: Files, named: Addresses, tag: str) -> Facts:
+    there = _unpacked(files[packages.CHART])
+    described = yaml.safe_load(there["muster/Chart.yaml"])
+    for field, expected in _chart_names().items():
+        yield Fact(packages.CHART, f"{field} in Chart.yaml", described[field], expected)
+    image = yaml.safe_load(there["muster/values.yaml"])["image"]
+    yield Fact(packages.CHART, "image.repository in values.yaml", image["repository"], named.image)
+    yield Fact(packages.CHART, "image.tag in values.yaml", image["tag"], tag)
+
+
+def _chart_names() -> dict[str, str]:
+    return {"name": "muster", "version": __version__, "appVersion": __version__}
+
+
+def _pushed_chart(files: Files, named: Addresses) -> Facts:
+    where, repository = f"{named.charts}/muster:{__version__}", Repository(f"{named.charts}/muster")
+    chart = repository.manifest(__version__)
+    yield Fact(where, "digest as stated by the registry", chart.stated, chart.digest)
+    layers = [each["digest"] for each in chart.document["layers"] if each["mediaType"] == CHART_CONTENT]
+    yield Fact(where, f"digest of {packages.CHART}", layers, [sha256(files[packages.CHART])])
+    described = repository.config(chart.document)
+    for field, expected in _chart_names().items():
+        yield Fact(where, f"{field} in its configuration", described[field], expected)
+
+
+def _krew(files: Files, named: Addresses) -> Facts:
+    spec = yaml.safe_load(files[packages.KREW])["spec"]
+    yield Fact(packages.KREW, "spec.version", spec["version"], f"v{__version__}")
+    for number, platform in enumerate(spec["platforms"]):
+        field, expected = f"spec.platforms[{number}]", sha256(files[packages.PLUGIN])
+        yield Fact(packages.KREW, f"{field}.uri", platform["uri"], f"{named.url}/{packages.PLUGIN}")
+        yield Fact(packages.KREW, f"{field}.sha256", f"sha256:{platform['sha256']}", expected)
+        yield Fact(packages.KREW, f"{field}.bin", platform["bin"], SCRIPT)
+
+
+def _plugin(files: Files) -> Facts:
+    required = set(re.findall(r"kube-muster==(\S+)", _unpacked(files[packages.PLUGIN])[SCRIPT].decode()))
+    yield Fact(packages.PLUGIN, f"versions of kube-muster in {SCRIPT}", sorted(required), [__version__])
+
+
+def _wheel(files: Files) -> Facts:
+    folder = f"kube_muster-{__version__}.dist-info"
+    with zipfile.ZipFile(io.BytesIO(files[packages.WHEEL])) as opened:
+        metadata = opened.read(f"{folder}/METADATA").decode()
+        scripts = opened.read(f"{folder}/entry_points.txt").decode()
+    for field, expected in (("Name", "kube-muster"), ("Version", __version__)):
+        found = re.findall(rf"^{field}: (.*)$", metadata, re.MULTILINE)
+        yield Fact(packages.WHEEL, f"{field} in METADATA", found, [expected])
+    there = re.findall(rf"^{SCRIPT}\b", scripts, re.MULTILINE)
+    yield Fact(packages.WHEEL, "scripts that the plugin runs", there, [SCRIPT])
+
+
+def _unpacked(archive: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return {each.name: found.read() for each in opened if (found := opened.extractfile(each)) is not None}
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value) if isinstance(value, list) else str(value)
+
+
+def check(folder: Path, named: Addresses, at_url: bool = False) -> int:
+    """Print the facts that are not as expected; return the exit code."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    every = list(facts(files, named))
+    if at_url and files.keys() >= FILES:
+        every += published(files, named)
+    wrong = [fact for fact in every if fact.found != fact.expected]
+    sys.stderr.write("".join(f"error: {fact}\n" for fact in wrong))
+    sys.stdout.write(
+        f"{len(every) - len(wrong)} of {len(every)} names, versions and digests are as expected\n"
+    )
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.check_release",
+        description="Check a release against its registry.",
+    )
+    parser.add_argument("--dist", type=Path, default=release.ROOT / "dist", help="its files (default: dist)")
+    parser.add_argument("--registry", default="", help="HOST[:PORT][/PATH] (default: that of pyproject.toml)")
+    parser.add_argument("--url", default="", help="folder of its files (default: that of pyproject.toml)")
+    parser.add_argument("--published", action="store_true", help="check the files at the URL as well")
+    chosen = parser.parse_args()
+    try:
+        named = addresses(chosen.registry, chosen.url)
+        if not chosen.dist.is_dir():
+            raise Unusable(f"--dist: invalid value {str(chosen.dist)!r}: must be the folder of a release")
+    except Unusable as fault:
+        sys.stderr.write(f"error: {fault}\n")
+        return 2
+    return check(chosen.dist, named, chosen.published)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Publishes the release of a tag, in order: image, files in dist/, chart; then checks them.
+
+    python -m tools.publish --base NAME@sha256:... [--registry NAME] [--url URL] [--builder podman] ...
+
+Image and chart go to the registry. The files of dist/ are left to upload (docs/contributing/releasing.md).
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from extender import __version__
+from tools import check_release, image, packages, release
+from tools.addresses import Addresses, Unusable, addresses
+from tools.registry import NoAnswer, Repository, is_loopback
+
+TAG = f"v{__version__}"
+
+
+class Failed(Exception):
+    """A step failed; the message says which."""
+
+
+def require_tag() -> None:
+    """Raise an error unless the working tree is that of the tag.
+
+    Raises:
+        Unusable: HEAD does not have the tag of this version, or files differ from it.
+    """
+    tags = _git("tag", "--points-at", "HEAD").split()
+    if TAG not in tags:
+        raise Unusable(f"HEAD: invalid tags {tags}: must have {TAG}, the version of extender/__init__.py")
+    if changed := _git("status", "--porcelain"):
+        raise Unusable(f"working tree: invalid changes: must be that of {TAG}\n{changed.rstrip()}")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=release.ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Unusable(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def require_new(named: Addresses) -> None:
+    """Raise an error for a published version, since users have its digests.
+
+    Raises:
+        Unusable: The registry has the chart, which is pushed last.
+    """
+    chart = f"{named.charts}/muster"
+    try:
+        Repository(chart).manifest(__version__)
+    except NoAnswer:
+        return
+    raise Unusable(f"--registry: {chart}:{__version__} is published; raise the version, or delete it there")
+
+
+def publish(named: Addresses, folder: Path, engine: str, base: str, kubectl: str, helm: str) -> int:
+    """Publish image and chart, with the files in the folder; return the exit code of the check.
+
+    Raises:
+        Failed: A step failed.
+        Unusable: A file cannot be made.
+    """
+    tag = f"{named.image}:{__version__}"
+    if image.build(engine, tag, base, push=True, platforms=",".join(check_release.PLATFORMS)):
+        raise Failed(f"{engine} did not build and push {tag}")
+    try:
+        digest = Repository(named.image).manifest(__version__).digest
+    except NoAnswer as fault:
+        raise Failed(f"{tag} is pushed, but anonymous users cannot read it: {fault}") from None
+    ours = release.Image(named.image, __version__, digest)
+    release.write(folder, release.contents(ours, kubectl, named.url))
+    command = [helm, "push", str(folder / packages.CHART), f"oci://{named.charts}"]
+    if is_loopback(named.registry.partition("/")[0]):
+        command.append("--plain-http")
+    if subprocess.run(command, check=False).returncode:
+        raise Failed(" ".join(command))
+    return check_release.check(folder, named)
+
+
+def main() -> int:
+    chosen = _arguments()
+    try:
+        named = addresses(chosen.registry, chosen.url)
+        if not image.is_fixed(chosen.base):
+            raise Unusable(f"--base: invalid value {chosen.base!r}: must have a digest, NAME@sha256:...")
+        if chosen.out.exists() and not (chosen.out.is_dir() and not any(chosen.out.iterdir())):
+            raise Unusable(f"--out: invalid value {str(chosen.out)!r}: must be a new or empty folder")
+        release.require("kubectl", chosen.kubectl, "kustomize is part of it")
+        release.require("helm", chosen.helm, "it pushes the chart")
+        engine = image.builder([chosen.builder] if chosen.builder else image.BUILDERS)
+        require_tag()
+        require_new(named)
+        return publish(named, chosen.out, engine, chosen.base, chosen.kubectl, chosen.helm)
+    except (Unusable, image.NoBuilder) as fault:
+        sys.stderr.write(f"error: {fault}\n")
+        return 2
+    except Failed as fault:
+        sys.stderr.write(f"error: {fault}\n")
+        return 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.publish", description=f"Publish {TAG}.")
+    parser.add_argument("--base", default="", help="base image of the release: NAME@sha256:...")
+    parser.add_argument("--registry", default="", help="HOST[:PORT][/PATH] (default: that of pyproject.toml)")
+    parser.add_argument("--url", default="", help="folder of its files (default: that of pyproject.toml)")
+    parser.add_argument("--out", type=Path, default=release.ROOT / "dist", help="(default: dist)")
+    parser.add_argument("--builder", help=f"instead of the first of {', '.join(image.BUILDERS)} that answers")
+    parser.add_argument("--kubectl", default="kubectl", help="(default: %(default)s)")
+    parser.add_argument("--helm", default="helm", help="(default: %(default)s)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
