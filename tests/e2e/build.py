@@ -34,7 +34,9 @@ TOOLS = {  # further programs that tests use, by the folder whose go.mod pins th
     "etcd": ("kube-muster.io/etcd",),
     "helm": ("helm.sh/helm/v3/cmd/helm",),
     "jobset": ("sigs.k8s.io/jobset",),
+    "krew": ("sigs.k8s.io/krew/cmd/krew",),
     "kubelet": ("kube-muster.io/kubelet",),
+    "registry": ("github.com/google/go-containerregistry/cmd/crane",),
     "volcano": ("volcano.sh/volcano/cmd/cli",),
     "volcano/installed": ("volcano.sh/volcano/cmd/scheduler", "volcano.sh/volcano/cmd/controller-manager"),
 }

@@ -1,6 +1,9 @@
-"""The image is built, and what is in it serves a real scheduler. Skipped where nothing can build."""
+"""The image is built, and what is in it serves a real scheduler. Most is skipped where nothing can build."""
 
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +17,10 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.image import Image
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.stage import Stage
+from tools import image as tool
+from tools.check_release import PLATFORMS
 
+ROOT = Path(__file__).parents[2]
 # The first test's time has the build in it.
 pytestmark = pytest.mark.timeout(900)
 
@@ -65,3 +71,18 @@ def test_a_gang_starts_with_muster_in_its_image(stage: Stage, contained: Muster,
     stage.wait_bound(stage.gang("a", 3, gated=True))
     assert contained.metric("muster_bindings_total", outcome="bound") == 3
     assert contained.stop() == 0
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_each_package_has_a_wheel_of_a_known_hash(platform: str, tmp_path: Path) -> None:
+    """The image installs nothing else; no engine here builds for a foreign platform."""
+    names = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+    (python,) = re.findall(r"python:(3\.\d+)", tool.base())
+    command = [
+        str(Path(sys.executable).with_name("uv")),
+        *("pip", "install", "--dry-run", f"--target={tmp_path}", "--only-binary=:all:", "--require-hashes"),
+        *(f"--python-platform={names[platform]}-manylinux_2_28", f"--python-version={python}"),
+        f"--requirement={ROOT / 'image' / 'requirements.txt'}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,82 @@
+"""Registry of images and charts on loopback, and a stand-in for the engine that pushes the image."""
+
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e import build
+from tests.e2e.harness.process import Process, free_ports
+from tests.e2e.harness.waiting import wait_for
+
+MODULE = Path(__file__).parents[1] / "registry"
+# For each platform an image of one small layer; names and digests are as in one that an engine pushes.
+ENGINE = """\
+#!/bin/sh
+# docker info | docker buildx build --platform LIST --tag NAME ... --push FOLDER
+set -eu
+test "$1" != info || exit 0
+test "$1 $2 $3 $5" = "buildx build --platform --tag"
+platforms=$4 tag=$6 images=
+for platform in $(echo "$platforms" | tr , ' '); do
+  image=$tag-${{platform#*/}}
+  {crane} append --oci-empty-base --new_layer {layer} --new_tag "$image"
+  {crane} mutate --set-platform "$platform" --tag "$image" "$image"
+  images="$images --manifest $image"
+done
+{crane} index append $images --tag "$tag"
+"""
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """Yield the address of an empty registry, which keeps its contents in memory. `folder`: for its log."""
+    (port,) = free_ports(1)
+    command = [str(_crane()), "registry", "serve", f"--address=127.0.0.1:{port}"]
+    with _served(Process("registry", command, folder / "registry.log"), f"127.0.0.1:{port}", "/v2/"):
+        yield f"127.0.0.1:{port}"
+
+
+@contextmanager
+def files(folder: Path, log: Path) -> Iterator[str]:
+    """Yield the URL of a server of the files in a folder."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "http.server", "--bind=127.0.0.1", f"--directory={folder}", str(port)]
+    with _served(Process("files", command, log), f"127.0.0.1:{port}", "/"):
+        yield f"http://127.0.0.1:{port}"
+
+
+def write_engine(folder: Path, layer: Path) -> None:
+    """Write the stand-in as `docker`. `layer`: a tar, which every image has as its only layer."""
+    program = folder / "docker"
+    program.write_text(ENGINE.format(crane=_crane(), layer=layer))
+    program.chmod(0o755)
+
+
+def tag(image: str, name: str) -> None:
+    """Give an image of the registry one more tag, or move the tag."""
+    subprocess.run([_crane(), "tag", image, name], check=True, capture_output=True, timeout=60)
+
+
+def _crane() -> Path:
+    return build.tool(MODULE, *build.TOOLS["registry"])
+
+
+@contextmanager
+def _served(process: Process, address: str, path: str) -> Iterator[None]:
+    def answers() -> bool:
+        process.require_alive()
+        try:
+            urllib.request.urlopen(f"http://{address}{path}", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    process.start()
+    try:
+        wait_for(answers, what=f"an answer of {process.name}")
+        yield
+    finally:
+        process.kill()
