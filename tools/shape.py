@@ -232,7 +232,7 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     yield Figure("  depth", reach.depth, DEEPEST)
     imports = sum(module.import_lines for module in known.values())
     yield Figure("import lines", imports / total, 0.07, form=".1%")
-    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 48_200)
+    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 48_300)
     yield Figure("  of the tools", tools, 18_350)
 
 

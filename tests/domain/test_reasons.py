@@ -309,6 +309,15 @@ CASES = {
             gang("g", 1, cpu="4"),
         ),
     ),
+    "room only in two racks": Case(
+        Reason.NO_DOMAIN,
+        "rack=a has the most room, for 1 of 2 members",
+        lambda: World(
+            [node(f"{rack}{n}", "4", labels={"rack": rack}) for rack in "ab" for n in "01"],
+            [foreign_pod(f"s{rack}", on=f"{rack}0", cpu="4") for rack in "ab"],
+            gang("g", 2, cpu="4", annotations={keys.REQUIRED_TOPOLOGY: "rack"}),
+        ),
+    ),
     "room that is kept for another group": Case(
         Reason.RESERVED,
         "team/first: nodes n are reserved; it is to start once they are free",

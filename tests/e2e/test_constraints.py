@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from extender.api.keys import REQUIRED_TOPOLOGY
 from tests.e2e.harness.resources import NODES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
@@ -12,6 +13,7 @@ Json = dict[str, Any]
 BOTH_WAYS = pytest.mark.parametrize("gated", [True, False], ids=["gated", "ungated"])
 LACKS_CAPACITY = ("NoRoom", "Fragmented")
 ZONE = "topology.kubernetes.io/zone"
+RACK = "example.com/rack"
 DEDICATED: Json = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
 
 
@@ -62,6 +64,28 @@ def test_more_members_that_keep_apart_than_nodes(stage: Stage, scheduler: KubeSc
     _assert_others_start(stage)
     stage.nodes(1, prefix="more", cpu="8")
     assert len({*stage.wait_bound(gang).values()}) == 4
+
+
+@BOTH_WAYS
+def test_members_that_require_one_rack(stage: Stage, scheduler: KubeScheduler, gated: bool) -> None:
+    """They start in the rack that holds all of them, and a lost one is replaced there."""
+    for rack in "ab":
+        stage.nodes(2, prefix=rack, cpu="4", labels={RACK: rack})
+    fillers = [stage.pods(f"in-{rack}", 1, cpu="4", nodeSelector={RACK: rack}) for rack in "ab"]
+    for filler in fillers:
+        stage.wait_phase(filler)
+    template: Json = {"cpu": "4", "annotations": {REQUIRED_TOPOLOGY: RACK}}
+    gang = stage.gang("g", 2, gated=gated, **template)
+    stage.wait_reason("g", "NoDomain")
+    _assert_others_start(stage)
+    stage.finish(fillers[1])
+    stage.wait_phase(gang)
+    assert {name[0] for name in stage.bound(gang).values()} == {"b"}
+    stage.wait_group("g", phase="Running")
+    stage.finish(fillers[0])
+    stage.delete_pods([gang[0]])
+    (other,) = stage.pods("other", 1, group="g", gated=gated, **template)
+    assert stage.wait_bound([other])[other][0] == "b"
 
 
 @BOTH_WAYS

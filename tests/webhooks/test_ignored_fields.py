@@ -7,7 +7,9 @@ from tests.webhooks.desk import Desk
 
 Json = dict[str, Any]
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-ANNOTATED = {"annotations": {REQUIRED: "rack", "kueue.x-k8s.io/podset-unconstrained-topology": "true"}}
+PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
+ANNOTATED = {"annotations": {REQUIRED: "rack", PREFERRED: "rack", UNCONSTRAINED: "true"}}
 TOPOLOGY = {"mode": "hard", "highestTierAllowed": 1}
 CONTAINERS = {"containers": [{"name": "c"}]}
 
@@ -67,7 +69,7 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         [
             "spec.networkTopology",
             "spec.tasks[0].maxRetry",
-            f"spec.tasks[0].template.metadata.annotations[{REQUIRED}]",
+            f"spec.tasks[0].template.metadata.annotations[{PREFERRED}]",
         ],
     ),
     (
@@ -75,13 +77,20 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         "batch/v1",
         "Job",
         {"spec": {"template": {"metadata": ANNOTATED, "spec": CONTAINERS}}},
-        [f"spec.template.metadata.annotations[{REQUIRED}]"],
+        [f"spec.template.metadata.annotations[{PREFERRED}]"],
     ),
     (
         "/pods/validate",
         "/v1",
         "Pod",
         {"metadata": ANNOTATED, "spec": CONTAINERS},
+        [f"metadata.annotations[{PREFERRED}]"],
+    ),
+    (
+        "/jobs/validate",
+        "batch/v1",
+        "Job",
+        {"metadata": {"annotations": {REQUIRED: "rack"}}, "spec": {"template": {"spec": CONTAINERS}}},
         [f"metadata.annotations[{REQUIRED}]"],
     ),
     (

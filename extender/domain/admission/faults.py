@@ -112,7 +112,7 @@ def join_faults(faults: Iterable[Fault]) -> str:
 
 
 _ALL = "*"  # each item of a list
-_NO_TOPOLOGY = "Muster does not place pods by topology; use node selectors or pod affinity"
+_NO_TOPOLOGY = f"annotate the pods with {keys.REQUIRED_TOPOLOGY}: the label of nodes of one domain"
 _KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
 _ASKS_NOTHING = f"{_KUEUE_TOPOLOGY}unconstrained-topology"
 _MOST_WARNINGS = 8
@@ -138,8 +138,9 @@ _FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
         ("spec", "scheduleTimeoutSeconds"): "the start timeout of Muster applies to all groups",
     },
 }
+_ANNOTATIONS = ("metadata", "annotations")
 _ANNOTATED = (
-    ("metadata", "annotations"),
+    _ANNOTATIONS,
     ("spec", "template", "metadata", "annotations"),
     ("spec", "tasks", _ALL, "template", "metadata", "annotations"),
 )
@@ -151,9 +152,11 @@ def ignored_fields(group: str, kind: str, thing: Mapping[str, Any]) -> list[str]
     for path, instead in _FIELDS.get((group, kind), {}).items():
         found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(thing, path)]
     for path in _ANNOTATED:
+        is_of_pods = path != _ANNOTATIONS or kind == "Pod"
+        read = (_ASKS_NOTHING, *((keys.KUEUE_REQUIRED_TOPOLOGY,) if is_of_pods else ()))
         for field, annotations in _values_at(thing, path):
-            keys = annotations if isinstance(annotations, dict) else ()
-            named = [key for key in keys if key.startswith(_KUEUE_TOPOLOGY) and key != _ASKS_NOTHING]
+            given = annotations if isinstance(annotations, dict) else ()
+            named = [key for key in given if key.startswith(_KUEUE_TOPOLOGY) and key not in read]
             found += [f"{field}[{key[:100]}]: accepted and ignored; {_NO_TOPOLOGY}" for key in named]
     return found[:_MOST_WARNINGS]
 
@@ -168,9 +171,6 @@ def _values_at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[t
             yield from _values_at(item, path[1:], f"{field}[{number}]")
     elif isinstance(thing, dict):
         yield from _values_at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
-
-
-_ANNOTATIONS = ("metadata", "annotations")
 
 
 def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[str]:

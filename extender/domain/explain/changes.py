@@ -423,6 +423,7 @@ _CAPACITY = (ends_for_capacity, nodes)
 _FINDERS: Mapping[Reason, Sequence[Callable[[WaitingCase], StartChange | None]]] = {
     Reason.NO_ROOM: _CAPACITY,
     Reason.FRAGMENTED: _CAPACITY,
+    Reason.NO_DOMAIN: _CAPACITY,
     Reason.REFUSED_BY_SCHEDULER: _CAPACITY,
     Reason.QUEUE_CEILING: (limit, ends_in_queue, capability, flavor_capability),
     Reason.QUEUE_SHARE: (claims_end, nodes),

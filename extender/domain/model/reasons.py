@@ -56,6 +56,7 @@ class Reason(StrEnum):
     BEHIND_OTHERS = "BehindOthers", "the queue's order puts other groups first"
     NO_ROOM = "NoRoom", "the suitable nodes do not have enough room now"
     FRAGMENTED = "Fragmented", "total free capacity suffices, but no placement fits"
+    NO_DOMAIN = "NoDomain", "no domain of its topology has enough room now"
     RESERVED = "Reserved", "the room is reserved for another group"
     RECLAIMING = "Reclaiming", "room is being reclaimed for the group"
     BACKING_OFF = "BackingOff", "a start of the group failed; it is backing off"
@@ -95,7 +96,7 @@ class EventReason(StrEnum):
     INVALID_SCHEDULE = "InvalidSchedule"
 
 
-LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED)
+LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN)
 # Reasons that a further node may change, as for a scheduler without Muster. A pod that the scheduler's own
 # rules reject everywhere may lack a node in a volume's zone, or a domain to spread over.
 NODES_HELP = frozenset({*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER})
@@ -184,6 +185,8 @@ NoRoom: Wait for running pods to end, or request less. Administrators can see on
   each node.
 Fragmented: Use smaller members, or wait for a whole node to become free; or let Muster move pods
   (`spec.preemption.consolidation` of the queues).
+NoDomain: Wait for running pods of a domain to end, ask for a larger domain (annotation
+  `kube-muster.io/required-topology`), or use fewer or smaller members.
 Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end in time may go
   first.
 Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.
@@ -206,7 +209,7 @@ TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/mi
 NOT_TAKEN_BACK = "so nothing is reclaimed for it"
 
 # Holders that block a group: all that hold capacity, or those of its own queue.
-FOR_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.RECLAIMING)
+FOR_CAPACITY = (*LACKS_CAPACITY, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 
 

@@ -95,6 +95,7 @@ class Constraints(NamedTuple):
     # a node to one pod does not count for pods that differ in these.
     unplanned: tuple[bytes, ...] = ()
     excess: str = ""  # constraints beyond what is evaluated, for users: then no node fits
+    level: str = ""  # node label: members of one role are in one domain, which has one value of it
 
 
 class Shape:
@@ -109,7 +110,7 @@ class Shape:
 
     __slots__ = (
         *("__weakref__", "_anywhere", "_shared", "_within"),
-        *("constraints", "looks_at_others", "number", "requests", "suits", "terms"),
+        *("constraints", "looks_at_others", "number", "requests", "shares_domain", "suits", "terms"),
     )
 
     def __init__(
@@ -126,7 +127,8 @@ class Shape:
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
         self.terms: tuple[Term, ...] = constraints.affinity + constraints.anti_affinity
-        self.looks_at_others = bool(constraints.ports or self.terms)
+        self.shares_domain = bool(constraints.affinity or constraints.level)
+        self.looks_at_others = bool(constraints.ports or self.terms or constraints.level)
         self._anywhere = anywhere
         self._within: dict[NodePart, Shape] = {}
 
@@ -205,16 +207,16 @@ class Shapes:
         # Separate shapes, by namespace and by number of the general shape.
         self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
-    def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
-        """Return the shape of a pod's specification.
+    def shape_of(self, spec: PodSpec, namespace: str, level: str = "") -> Shape:
+        """Return the shape of a pod's specification. `level`: see Constraints.
 
         Raises:
             BadQuantity: A request cannot be read.
         """
-        written = _written(spec, namespace)
+        written = _written(spec, namespace, level)
         shape = self._written.get(written)
         if shape is None:
-            requests, constraints = pod_requests(spec), constraints_of(spec, namespace)
+            requests, constraints = pod_requests(spec), constraints_of(spec, namespace, level)
             if constraints.excess:  # the pod waits anyway, so only a few of its resource names are kept
                 few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
                 requests = dict(few)
@@ -282,11 +284,11 @@ def _digest(parts: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
 
-def _written(spec: PodSpec, namespace: str) -> bytes:
+def _written(spec: PodSpec, namespace: str, level: str) -> bytes:
     """Return a digest of the parts of a pod's specification that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
-    return _digest((namespace, amounts, demands))
+    return _digest((namespace, amounts, demands, level))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
@@ -295,7 +297,7 @@ def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint,
     return (*given, UNSCHEDULABLE) if unschedulable else given
 
 
-def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
+def constraints_of(spec: PodSpec, namespace: str, level: str = "") -> Constraints:
     if excess := _excess(spec):
         return Constraints(node_terms=_NOWHERE, excess=excess)
     affinity = spec.affinity or Affinity()
@@ -309,6 +311,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
         affinity=_terms(near.required, namespace) if near else (),
         anti_affinity=_terms(apart.required, namespace) if apart else (),
         unplanned=_unplanned(spec),
+        level=level,
     )
 
 

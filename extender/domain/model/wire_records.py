@@ -76,6 +76,7 @@ _ANNOTATIONS = frozenset(
     {
         *(keys.GROUP_ANNOTATION, keys.MIN_MEMBER, keys.QUEUE, keys.ROLE, keys.PREEMPTABLE),
         *(keys.MAY_USE, keys.AUTHOR, keys.CHECKPOINT, keys.RUN_TIME),
+        *(keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
     }
 )
 _LABELS = frozenset(
@@ -171,7 +172,8 @@ class PodRecords:
         volumes = (
             raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
         )
-        shape = self._shapes.shape_of(spec, meta.namespace)
+        level = annotations.get(keys.REQUIRED_TOPOLOGY) or annotations.get(keys.KUEUE_REQUIRED_TOPOLOGY, "")
+        shape = self._shapes.shape_of(spec, meta.namespace, level)
         record = PodRecord(
             uid=Uid(meta.uid),
             namespace=intern(meta.namespace),

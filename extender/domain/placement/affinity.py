@@ -1,4 +1,4 @@
-"""Pods that may share a node or domain: host ports, and required (anti-)affinity by domains of nodes.
+"""Pods that may share a node or domain: host ports, required (anti-)affinity and topology of gangs.
 
 The terms of a pod are one set, and pods with equal sets are counted together: counting a pod costs the same
 however many terms concern it, and can be undone.
@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import CACHED_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
 
@@ -346,6 +347,14 @@ class Effort:
         self._left -= looks
 
 
+Mates = tuple[GroupKey, str, str]  # members of one group and role that share a domain of a level
+Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, by shape
+
+
+def _mates_of(pod: PodRecord) -> Mates:
+    return pod.group, pod.role, pod.shape.constraints.level
+
+
 class AffinityCounts:
     """Working copy of an Occupancy. `counts` returns how many pods of a shape each row has capacity for."""
 
@@ -355,14 +364,25 @@ class AffinityCounts:
         nodes: NodeTable,
         counts: Callable[[Shape], Rows],
         like: "AffinityCounts | None" = None,
+        groups: Mapping[GroupKey, GroupInfo] | None = None,
     ) -> None:
-        """Copy an occupancy. `like`: a copy with the same terms, whose results and effort are shared."""
+        """Copy an occupancy.
+
+        Args:
+            occupancy: The pods on nodes that terms and ports concern.
+            nodes: The nodes.
+            counts: How many pods of a shape each row has capacity for.
+            like: A copy with the same terms, whose results and effort are shared.
+            groups: The groups with members on these nodes.
+        """
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
         self._capacity_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._has_terms = len(occupancy.terms) > 0
-        self._together: dict[Term, dict[Shape, list[PodRecord]]] = {}
+        self._together: dict[Term | Mates, dict[Shape, list[PodRecord]]] = {}
+        self._groups = groups or {}
+        self._nodes_of: dict[Mates, Counter[str]] = {}  # how many of them are on each node
 
     @cached_property
     def sets(self) -> TermSets:
@@ -377,7 +397,8 @@ class AffinityCounts:
         return PodsByTerms(self._occupancy.carried, self._nodes, self.effort.spend)
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
-        clone = AffinityCounts(self._occupancy, self._nodes, counts, self)
+        clone = AffinityCounts(self._occupancy, self._nodes, counts, self, self._groups)
+        clone._nodes_of = {mates: nodes.copy() for mates, nodes in self._nodes_of.items()}
         clone._ports = {node: ports.copy() for node, ports in self._ports.items()}
         if self._has_terms:
             clone._selected, clone._carried = self._selected.clone(), self._carried.clone()
@@ -387,8 +408,9 @@ class AffinityCounts:
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
         """Prefer, during the block, domains with capacity for all `pods` if they must share one."""
         for pod in pods:
-            for term in pod.shape.constraints.affinity:
-                self._together.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
+            mates = (_mates_of(pod),) if pod.shape.constraints.level else ()
+            for shared in (*pod.shape.constraints.affinity, *mates):
+                self._together.setdefault(shared, {}).setdefault(pod.shape, []).append(pod)
         try:
             yield
         finally:
@@ -430,6 +452,13 @@ class AffinityCounts:
         """Return whether the pod has to be counted on its node, because of its or others' constraints."""
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
+    def counts_for_mates_only(self, pod: PodRecord) -> bool:
+        """Return whether the pod has to be counted only because its mates must be in its domain."""
+        rules = pod.shape.constraints
+        if not rules.level or rules.ports or pod.shape.terms:
+            return False
+        return not (self._has_terms and self.sets.selecting(pod).terms)
+
     def admit(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod on the node or in its domain excludes `pod`, and affinity is met.
 
@@ -439,6 +468,8 @@ class AffinityCounts:
         admitted = self._let_in(pod)
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
+        if level := pod.shape.constraints.level:
+            admitted &= self._near_mates(pod, level)
         return admitted
 
     def spread(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
@@ -472,6 +503,12 @@ class AffinityCounts:
             self._carried.count(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
+        if pod.shape.constraints.level:
+            self.count_mates([(pod, node)], times)
+
+    def count_mates(self, pods: Iterable[tuple[PodRecord, str]], times: int) -> None:
+        for pod, node in pods:
+            self._nodes_with_mates(pod)[node] += times
 
     def _let_in(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod excludes `pod`."""
@@ -498,16 +535,55 @@ class AffinityCounts:
         self.effort.spend(looks_on_rows(self._nodes, _NEAR))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
-            # Rows of the domains with capacity for all pods that must share a domain; if there is none, of
-            # all domains.
-            codes = self._nodes.domains(term.topology_key)
-            labelled = codes >= 0
-            roomy = labelled.copy()
-            for shape, pods in self._together.get(term, {}).items():
-                counts = np.minimum(self._capacity_for(shape), len(pods))
-                rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
-                places = self.spread(pods[0], rows, counts[rows])
-                sums = np.bincount(codes[rows[places]], minlength=len(codes))
-                roomy[labelled] &= sums[codes[labelled]] >= len(pods)
-            return roomy if roomy.any() else labelled
+            return self._roomy_domains(term.topology_key, self._together.get(term, {}))
         return self._selected.domains(terms)
+
+    def _near_mates(self, pod: PodRecord, level: str) -> Mask:
+        """Return the rows of the domain that its mates are in; the first of them may go to any domain."""
+        self.effort.spend(looks_on_rows(self._nodes, _NEAR))
+        if not (nodes := +self._nodes_with_mates(pod)):
+            return self._roomy_domains(level, self._together.get(_mates_of(pod), {}))
+        codes = self._nodes.domains(level)
+        own = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
+        return np.isin(codes, [code for code in own if code >= 0])
+
+    def largest_domain(self, level: str, shapes: Mapping[Shape, int]) -> tuple[str, int] | None:
+        """Return the domain with capacity for the most of these pods, and for how many; None: there is none.
+
+        Each shape is counted alone.
+        """
+        codes = self._nodes.domains(level)
+        if not (labelled := codes >= 0).any():
+            return None
+        held = np.zeros(codes.max() + 1, dtype=np.int64)
+        for shape, pods in shapes.items():
+            counts = np.minimum(self._capacity_for(shape), pods)[labelled]
+            sums = np.bincount(codes[labelled], weights=counts, minlength=len(held))
+            held += np.minimum(sums, pods).astype(np.int64)
+        best = int(np.argmax(held))
+        node = self._nodes.nodes[int(np.argmax(codes == best))]
+        return node.labels[level] if node is not None else "", int(held[best])
+
+    def _nodes_with_mates(self, pod: PodRecord) -> Counter[str]:
+        mates, info = _mates_of(pod), self._groups.get(pod.group)
+        if mates not in self._nodes_of:
+            placed = [(it, it.node) for it in info.placed if it.holds_capacity] if info else []
+            known = [*placed, *info.pinned] if info else []
+            self._nodes_of[mates] = Counter(node for it, node in known if _mates_of(it) == mates)
+        return self._nodes_of[mates]
+
+    def _roomy_domains(self, key: str, together: Sharing) -> Mask:
+        """Return the rows of the domains with capacity for all pods that must share one.
+
+        If there is none, those of all domains.
+        """
+        codes = self._nodes.domains(key)
+        labelled = codes >= 0
+        roomy = labelled.copy()
+        for shape, pods in together.items():
+            counts = np.minimum(self._capacity_for(shape), len(pods))
+            rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
+            places = self.spread(pods[0], rows, counts[rows])
+            sums = np.bincount(codes[rows[places]], minlength=len(codes))
+            roomy[labelled] &= sums[codes[labelled]] >= len(pods)
+        return roomy if roomy.any() else labelled

@@ -17,6 +17,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, asked_by, requests_of
 from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity
+from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
@@ -174,10 +175,11 @@ class Planner:
         occupancy: Occupancy,
         journal: Journal | None = None,
         like: AffinityCounts | None = None,
+        groups: Mapping[GroupKey, GroupInfo] | None = None,
     ) -> None:
         self.capacity = capacity
         self.nodes = capacity.nodes
-        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like)
+        self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like, groups)
         self._journal = Journal() if journal is None else journal
 
     @classmethod
@@ -186,7 +188,7 @@ class Planner:
         journal = Journal() if journal is None else journal
         refused, free = by_domain(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refused, record=journal.reads.record)
-        return cls(capacity, snapshot.occupancy, journal)
+        return cls(capacity, snapshot.occupancy, journal, groups=snapshot.groups)
 
     @classmethod
     def empty(cls, snapshot: Snapshot, like: AffinityCounts, keeps_refusals: bool = False) -> "Planner":
@@ -292,7 +294,7 @@ class Planner:
         where = {pod.uid: node for pod, node in planned}
         taken: dict[Uid, str] = {}
         for batch in self.batches([pod for pod, _ in planned]):
-            at_once = 1 if batch[0].shape.constraints.affinity else len(batch)
+            at_once = 1 if batch[0].shape.shares_domain else len(batch)
             while batch:
                 part, batch = batch[:at_once], batch[at_once:]
                 found = self._take_part(part, where)
@@ -351,7 +353,9 @@ class Planner:
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
         for pod in pods:
-            kind = (pod.shape, self.affinity.sets.selecting(pod)) if pod.uid in particular else pod.shape
+            role = pod.role if pod.shape.constraints.level else ""  # each has a domain of its own
+            selecting = self.affinity.sets.selecting(pod) if pod.uid in particular else None
+            kind = (pod.shape, selecting, role) if selecting else pod.shape
             batches.setdefault(kind, []).append(pod)
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
@@ -363,7 +367,7 @@ class Planner:
         for batch in batches:
             pod = batch[0]
             # Members that must share a domain follow the first one.
-            leads = len(batch) > 1 and bool(pod.shape.constraints.affinity)
+            leads = len(batch) > 1 and pod.shape.shares_domain
             for part in (batch[:1], batch[1:]) if leads else (batch,):
                 if apart and not self.affinity.is_particular(pod):
                     found = self.capacity.emptiest_first(pod.shape, len(part))
@@ -427,6 +431,7 @@ class Planner:
                 return None
         parts = [[pod] for pod in pods] if len(pods) <= _FEW_PODS else batches
         keys = {term.topology_key for shape in shapes for term in shape.terms}
+        keys |= {shape.constraints.level for shape in shapes if shape.constraints.level}
         domains = [self.nodes.domains(key) for key in sorted(keys)]
         search = partial(self._place_parts, parts, domains, [_MOST_TRIES])
         if (plan := self.affinity.effort.within(_MOST_LOOKS, search)) is None:
@@ -498,11 +503,17 @@ class Planner:
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Count pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
+        mates: list[PlannedPod] = []
         for pod, row in placed:
-            if self.affinity.is_counted(pod):
-                self._count(pod, row, times)
-            else:
+            is_mate = self.affinity.counts_for_mates_only(pod)
+            if is_mate:
+                mates.append((pod, self.name_of(row)))
+            if is_mate or not self.affinity.is_counted(pod):
                 rows.setdefault(pod.shape, []).append(row)
+            else:
+                self._count(pod, row, times)
+        if mates:
+            self._journal.apply(partial(self.affinity.count_mates, mates), times)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
             self.capacity.take_rows(by_shape, times)

@@ -50,7 +50,7 @@ def behind_message(head: GroupKey, queue: str) -> str:
     return f"{head} goes first in queue {queue}"
 
 
-_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.QUEUE_SHARE)  # others may use capacity
+_WITH_SOME_LEFT = (Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.QUEUE_SHARE)  # others may use capacity
 
 
 class Admission:

@@ -187,6 +187,7 @@ def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupD
     return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, absent) if absent else None
 
 
+_LONGEST_NAME = 63  # characters of a label
 _MOST_SHORT = 4  # resources in one sentence
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
 
@@ -211,7 +212,21 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in amounts if left < n)
         if numbers := " and ".join(islice(short, _MOST_SHORT)):
             return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_for(capacity, shapes)}"
+    is_enough = all(capacity.total(shape) >= n for shape, n in shapes.items())
+    if is_enough and (domains := _domains_text(planner, wanted)):
+        return Reason.NO_DOMAIN, domains
     return Reason.FRAGMENTED, at_once
+
+
+def _domains_text(planner: Planner, wanted: Missing) -> str:
+    """Return the domain with the most capacity for members that must share one, as text; empty: none must."""
+    for level in sorted({shape.constraints.level for shape in wanted.shapes} - {""}):
+        sharing = {shape: n for shape, n in wanted.shapes.items() if shape.constraints.level == level}
+        label, members = level[:_LONGEST_NAME], sum(sharing.values())
+        if (found := planner.affinity.largest_domain(level, sharing)) is None:
+            return f"no node has the label {label} that the topology of its pods names"
+        return f"{label}={found[0]} has the most room, for {found[1]} of {members} members"
+    return ""
 
 
 def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
@@ -221,6 +236,8 @@ def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
             return Reason.NEVER_FITS, _no_node(cycle, shape)
     if cycle.could_stand_alone(wanted):
         return None
+    if domains := _domains_text(cycle.empty, wanted):
+        return Reason.NEVER_FITS, f"on empty nodes: {domains}"
     detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
     return Reason.NEVER_FITS, detail
 

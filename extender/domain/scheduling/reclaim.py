@@ -520,7 +520,8 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, wanted: Missing) -> Iterator[Seq
             cycle.decided[group.key].reason,
             bool(cycle.budget.flavors.flavors_of(group.queue)),
         )
-        if reason is Reason.FRAGMENTED or (may_choose and reason in LACKS_CAPACITY):  # of all flavors
+        in_pieces = reason in (Reason.FRAGMENTED, Reason.NO_DOMAIN)
+        if in_pieces or (may_choose and reason in LACKS_CAPACITY):  # of all flavors
             yield (EvictionCause.CONSOLIDATE,)
         is_full = reason is Reason.QUEUE_CEILING
         yield _AT_A_CEILING if is_full else (*_AT_A_CEILING, EvictionCause.UNMANAGED)

@@ -1,0 +1,104 @@
+"""Gangs whose pods require one domain of a topology: they are placed, and replaced, inside one."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.api import keys
+from extender.domain.model.reasons import Reason, Verdict
+from tests.domain.builders import node, pod, queue
+from tests.domain.world import World, gang
+from tests.rows import each_of
+
+RACK = "example.com/rack"
+IN_A_RACK = {keys.REQUIRED_TOPOLOGY: RACK}
+
+
+def racks(**sizes: int) -> list[Any]:
+    """Return nodes of 4 cpu: `racks(a=2)` has a0 and a1 in rack a."""
+    return [node(f"{rack}{n}", "4", labels={RACK: rack}) for rack, size in sizes.items() for n in range(size)]
+
+
+@each_of(keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY)
+def test_a_gang_starts_in_the_one_rack_that_holds_it(annotation: str) -> None:
+    world = World(*racks(a=2, b=3), gang("g", 3, cpu="3", annotations={annotation: RACK})).settle()
+    assert set(world.plan("g").values()) == {"b0", "b1", "b2"}
+
+
+def test_it_waits_for_a_rack_although_the_cluster_has_room() -> None:
+    world = World(*racks(a=2, b=2), pod("x", on="a0", cpu="4"), pod("y", on="b0", cpu="4"))
+    world.add(gang("g", 2, cpu="4", annotations=IN_A_RACK)).settle()
+    decision = world.decision("g")
+    assert decision.reason is Reason.NO_DOMAIN
+    assert decision.detail == f"{RACK}=a has the most room, for 1 of 2 members"
+    world.finish("y").settle()
+    assert set(world.plan("g").values()) == {"b0", "b1"}
+
+
+@each_of(
+    (3, RACK, f"{RACK}=a has the most room, for 2 of 3 members"), (1, "row", "no node has the label row")
+)
+def test_a_gang_that_no_domain_can_ever_hold_says_so(members: int, level: str, said: str) -> None:
+    world = World(*racks(a=2, b=2), gang("g", members, cpu="4", annotations={keys.REQUIRED_TOPOLOGY: level}))
+    decision = world.settle().decision("g")
+    assert decision.reason is Reason.NEVER_FITS
+    assert said in decision.detail
+
+
+def test_a_lost_member_is_replaced_in_the_rack_of_the_others() -> None:
+    world = World(*racks(a=2, b=2), gang("g", 2, cpu="4", annotations=IN_A_RACK)).settle()
+    (rack,) = {name[0] for name in world.plan("g").values()}
+    for name in ("g-0", "g-1"):
+        world.scheduler_takes(name)
+        world.run(name)
+    world.settle().pass_time(60)
+    world.delete("g-0").add(pod("x", cpu="4"), pod("g-2", "g", cpu="4", annotations=IN_A_RACK)).settle()
+    assert {name[0] for name in world.plan("g").values()} == {rack}
+
+
+def test_each_role_has_a_domain_of_its_own() -> None:
+    """As each pod set of Kueue has."""
+    members = [
+        pod(f"{role}-{n}", "g", "4", role, annotations=IN_A_RACK) for role in ("ps", "work") for n in (0, 1)
+    ]
+    record = gang("g", 0, min_member=4)
+    world = World(*racks(a=2, b=2), record, members).settle()
+    plan = world.plan("g")
+    assert len(plan) == 4
+    assert all(len({plan[f"{role}-{n}"][0] for n in (0, 1)}) == 1 for role in ("ps", "work"))
+
+
+def test_capacity_is_reclaimed_in_one_rack() -> None:
+    """Evict both groups of one rack, and not one in each."""
+    world = World(*racks(a=2, b=2), queue("rich"), queue("poor"))
+    for number in range(4):
+        world.add(gang(f"r{number}", 1, cpu="4", queue="rich", created=f"2026-01-0{number + 1}"))
+    world.start(*(f"r{number}" for number in range(4)))
+    world.add(gang("g", 2, cpu="4", queue="poor", annotations=IN_A_RACK)).settle()
+    nodes = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
+    assert len(nodes) == 2
+    assert len({name[0] for name in nodes}) == 1
+
+
+sizes = st.integers(1, 4)
+
+
+@given(
+    nodes=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=1, max_size=12),
+    members=sizes,
+    cpu=sizes,
+)
+def test_it_is_placed_where_some_rack_holds_it(nodes: list[tuple[str, int]], members: int, cpu: int) -> None:
+    """Whatever counting rack by rack can place, with `used` cpu on each node, the planner places."""
+    world = World()
+    room: Counter[str] = Counter()
+    for number, (rack, used) in enumerate(nodes):
+        world.add(node(f"{rack}{number}", "4", labels={RACK: rack}))
+        if used:
+            world.add(pod(f"x{number}", on=f"{rack}{number}", cpu=str(used)))
+        room[rack] += (4 - used) // cpu
+    world.add(gang("g", members, cpu=str(cpu), annotations=IN_A_RACK)).settle()
+    assert (world.verdict("g") is Verdict.STARTING) == (max(room.values()) >= members)
+    assert len({name[0] for name in world.plan("g").values()}) <= 1
