@@ -27,6 +27,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")},
     {"labels": {"app": "x"}},
     {"more": {"x.io/gpu": "1"}},
+    {"annotations": {keys.REQUIRED_TOPOLOGY: "rack"}},
 )
 some_node, some_pod, some_group = (
     st.sampled_from(NODES),
@@ -74,7 +75,8 @@ class Events(RuleBasedStateMachine):
         gpus=st.sampled_from(["0", "2"]),
     )
     def node_comes_or_changes(self, name: str, cpu: str, cordoned: bool, gpus: str) -> None:
-        self.world.add(node(name, cpu=cpu, cordoned=cordoned, more={"x.io/gpu": gpus}))
+        labels = {"rack": "r0" if name in NODES[:2] else "r1"}
+        self.world.add(node(name, cpu=cpu, cordoned=cordoned, labels=labels, more={"x.io/gpu": gpus}))
 
     @rule(name=some_node)
     def node_goes(self, name: str) -> None:

@@ -39,6 +39,11 @@ from tests.property_examples import examples
 
 STRANGERS = tuple(f"s{n}" for n in range(6))
 GANGS = tuple(f"g{n}" for n in range(6))
+KINDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")},
+    {"annotations": {keys.REQUIRED_TOPOLOGY: "flavor"}},
+)
 
 
 class Waiting(DecidedTwice):
@@ -203,7 +208,7 @@ class Events(DecidedTwice):
         needed=st.integers(1, 3),
         cpu=st.sampled_from(["0.5", "1", "2", "5"]),
         where=st.sampled_from(["q", "r", ""]),
-        is_apart=st.booleans(),
+        kind=st.sampled_from(KINDS),
         priority=st.sampled_from([0, 0, 3, 5]),
         hours=st.integers(0, 5),
     )
@@ -214,16 +219,13 @@ class Events(DecidedTwice):
         needed: int,
         cpu: str,
         where: str,
-        is_apart: bool,
+        kind: dict[str, Any],
         priority: int,
         hours: int,
     ) -> None:
         if f"{name}-0" not in self.world.pods:
-            kind: dict[str, Any] = (
-                {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")} if is_apart else {}
-            )
-            kind |= {"priority": priority, "created": timestamp(1000 - 3600.0 * hours)}
-            self.world.add(gang(name, members, min(needed, members), queue=where, cpu=cpu, **kind))
+            more: dict[str, Any] = {"priority": priority, "created": timestamp(1000 - 3600.0 * hours)}
+            self.world.add(gang(name, members, min(needed, members), queue=where, cpu=cpu, **kind, **more))
 
     @rule(data=st.data())
     def plans_are_followed(self, data: st.DataObject) -> None:
