@@ -18,7 +18,7 @@ from tests.domain.builders import SCHEDULER, group, node, pod, queue
 from tests.domain.world import World, gang, key, nodes
 from tests.rows import each_of
 
-CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.REFUSED_BY_SCHEDULER)
+CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN, Reason.REFUSED_BY_SCHEDULER)
 SOON = (Reason.WINDOW_FULL, Reason.NOT_READY)
 GATED = Unscheduled("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 AS_CREATED = Unscheduled("SchedulingGated", "")  # its message is not kept
