@@ -127,6 +127,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
     ),
     Reason.NO_ROOM: ("cpu: 8 needed, 2 left", []),
     Reason.FRAGMENTED: ("room for 1 of 4", []),
+    Reason.NO_DOMAIN: ("rack=a has the most room, for 1 of 4 members", []),
     Reason.RESERVED: ("", []),
     Reason.RECLAIMING: ("", []),
     Reason.BACKING_OFF: (
