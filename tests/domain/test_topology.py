@@ -102,3 +102,24 @@ def test_it_is_placed_where_some_rack_holds_it(nodes: list[tuple[str, int]], mem
     world.add(gang("g", members, cpu=str(cpu), annotations=IN_A_RACK)).settle()
     assert (world.verdict("g") is Verdict.STARTING) == (max(room.values()) >= members)
     assert len({name[0] for name in world.plan("g").values()}) <= 1
+
+
+@given(
+    moves=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), max_size=6),
+    bound=st.integers(0, 2),
+)
+def test_a_gang_that_starts_stays_in_one_rack_when_nodes_change_theirs(
+    moves: list[tuple[int, str]], bound: int
+) -> None:
+    """Members that the scheduler has bound keep their nodes; the others are planned next to them."""
+    world = World(*[node(f"n{n}", "4", labels={RACK: "ab"[n // 3]}) for n in range(6)])
+    world.add(gang("g", 3, cpu="4", annotations=IN_A_RACK)).settle()
+    taken = {f"g-{n}": world.plan("g")[f"g-{n}"] for n in range(bound)}
+    for name in taken:
+        world.scheduler_takes(name)
+    for number, rack in moves:
+        world.add(node(f"n{number}", "4", labels={RACK: rack})).settle()
+        labels = {name: it.metadata.labels[RACK] for name, it in world.nodes.items() if it.metadata.labels}
+        planned = {labels[name] for pod, name in world.plan("g").items() if pod not in taken}
+        assert planned <= {labels[name] for name in taken.values()} or not taken
+        assert len(planned) <= max(1, len(taken))
