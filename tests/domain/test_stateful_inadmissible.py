@@ -43,6 +43,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {},
     {"labels": {"app": "x"}, "affinity": anti_affinity(app="x")},
     {"annotations": {keys.REQUIRED_TOPOLOGY: "flavor"}},
+    {"annotations": {keys.PREFERRED_TOPOLOGY: "flavor"}},
 )
 
 

@@ -82,6 +82,13 @@ def test_capacity_is_reclaimed_in_one_rack() -> None:
     assert len({name[0] for name in nodes}) == 1
 
 
+@each_of((2, {"b0", "b1"}), (3, {"a0", "b0", "b1"}))
+def test_a_preferred_rack_is_taken_if_it_holds_all(members: int, nodes: set[str]) -> None:
+    world = World(*racks(a=2, b=2), pod("x", on="a1", cpu="2"))
+    world.add(gang("g", members, cpu="4", annotations={keys.PREFERRED_TOPOLOGY: RACK})).settle()
+    assert set(world.plan("g").values()) == nodes
+
+
 sizes = st.integers(1, 4)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.api.keys import REQUIRED_TOPOLOGY
+from extender.api.keys import PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
 from tests.e2e.harness.resources import NODES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
@@ -86,6 +86,17 @@ def test_members_that_require_one_rack(stage: Stage, scheduler: KubeScheduler, g
     stage.delete_pods([gang[0]])
     (other,) = stage.pods("other", 1, group="g", gated=gated, **template)
     assert stage.wait_bound([other])[other][0] == "b"
+
+
+@pytest.mark.parametrize(("members", "racks"), [(2, {"b"}), (3, {"a", "b"})])
+def test_members_that_prefer_one_rack(
+    stage: Stage, scheduler: KubeScheduler, members: int, racks: set[str]
+) -> None:
+    for rack in "ab":
+        stage.nodes(2, prefix=rack, cpu="4", labels={RACK: rack})
+    stage.wait_phase(stage.pods("filler", 1, cpu="4", nodeSelector={"kubernetes.io/hostname": "a0"}))
+    gang = stage.gang("g", members, cpu="4", gated=True, annotations={PREFERRED_TOPOLOGY: RACK})
+    assert {name[0] for name in stage.wait_bound(gang).values()} == racks
 
 
 @BOTH_WAYS

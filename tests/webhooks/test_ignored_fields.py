@@ -7,9 +7,9 @@ from tests.webhooks.desk import Desk
 
 Json = dict[str, Any]
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+SLICES = "kueue.x-k8s.io/podset-slice-size"
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
-ANNOTATED = {"annotations": {REQUIRED: "rack", PREFERRED: "rack", UNCONSTRAINED: "true"}}
+ANNOTATED = {"annotations": {REQUIRED: "rack", SLICES: "2", UNCONSTRAINED: "true"}}
 TOPOLOGY = {"mode": "hard", "highestTierAllowed": 1}
 CONTAINERS = {"containers": [{"name": "c"}]}
 
@@ -69,7 +69,7 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         [
             "spec.networkTopology",
             "spec.tasks[0].maxRetry",
-            f"spec.tasks[0].template.metadata.annotations[{PREFERRED}]",
+            f"spec.tasks[0].template.metadata.annotations[{SLICES}]",
         ],
     ),
     (
@@ -77,14 +77,14 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         "batch/v1",
         "Job",
         {"spec": {"template": {"metadata": ANNOTATED, "spec": CONTAINERS}}},
-        [f"spec.template.metadata.annotations[{PREFERRED}]"],
+        [f"spec.template.metadata.annotations[{SLICES}]"],
     ),
     (
         "/pods/validate",
         "/v1",
         "Pod",
         {"metadata": ANNOTATED, "spec": CONTAINERS},
-        [f"metadata.annotations[{PREFERRED}]"],
+        [f"metadata.annotations[{SLICES}]"],
     ),
     (
         "/jobs/validate",

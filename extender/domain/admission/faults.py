@@ -114,6 +114,7 @@ def join_faults(faults: Iterable[Fault]) -> str:
 _ALL = "*"  # each item of a list
 _NO_TOPOLOGY = f"annotate the pods with {keys.REQUIRED_TOPOLOGY}: the label of nodes of one domain"
 _KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
+_OF_PODS = (keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY)
 _ASKS_NOTHING = f"{_KUEUE_TOPOLOGY}unconstrained-topology"
 _MOST_WARNINGS = 8
 
@@ -153,7 +154,7 @@ def ignored_fields(group: str, kind: str, thing: Mapping[str, Any]) -> list[str]
         found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(thing, path)]
     for path in _ANNOTATED:
         is_of_pods = path != _ANNOTATIONS or kind == "Pod"
-        read = (_ASKS_NOTHING, *((keys.KUEUE_REQUIRED_TOPOLOGY,) if is_of_pods else ()))
+        read = (_ASKS_NOTHING, *(_OF_PODS if is_of_pods else ()))
         for field, annotations in _values_at(thing, path):
             given = annotations if isinstance(annotations, dict) else ()
             named = [key for key in given if key.startswith(_KUEUE_TOPOLOGY) and key not in read]

@@ -92,6 +92,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
+    preferred_level: str = ""  # node label: one domain for all members of its role, if one holds them
 
     @property
     def key(self) -> str:

@@ -109,7 +109,7 @@ class Shape:
     """
 
     __slots__ = (
-        *("__weakref__", "_anywhere", "_shared", "_within"),
+        *("__weakref__", "_anywhere", "_levels", "_shared", "_within"),
         *("constraints", "looks_at_others", "number", "requests", "shares_domain", "suits", "terms"),
     )
 
@@ -131,6 +131,7 @@ class Shape:
         self.looks_at_others = bool(constraints.ports or self.terms or constraints.level)
         self._anywhere = anywhere
         self._within: dict[NodePart, Shape] = {}
+        self._levels: dict[str, Shape] = {}
 
     @property
     def on_all_nodes(self) -> "Shape":
@@ -140,6 +141,13 @@ class Shape:
     def asks_at_most(self, amounts: Resources) -> bool:
         """Return whether a pod asks for no more than `amounts` of anything."""
         return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
+
+    def on_level(self, level: str) -> "Shape":
+        """Return the shape of members that share a domain of a level; the same object for equal levels."""
+        if level not in self._levels:
+            rules = self.constraints._replace(level=level)
+            self._levels[level] = Shape(self.requests, rules, self.suits.part, self.on_all_nodes)
+        return self._levels[level]
 
     def on_part(self, part: NodePart) -> "Shape":
         """Return the shape on a part of the nodes only; the same object for equal parts."""

@@ -77,6 +77,7 @@ _ANNOTATIONS = frozenset(
         *(keys.GROUP_ANNOTATION, keys.MIN_MEMBER, keys.QUEUE, keys.ROLE, keys.PREEMPTABLE),
         *(keys.MAY_USE, keys.AUTHOR, keys.CHECKPOINT, keys.RUN_TIME),
         *(keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
+        *(keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
     }
 )
 _LABELS = frozenset(
@@ -172,7 +173,7 @@ class PodRecords:
         volumes = (
             raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
         )
-        level = annotations.get(keys.REQUIRED_TOPOLOGY) or annotations.get(keys.KUEUE_REQUIRED_TOPOLOGY, "")
+        level = _level(annotations, keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY)
         shape = self._shapes.shape_of(spec, meta.namespace, level)
         record = PodRecord(
             uid=Uid(meta.uid),
@@ -203,6 +204,7 @@ class PodRecords:
             author=recorded_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
+            preferred_level=_level(annotations, keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
             is_replaced=ownership.controller_of(meta.owner_references) is not None,
         )
         is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
@@ -432,6 +434,11 @@ def group_record(group: PodGroup) -> GroupRecord:
         series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
         stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",
     )
+
+
+def _level(annotations: Mapping[str, str], own: str, kueues: str) -> str:
+    """Return the node label that the pods' annotation names; Muster's comes before Kueue's."""
+    return annotations.get(own) or annotations.get(kueues, "")
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:
