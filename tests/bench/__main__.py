@@ -71,7 +71,7 @@ def _sizes(asked: argparse.Namespace) -> Sizes:
     strange = [name for name in asked.variants or () if name not in VARIANTS]
     if strange:
         _parser().error(f"--variants: {', '.join(strange)}: unknown, allowed: {', '.join(VARIANTS)}")
-    given = {"nodes": asked.nodes, "pods": asked.pods, "gangs": asked.gang, "rounds": asked.cycles}
+    given = {"nodes": asked.nodes, "pods": asked.pods, "gangs": asked.gang, "rounds": asked.rounds}
     given |= {"variants": asked.variants, "bound": asked.bound, "own_cores": asked.own_cores}
     return base.but(**{key: value for key, value in given.items() if value is not None})
 

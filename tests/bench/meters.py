@@ -47,11 +47,6 @@ def cpu_microseconds(pid: int) -> float:
     return sum(int(path.read_text().split()[0]) for path in threads) / 1000
 
 
-def thread_count(pid: int) -> int:
-    """Return the number of threads of a process and its living descendants."""
-    return sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in family(pid))
-
-
 def megabytes(pid: int) -> float:
     """Return the present resident set of the largest process of the family."""
     return max(_memory(each, "VmRSS:") for each in family(pid))

@@ -15,7 +15,7 @@ class Sizes:
     nodes: tuple[int, ...] = (1000, 5000)
     pods: int = 10_000
     gangs: tuple[int, ...] = (20, 500)
-    cycles: int = 1
+    rounds: int = 1
     variants: tuple[str, ...] = VARIANTS
     own_cores: bool = False  # each part has a slice of the CPU
     bound: int | None = None  # pods that run before; None: what the case has without being asked
@@ -27,7 +27,7 @@ class Sizes:
         nodes, gangs = (",".join(map(str, numbers)) for numbers in (self.nodes, self.gangs))
         load = f", {self.bound} bound before" if self.bound else ""
         cores = ", each part with cores of its own" if self.own_cores else ""
-        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}{cores}, {self.cycles} round(s)"
+        return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}{cores}, {self.rounds} round(s)"
 
     @property
     def most_nodes(self) -> int:
@@ -41,7 +41,7 @@ class Sizes:
 
     @property
     def held(self) -> int:
-        """Bind calls held at once, and members of the gang that is aborted."""
+        """Return the number of members of the gang that is aborted."""
         return min(1000, self.pods // 10)
 
     @property
@@ -51,10 +51,7 @@ class Sizes:
 
     @property
     def written(self) -> tuple[int, ...]:
-        """Return the numbers of waiting groups with a reported status.
-
-        They are at most the pods of the largest case.
-        """
+        """Return the numbers of pending Jobs, at most the pods of the largest case."""
         return tuple(number for number in (200, 1000, 10_000) if number <= self.pods)
 
     @property

@@ -4,25 +4,19 @@ from collections.abc import Callable, Iterator
 
 from tests.bench.cases.aborting import abort
 from tests.bench.cases.bursting import burst
-from tests.bench.cases.counting import count_case
 from tests.bench.cases.deciding import decide_case
 from tests.bench.cases.estimating import estimate_case
 from tests.bench.cases.evicting import evict_case
-from tests.bench.cases.filtering import filter_case
 from tests.bench.cases.flooding import flood_case
-from tests.bench.cases.gating import gates
 from tests.bench.cases.growing import growth
 from tests.bench.cases.hostile import hostile
 from tests.bench.cases.queueing import queueing, waiting
 from tests.bench.cases.racing import algorithm, cpu, makespan
 from tests.bench.cases.relaying import view_case
 from tests.bench.cases.reserving import reservations_case
-from tests.bench.cases.sharing import sharing
 from tests.bench.cases.showing import show_case
 from tests.bench.cases.starting import start
-from tests.bench.cases.telling import run
 from tests.bench.cases.turning import turns
-from tests.bench.cases.volcano_jobs import volcano_jobs
 from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
 from tests.bench.sizes import Bench
@@ -32,25 +26,19 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "algorithm": algorithm,
     "cpu": cpu,
     "evict": evict_case,
-    "filter": filter_case,
     "flood": flood_case,
-    "gates": gates,
     "abort": abort,
     "burst": burst,
-    "count": count_case,
     "decide": decide_case,
     "estimates": estimate_case,
     "growth": growth,
     "hostile": hostile,
     "dashboard": show_case,
     "reservations": reservations_case,
-    "sharing": sharing,
     "queueing": queueing,
     "waiting": waiting,
     "start": start,
     "view": view_case,
-    "tell": run,
     "turns": turns,
-    "volcano": volcano_jobs,
     "wire": wire,
 }

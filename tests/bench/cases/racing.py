@@ -120,7 +120,7 @@ class Races:
                 if self._sizes.bound:
                     fleet.fill(self._sizes.bound)
                 run(fleet, Race(nodes, min(WARM_UP, self._sizes.pods), 1, "stock"), self._sizes.patience)
-                for number in range(self._sizes.cycles):
+                for number in range(self._sizes.rounds):
                     for size in self._sizes.gangs:
                         yield from self._block(fleet, size, number)
 
@@ -210,7 +210,7 @@ def _medians(bench: Bench) -> Iterator[Row]:
         if ratio := result.ratio(lambda each: each.seconds):
             race = result.race
             cycles.setdefault((race.nodes, race.gang, race.variant), []).append(float(ratio["ratio"]))
-    for (nodes, size, variant), ratios in cycles.items() if bench.sizes.cycles > 1 else ():
+    for (nodes, size, variant), ratios in cycles.items() if bench.sizes.rounds > 1 else ():
         yield {
             "nodes": nodes,
             "gang": size,

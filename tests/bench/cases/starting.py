@@ -36,7 +36,7 @@ def start(bench: Bench) -> Iterator[Row]:
         create(fleet.access, _standing(standing, sizes.standing, fleet.size))
         _report(fleet, standing)
         facts: Row = {"nodes": fleet.size, "bound": count_bound(fleet.access, standing)}
-        for number in range(1, sizes.cycles + 1):
+        for number in range(1, sizes.rounds + 1):
             yield from ({**facts, "round": number, **row} for row in _cycle(fleet))
 
 

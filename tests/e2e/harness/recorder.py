@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.e2e.harness.waiting import wait_for
-
 Json = dict[str, Any]
 _UNANSWERED = "(no answer yet)"
 
@@ -64,15 +62,6 @@ class Recorder:
     def calls(self) -> list[Answered]:
         with self._lock:
             return list(self._calls)
-
-    def wait_answered(self, verb: str, pods: Iterable[str]) -> None:
-        """Wait until each of these pods has had an answer of this verb."""
-        wanted = set(pods)
-
-        def answered() -> bool:
-            return wanted <= {call.pod for call in self.calls() if call.verb == verb and _done(call)}
-
-        wait_for(answered, what=f"{verb} answered for {sorted(wanted)}")
 
 
 def _done(call: Answered) -> bool:
