@@ -11,6 +11,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
+from extender.domain.snapshot.wholeness import whole
 from tests.domain.world import LIMITS, World, comparable
 
 SLACK = 0.5  # thousandths of a cpu: what rounding may make of a share
@@ -148,6 +149,7 @@ def check(picture: DecidedStep) -> None:
     check_division(picture)
     for group in picture.snapshot.groups.values():
         check_gang(group, picture.now.groups[group.key])
+    check_remainders(picture)
     check_victims(picture)
     check_moves(picture)
 
@@ -233,6 +235,18 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     if decision.verdict is Verdict.WAITING:
         assert not decision.plan
         assert decision.reason is not None
+
+
+def check_remainders(picture: DecidedStep) -> None:
+    """Check that all members of a group are evicted, or what is left is whole."""
+    reclaims = [each.reclaim for each in picture.now.groups.values() if each.reclaim]
+    victims = [victim for reclaim in reclaims for victim in reclaim.victims]
+    gone = {victim.uid for victim in victims if victim.cause is not EvictionCause.CONSOLIDATE}
+    for group in picture.snapshot.groups.values():
+        left = [pod for pod in group.placed if pod.uid not in gone]
+        if len(left) < len(group.placed) and left and group.stands:
+            roles = Counter(pod.role for pod in left)
+            assert whole(group.min_member, group.min_task_member, roles, len(left)), group.key
 
 
 def check_victims(picture: DecidedStep) -> None:

@@ -11,10 +11,9 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.selectors import NodePart
 from extender.domain.queues.flavors import flavor_on
-from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.snapshot import Snapshot
 from tests.domain.builders import flavor, group, node, on_flavor, pod, queue
-from tests.domain.world import World, comparable, gang
+from tests.domain.world import World, gang
 from tests.property_examples import examples
 
 KINDS = ("spot", "ondemand", "gpu")
@@ -147,17 +146,6 @@ def test_usage_of_flavors_equals_a_recount(world: World) -> None:
         for resource, amount in amounts.items()
     }
     assert shown == dict(held)
-
-
-@FEW
-@given(running())
-def test_memory_and_carried_decisions_change_no_result(world: World) -> None:
-    snapshot = world.ledger.snapshot()
-    assert (
-        comparable(decide(snapshot))
-        == comparable(decide(snapshot, world.decisions))
-        == comparable(decide(snapshot))
-    )
 
 
 @FEW

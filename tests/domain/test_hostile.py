@@ -4,9 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 from msgspec.structs import replace
 
 from extender.api import keys
@@ -23,7 +30,7 @@ from extender.api.objects.pods import (
     Requirement,
     ResourceRequirements,
 )
-from extender.api.objects.queues import Guarantee, PodGroup, PodGroupSpec, Queue, QueueSpec
+from extender.api.objects.queues import Guarantee, PodGroup, PodGroupSpec, PodGroupStatus, Queue, QueueSpec
 from extender.api.units import BadQuantity
 from extender.domain.model.records import GroupKey, Origin, Uid
 from extender.domain.model.resources import add
@@ -119,6 +126,7 @@ class Hostile(RuleBasedStateMachine):
         phase=st.sampled_from(["", "Pending", "Running", "Succeeded", "Failed", "strange"]),
         ours=st.sampled_from([True, True, True, False]),
         gated=st.booleans(),
+        created=st.sampled_from(["", "", "9999-12-31T23:59:59Z"]),
     )
     def pod_comes_or_changes(self, name: str, run: Any, affinity: Any, **of: Any) -> None:
         if affinity is not None and affinity.pod_anti_affinity == "thousands":
@@ -135,6 +143,7 @@ class Hostile(RuleBasedStateMachine):
             phase=of["phase"],
             scheduler=SCHEDULER if of["ours"] else "default-scheduler",
             gated=of["gated"],
+            created=of["created"],
             affinity=affinity,
         )
         spec = replace(
@@ -177,13 +186,15 @@ class Hostile(RuleBasedStateMachine):
         roles=st.none() | st.dictionaries(st.sampled_from(ROLES), st.sampled_from(COUNTS), max_size=3),
         queue=st.sampled_from(QUEUES),
         least=st.none() | quantities,
+        phase=st.sampled_from(["", "Pending", "Inqueue", "Running", "Unknown", "Completed"]),
         again=st.booleans(),
     )
     def group_comes_or_changes(
-        self, name: str, needed: int, roles: Any, queue: str, least: Any, again: bool
+        self, name: str, needed: int, roles: Any, queue: str, least: Any, phase: str, again: bool
     ) -> None:
         meta = Meta(name=name, namespace=NAMESPACE, uid=f"uid-{name}{again}")
-        self.world.add(PodGroup(meta, PodGroupSpec(needed, roles, queue, "high", least)))
+        spec = PodGroupSpec(needed, roles, queue, "high", least)
+        self.world.add(PodGroup(meta, spec, PodGroupStatus(phase)))
 
     @rule(name=st.sampled_from(GROUPS))
     def group_goes(self, name: str) -> None:
@@ -278,6 +289,9 @@ class Hostile(RuleBasedStateMachine):
         self.world.ledger.publish(decisions)
         assert decisions.groups.keys() == self.world.ledger.snapshot().groups.keys()
         assert not any(len(group.detail) > 20_000 for group in decisions.groups.values())
+        assert not any(group.fault for group in decisions.groups.values()), (
+            "the guard is for unforeseen faults"
+        )
 
     @invariant()
     def nodes_have_what_claims_leave(self) -> None:
@@ -344,7 +358,9 @@ class Hostile(RuleBasedStateMachine):
             work()
 
 
-Hostile.TestCase.settings = settings(
-    max_examples=examples(20), stateful_step_count=25, report_multiple_bugs=False
-)
-TestHostile = Hostile.TestCase
+@pytest.mark.hypothesis
+def test_no_cycle_raises() -> None:
+    run_state_machine_as_test(
+        Hostile,
+        settings=settings(max_examples=examples(20), stateful_step_count=25, report_multiple_bugs=False),
+    )
