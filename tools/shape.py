@@ -54,11 +54,16 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text())
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Return all nodes of the tree, which takes long to walk."""
+        return list(ast.walk(self.tree))
+
     @property
     def code_lines(self) -> int:
         """Return the number of lines that belong to no docstring."""
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        bodies = [node.body[0] for node in ast.walk(self.tree) if isinstance(node, documented) and node.body]
+        bodies = [node.body[0] for node in self.nodes if isinstance(node, documented) and node.body]
         texts = [first for first in bodies if isinstance(first, ast.Expr) and _is_text(first.value)]
         return self.lines - sum(_last(text) - text.lineno + 1 for text in texts)
 
@@ -66,7 +71,7 @@ class Module:
     def import_lines(self) -> int:
         return sum(
             _last(node) - node.lineno + 1
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Import | ast.ImportFrom)
         )
 
@@ -75,13 +80,13 @@ class Module:
         """Return the number of lines in the body of each function and method, docstring included."""
         return [
             _last(node) - node.body[0].lineno + 1
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
 
     def imports(self) -> Iterator[str]:
         """Return all names that may be imported modules, also under TYPE_CHECKING and inside functions."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:

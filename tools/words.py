@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,16 +87,22 @@ class Figure(NamedTuple):
         return self.value <= self.goal
 
 
-def _sources(folders: Sequence[str]) -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def _sources(folders: Sequence[str]) -> Iterator[tuple[Path, list[ast.AST]]]:
+    """Yield the nodes of each source."""
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text())
+            yield path.relative_to(ROOT), _nodes(path)
 
 
 def _docstrings(folders: Sequence[str]) -> Iterator[Place]:
     """Yield the docstrings of modules, classes and functions."""
-    for path, tree in _sources(folders):
-        for node in ast.walk(tree):
+    for path, nodes in _sources(folders):
+        for node in nodes:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
                 text := ast.get_docstring(node)
             ):
@@ -125,8 +132,8 @@ def _sentences() -> Iterator[Place]:
 
 def _identifiers(folders: Sequence[str]) -> Iterator[Place]:
     """Yield the names that the code defines or uses."""
-    for path, tree in _sources(folders):
-        for node in ast.walk(tree):
+    for path, nodes in _sources(folders):
+        for node in nodes:
             names: list[str] = []
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names = [node.name]

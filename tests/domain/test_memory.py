@@ -16,7 +16,7 @@ from tests.rows import each_of
 
 # Pods, how many of them are there at the same time, and how many may be remembered, by what counts shapes
 # from round to round.
-TIMES, AT_ONCE, FEW = 220, 5, 150
+TIMES, AT_ONCE, FEW = 220, 11, 150
 NAME = "gone-with-its-pod"
 
 

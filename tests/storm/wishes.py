@@ -166,7 +166,8 @@ FATES = {
 
 def leaves(queues: Mapping[str, Json]) -> list[str]:
     """Return the leaf queues: those that gangs name."""
-    return [name for name in queues if all(spec.get("parent") != name for spec in queues.values())]
+    parents = {spec.get("parent") for spec in queues.values()}
+    return [name for name in queues if name not in parents]
 
 
 def draw(luck: Random, number: int, queues: Mapping[str, Json] = QUEUES) -> Wish:
