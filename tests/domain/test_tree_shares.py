@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.deserved import Division, Holdings
-from extender.domain.queues.share_tree import EPSILON, QueueDemand
+from extender.domain.queues.share_tree import QueueDemand
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import NO_QUANTITY, node, queue
 from tests.domain.world import World, gang
@@ -339,37 +339,6 @@ def forests(draw: st.DrawFn, amounts: st.SearchStrategy[dict[str, int]] = few) -
         )
         for name in NAMES[: draw(st.integers(1, 9))]
     }
-
-
-@given(few, forests())
-def test_children_deserve_no_more_than_their_parent_and_hold_no_more_than_it_may(
-    total: dict[str, int], demands: dict[str, QueueDemand]
-) -> None:
-    division = Division.divide(total, demands)
-    for each in range(len(division.tree)):
-        if division.tree.has_children(each):
-            rows, _ = division.tree.children([each])
-            capacity = np.maximum(division.deserved[each], division.reserved[rows].sum(axis=0))
-            assert np.all(division.deserved[rows].sum(axis=0) <= capacity + 1)
-            reserved = division.reserved[rows]
-            limit = np.maximum(division.ceilings[each], reserved.max(axis=0))
-            assert np.all(division.ceilings[rows] <= limit + EPSILON)
-
-
-@given(few, forests())
-def test_deserved_shares_add_up_to_the_capacity_or_to_the_requests(
-    total: dict[str, int], demands: dict[str, QueueDemand]
-) -> None:
-    plain = {
-        name: QueueDemand(name, each.weight, each.request, groups=each.groups, parent=each.parent)
-        for name, each in demands.items()
-    }
-    division = Division.divide(total, plain)
-    leaves = [each for each in range(len(division.tree)) if not division.tree.has_children(each)]
-    for column, resource in enumerate(division.names):
-        asked = sum(each.request.get(resource, 0) for each in plain.values() if each.groups)
-        given_ = division.deserved[leaves, column].sum()
-        assert given_ == pytest.approx(min(total[resource], asked), abs=2.0)
 
 
 @given(few, forests(), forests())
