@@ -8,7 +8,6 @@ from typing import Any
 
 from extender.controllers.controller import ControllerContext
 from extender.controllers.events import EventRecorder
-from extender.domain.snapshot.snapshot import Limits
 from extender.kube.calls import ApiClient
 from extender.kube.writers import Backoff, Ended, WriteJob, Writers
 from tests.controllers.api import Api
@@ -46,21 +45,9 @@ class Bench(World):
     called before each write; it returns the value that the test set, and then True.
     """
 
-    def __init__(
-        self,
-        *objects: Any,
-        limits: Limits | None = None,
-        auto_groups: bool = False,
-        records_trusted: bool = True,
-        through_proxy: bool = False,
-    ) -> None:
-        super().__init__(
-            *objects,
-            limits=limits,
-            auto_groups=auto_groups,
-            records_trusted=records_trusted,
-            through_proxy=through_proxy,
-        )
+    def __init__(self, *objects: Any, **settings: Any) -> None:
+        """Create the world. `settings`: as `World` takes them."""
+        super().__init__(*objects, **settings)
         self.api = Api()
         self.leading = True
         self.fence: deque[bool] = deque()

@@ -9,29 +9,15 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import Meta, Quantities
 from extender.api.objects.queues import Queue, QueueLimits, QueueSpec
-from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.snapshot import Limits
 from extender.sim.virtual.manifest_workload import made_nodes
-from extender.sim.virtual.simulation import Observer, Simulation
+from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows
+from tests.sim_virtual.test_reservations import Started, Watch
 
-BIG = GroupKey("default/big")
 TWO_HOURS = 2 * 3600.0
 CAME, PATIENCE, RUNS = 901.0, 600.0, 300.0
-
-
-class Started(Exception):
-    """Signal that the large gang runs: later events do not matter."""
-
-
-class Watch(Observer):
-    began = TWO_HOURS
-
-    def bound(self, pod: PodRecord, now: float) -> None:
-        if pod.group == BIG:
-            self.began = now
-            raise Started
 
 
 class Case(NamedTuple):
@@ -77,7 +63,7 @@ def started(case: Case) -> float:
     cluster = made_nodes(4, "8", "64Gi", 0) + replace(from_rows(rows, queues, {}), queues=queues)
     with suppress(Started):
         Simulation(cluster, Limits(), frozenset({"muster"}), watch).run()
-    return watch.began
+    return TWO_HOURS if watch.began is None else watch.began
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
