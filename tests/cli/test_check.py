@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -30,6 +31,7 @@ from tests.cli.installation import (
 from tests.kube.conftest import write_kubeconfig
 
 DAY = 86400
+Spoil = Callable[[Installation], object]
 Findings = dict[str, list[tuple[str, str, str]]]  # by subject: state, what is said, what to do
 
 
@@ -50,6 +52,13 @@ def webhook(site: Installation, days: float = 90.5, host: str = HOST, ahead: flo
     data = {"tls.crt": base64.b64encode(pair.certificate).decode()}
     site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
     _register(site, base64.b64encode(pair.authority).decode())
+
+
+def another_webhook(site: Installation, **certificate: Any) -> None:
+    """Replace it by one with another certificate, as `webhook` takes it."""
+    for plural in ("validatingwebhookconfigurations", "secrets"):
+        site.of(plural).clear()
+    webhook(site, **certificate)
 
 
 def _register(site: Installation, bundle: str) -> None:
@@ -167,8 +176,7 @@ def mutual(site: Installation, days: float = 3650.5, host: str = "") -> Json:
     data = {"tls.crt": server.certificate, "tls.key": server.key, "ca.crt": server.authority}
     meta = {"namespace": NAMESPACE, "name": "muster-tls"}
     encoded = {name: base64.b64encode(part).decode() for name, part in data.items()}
-    secrets = site.of("secrets")
-    secrets[:] = [secret for secret in secrets if secret["metadata"]["name"] != "muster-tls"]
+    without_secret(site)
     return site.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": encoded})
 
 
@@ -184,8 +192,21 @@ def test_muster_that_extends_the_clusters_scheduler_cannot_be_asked_for_its_call
     assert "the Secret kube-muster/muster-tls is for 127.0.0.1 and expires in 10y" in output
 
 
-def without_secret(site: Installation) -> None:
-    site.of("secrets")[:] = [each for each in site.of("secrets") if each["metadata"]["name"] != "muster-tls"]
+def cleared(plural: str) -> Spoil:
+    """Return a function that deletes all objects of a kind."""
+    return lambda site: site.of(plural).clear()
+
+
+def without(plural: str, name: str) -> Spoil:
+    """Return a function that deletes one object."""
+
+    def spoil(site: Installation) -> None:
+        site.of(plural)[:] = [each for each in site.of(plural) if each["metadata"]["name"] != name]
+
+    return spoil
+
+
+without_secret = without("secrets", "muster-tls")
 
 
 def without_key(site: Installation) -> None:
@@ -232,7 +253,7 @@ def with_garbage(site: Installation) -> None:
     ],
 )
 def test_faults_of_mutual_tls_are_found(
-    extending: Installation, tmp_path: Path, spoil: Callable[[Installation], object], message: str
+    extending: Installation, tmp_path: Path, spoil: Spoil, message: str
 ) -> None:
     spoil(extending)
     kubeconfig = str(write_kubeconfig(tmp_path, extending.url))
@@ -254,6 +275,13 @@ def test_without_tls_there_is_nothing_to_look_at(extending: Installation, tmp_pa
 
 
 # ---- one thing wrong at a time
+
+without_webhooks, no_service = cleared("validatingwebhookconfigurations"), cleared("services")
+nothing_runs, no_lease = cleared("deployments"), cleared("leases")
+without_policies, unbound = cleared("mutatingadmissionpolicies"), cleared("mutatingadmissionpolicybindings")
+without_marks, without_uses, without_authors = (
+    without("validatingadmissionpolicies", f"kube-muster-{name}") for name in ("marks", "uses", "authors")
+)
 
 
 def crd_of(site: Installation, plural: str) -> Json:
@@ -287,38 +315,8 @@ def another_version(site: Installation) -> None:
     crd_of(site, "podgroups")["spec"]["versions"][0]["served"] = False
 
 
-def unbound(site: Installation) -> None:
-    site.of("mutatingadmissionpolicybindings").clear()
-
-
-def without_marks(site: Installation) -> None:
-    reserved = [
-        each for each in site.of("validatingadmissionpolicies") if "marks" not in each["metadata"]["name"]
-    ]
-    site.of("validatingadmissionpolicies")[:] = reserved
-
-
-def without_uses(site: Installation) -> None:
-    reserved = [
-        each
-        for each in site.of("validatingadmissionpolicies")
-        if each["metadata"]["name"] != "kube-muster-uses"
-    ]
-    site.of("validatingadmissionpolicies")[:] = reserved
-
-
-def without_authors(site: Installation) -> None:
-    policies = site.of("validatingadmissionpolicies")
-    policies[:] = [each for each in policies if each["metadata"]["name"] != "kube-muster-authors"]
-
-
-def without_policies(site: Installation) -> None:
-    site.of("mutatingadmissionpolicies").clear()
-
-
 def adopted_without_policy(site: Installation) -> None:
-    policies = site.of("mutatingadmissionpolicies")
-    policies[:] = [each for each in policies if each["metadata"]["name"] != "kube-muster-adoption"]
+    without("mutatingadmissionpolicies", "kube-muster-adoption")(site)
     labels = {"kube-muster.io/managed": "true"}
     site.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels}})
 
@@ -332,16 +330,8 @@ def missing_right(site: Installation) -> None:
     site.denied |= {("create", "pods"), ("patch", "podgroups")}
 
 
-def without_webhooks(site: Installation) -> None:
-    site.of("validatingwebhookconfigurations").clear()
-
-
 def older_cluster(site: Installation) -> None:
     site.pages["/version"] = older("1.35")
-
-
-def no_service(site: Installation) -> None:
-    site.of("services").clear()
 
 
 def no_endpoint(site: Installation) -> None:
@@ -363,14 +353,6 @@ def no_certificate(site: Installation) -> None:
 
 def half_ready(site: Installation) -> None:
     site.of("deployments")[0]["spec"]["replicas"] = 2
-
-
-def nothing_runs(site: Installation) -> None:
-    site.of("deployments").clear()
-
-
-def no_lease(site: Installation) -> None:
-    site.of("leases").clear()
 
 
 def dead_leader(site: Installation) -> None:
@@ -593,7 +575,7 @@ def test_jobs_that_are_not_managed_need_no_rights(site: Installation, check: Cal
     assert check()["jobs"] == [("ok", "they are left alone (--manage-jobs=off)", "")]
 
 
-def native_groups(*versions: str) -> Callable[[Installation], None]:
+def native_groups(*versions: str) -> Spoil:
     """Return a function that serves the native groups in these versions; v1 has none."""
 
     def serve(site: Installation) -> None:
@@ -774,7 +756,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
 def test_each_fault_of_an_installation_is_found(
     site: Installation,
     check: Callable[..., Findings],
-    spoil: Callable[[Installation], None],
+    spoil: Spoil,
     subject: str,
     message: str,
 ) -> None:
@@ -838,9 +820,7 @@ def test_controllers_of_volcano_that_are_stopped_do_nothing(
 def test_a_certificate_that_ends_soon_or_has_ended(
     site: Installation, check: Callable[..., Findings], days: float, says: str
 ) -> None:
-    for plural in ("validatingwebhookconfigurations", "secrets"):
-        site.of(plural).clear()
-    webhook(site, days=days)
+    another_webhook(site, days=days)
     found = faults(check())
     assert found["webhooks"] == f"queues.kube-muster.io: its authority {says}"
     assert found["certificates"].endswith(f"muster-webhook-certificate {says}")
@@ -852,16 +832,12 @@ def test_a_certificate_of_a_short_life_is_renewed_later(
     container = site.of("deployments")[0]["spec"]["template"]["spec"]["initContainers"][0]
     container["args"].append("--webhook-lifetime=240h")
     for days, found in ((2.99, False), (1.5, True)):
-        for plural in ("validatingwebhookconfigurations", "secrets"):
-            site.of(plural).clear()
-        webhook(site, days=days)
+        another_webhook(site, days=days)
         assert ("certificates" in faults(check())) == found
 
 
 def test_a_certificate_of_a_clock_that_was_ahead(site: Installation, check: Callable[..., Findings]) -> None:
-    for plural in ("validatingwebhookconfigurations", "secrets"):
-        site.of(plural).clear()
-    webhook(site, ahead=2.01)
+    another_webhook(site, ahead=2.01)
     message = "muster-webhook-certificate is not valid before 2d from now: a clock is or was wrong"
     assert faults(check())["certificates"].endswith(message)
 
@@ -882,9 +858,7 @@ def test_a_bundle_that_is_not_of_the_certificates_ca(
 
 
 def test_a_certificate_for_another_host(site: Installation, check: Callable[..., Findings]) -> None:
-    for plural in ("validatingwebhookconfigurations", "secrets"):
-        site.of(plural).clear()
-    webhook(site, host="elsewhere.svc")
+    another_webhook(site, host="elsewhere.svc")
     ((state, message, todo),) = check()["webhooks"]
     assert state == "wrong"
     assert message.endswith(f"is for elsewhere.svc, and the API server calls {HOST}")

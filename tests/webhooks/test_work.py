@@ -29,15 +29,11 @@ MARKERS = {"kube-muster.io/place": "1", "kube-muster.io/bind": "1"}
 @pytest.fixture
 def desk() -> Desk:
     made = Desk()
-    for each in (
-        queue("open"),
-        queue("shut", spec_state="Closed"),
-        queue("closing", spec_state="Closed"),
-        queue("root"),
-        queue("parent"),
-        queue("leaf", parent="parent"),
-    ):
-        made.ledger.intake.set_queue(each)
+    for name in ("open", "root", "parent"):
+        made.ledger.intake.set_queue(queue(name))
+    for name in ("shut", "closing"):
+        made.ledger.intake.set_queue(queue(name, spec_state="Closed"))
+    made.ledger.intake.set_queue(queue("leaf", parent="parent"))
     made.ledger.intake.set_group(group("there", 1, queue="closing"))
     made.ledger.intake.set_group(group("podgroup-owner", 1, queue="closing"))
     made.ledger.snapshot()
@@ -430,8 +426,7 @@ def test_a_review_that_took_too_long_must_be_retried(desk: Desk) -> None:
 
 
 def test_a_new_queue_is_restricted_from_its_creation(desk: Desk) -> None:
-    plain = queue("new")
-    desk.newest["new"] = type(plain)(plain.metadata, type(plain.spec)(restricted=True))
+    desk.newest["new"] = queue("new", restricted=True)
     assert desk.faults("/podgroups/validate", pod_group("new")) == ["UseNotGranted"]
 
 
@@ -440,8 +435,7 @@ def test_a_new_queue_is_restricted_from_its_creation(desk: Desk) -> None:
 
 @pytest.fixture
 def private(desk: Desk) -> Desk:
-    record = queue("private")
-    desk.ledger.intake.set_queue(type(record)(record.metadata, type(record.spec)(restricted=True)))
+    desk.ledger.intake.set_queue(queue("private", restricted=True))
     desk.ledger.intake.set_group(group("secret", 1, queue="private"))
     desk.ledger.intake.set_group(group("podgroup-secret", 1, queue="private"))
     return desk
@@ -624,8 +618,7 @@ def test_a_job_without_a_queue_is_accepted_while_default_is_closed(desk: Desk) -
 
 
 def test_a_job_that_names_no_queue_needs_the_right_to_a_restricted_default(desk: Desk) -> None:
-    plain = queue("default")
-    desk.ledger.intake.set_queue(type(plain)(plain.metadata, type(plain.spec)(restricted=True)))
+    desk.ledger.intake.set_queue(queue("default", restricted=True))
     assert desk.faults("/jobs/validate", job(), kind=BATCH) == ["UseNotGranted"]
 
 
