@@ -35,7 +35,7 @@ _OF_OURS = {
 
 
 def kinds(site: Installation) -> Iterator[Finding]:
-    shipped, ours = {name_of(crd): crd for crd in read(CRDS)}, set(map(name_of, site.ours(kube.CRDS)))
+    ours = set(map(name_of, site.ours(kube.CRDS)))
     for resource, field in _OF_OURS.items():
         name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]
         crd = site.get(kube.CRDS, "", name)
@@ -52,10 +52,16 @@ def kinds(site: Installation) -> Iterator[Finding]:
         elif schema is None:
             message = f"lacks {'.'.join(field)}: it is another project's or an older one"
             yield wrong(name, message, f"{_APPLY} (it takes all that is stored).")
-        elif name in ours and (newer := sorted(_fields(shipped[name]) - _fields(crd))):
+        elif name in ours and (newer := sorted(_shipped_fields()[name] - _fields(crd))):
             yield wrong(name, f"lacks {listed(newer, _NAMED)}: it is of an older release", _APPLY)
         else:
             yield fine(name, f"is there and serves {served}")
+
+
+@cache
+def _shipped_fields() -> dict[str, set[str]]:
+    """Return the fields of the CRDs of this release, by name."""
+    return {name_of(crd): _fields(crd) for crd in read(CRDS)}
 
 
 def _fields(crd: Json) -> set[str]:
