@@ -6,7 +6,6 @@ It has an API server's objects, a stock scheduler's calls, and a clock that is m
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import singledispatchmethod
 from itertools import count
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from extender.api.objects.base import Condition
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import (
+    AlphaPodGroup,
     LocalQueue,
     NativePodGroup,
     PluginsPodGroup,
@@ -39,6 +39,16 @@ from tests.domain import builders
 from tests.domain.builders import NAMESPACE, SCHEDULER
 
 _MOST_CYCLES = 50
+_SETTERS: dict[type, str] = {  # of the ledger's intake
+    **dict.fromkeys((PodGroup, PluginsPodGroup, NativePodGroup, AlphaPodGroup), "set_group"),
+    Workload: "set_owner",
+    Queue: "set_queue",
+    ResourceFlavor: "set_flavor",
+    LocalQueue: "set_local_queue",
+    Namespace: "set_namespace",
+    PriorityClass: "set_priority_class",
+    PodDisruptionBudget: "set_disruption_budget",
+}
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # when the clock is at 0
 LIMITS = Limits(
     window=1000,
@@ -100,63 +110,18 @@ class World:
             self._set(each)
         return self
 
-    @singledispatchmethod
     def _set(self, thing: Any) -> None:
-        raise TypeError(type(thing))
-
-    @_set.register
-    def _(self, thing: list) -> None:  # type: ignore[type-arg]
-        self.add(*thing)
-
-    @_set.register
-    def _(self, thing: Node) -> None:
-        self.nodes[thing.metadata.name] = thing
-        self.ledger.intake.set_node(thing)
-
-    @_set.register
-    def _(self, thing: Pod) -> None:
-        self.pods[thing.metadata.name] = thing
-        self.ledger.pods.set(thing)
-
-    @_set.register
-    def _(self, thing: PodGroup) -> None:
-        self.ledger.intake.set_group(thing)
-
-    @_set.register
-    def _(self, thing: PluginsPodGroup) -> None:
-        self.ledger.intake.set_group(thing)
-
-    @_set.register
-    def _(self, thing: NativePodGroup) -> None:
-        self.ledger.intake.set_group(thing)
-
-    @_set.register
-    def _(self, thing: Workload) -> None:
-        self.ledger.intake.set_owner(thing)
-
-    @_set.register
-    def _(self, thing: Queue) -> None:
-        self.ledger.intake.set_queue(thing)
-
-    @_set.register
-    def _(self, thing: ResourceFlavor) -> None:
-        self.ledger.intake.set_flavor(thing)
-
-    @_set.register
-    def _(self, thing: LocalQueue) -> None:
-        self.ledger.intake.set_local_queue(thing)
-
-    @_set.register
-    def _(self, thing: Namespace) -> None:
-        self.ledger.intake.set_namespace(thing)
-
-    @_set.register
-    def _(self, thing: PriorityClass) -> None:
-        self.ledger.intake.set_priority_class(thing)
-
-    @_set.register
-    def _(self, thing: PodDisruptionBudget) -> None:
-        self.ledger.intake.set_disruption_budget(thing)
+        match thing:
+            case list():
+                self.add(*thing)
+            case Pod():
+                self.pods[thing.metadata.name] = thing
+                self.ledger.pods.set(thing)
+            case Node():
+                self.nodes[thing.metadata.name] = thing
+                self.ledger.intake.set_node(thing)
+            case _:
+                getattr(self.ledger.intake, _SETTERS[type(thing)])(thing)
 
     def drop_node(self, name: str) -> None:
         del self.nodes[name]
