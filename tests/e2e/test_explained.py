@@ -18,10 +18,8 @@ def events(stage: Stage, group: str) -> list[str]:
     ]
 
 
-def test_status_command_and_dashboard_give_one_explanation(
-    stage: Stage, muster: Muster, scheduler: KubeScheduler
-) -> None:
-    """`early` holds 3 of 4 cpus; `first` and `second` need 3 each."""
+def two_that_wait(stage: Stage) -> tuple[list[str], list[str]]:
+    """Create `early`, which holds 3 of 4 cpus, and `first` and `second`, which need 3 each."""
     stage.nodes(1, cpu="4")
     stage.queue("q", preemption=MILD)
     early = stage.gang("early", 1, cpu="3", queue="q", gated=True)
@@ -30,6 +28,13 @@ def test_status_command_and_dashboard_give_one_explanation(
     stage.wait_reason("first", "NoRoom")
     stage.gang("second", 1, cpu="3", queue="q", gated=True)
     stage.wait_reason("second", "NoRoom")
+    return early, first
+
+
+def test_status_command_and_dashboard_give_one_explanation(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    early, first = two_that_wait(stage)
     change = CHANGE.format(stage.namespace)
 
     page = muster.debug(f"/debug/why/{stage.namespace}/first")

@@ -32,6 +32,8 @@ from tests.e2e.harness.watch import ApiError
 Json = dict[str, Any]
 SYSTEM = "kube-system"
 OTHER_GATE = "example.com/other"
+VOLCANO_JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "job", "uid": "u"}
+OWNER = {**VOLCANO_JOB, "controller": True}
 KINDS = {
     "ConfigMap": CONFIG_MAPS,
     "NetworkPolicy": NETWORK_POLICIES,
@@ -149,14 +151,6 @@ def test_the_token_deletes_no_pods_and_evicts_none_of_kube_system(stage: Stage, 
 def test_the_token_with_the_volcano_component_creates_and_deletes_only_pods_of_volcano_jobs(
     stage: Stage, thief: Client
 ) -> None:
-    owner = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "name": "job",
-        "uid": "u",
-        "controller": True,
-    }
-
     def pod(name: str, namespace: str, *owners: Json) -> Json:
         made = objects.pod(name, namespace=namespace)
         return {**made, "metadata": {**made["metadata"], "ownerReferences": [*owners]}}
@@ -166,16 +160,16 @@ def test_the_token_with_the_volcano_component_creates_and_deletes_only_pods_of_v
 
     def may_create() -> bool:
         try:
-            return created("first", stage.namespace, owner) == ""
+            return created("first", stage.namespace, OWNER) == ""
         except ApiError:  # RBAC is read by watches, too
             return False
 
     with volcano_jobs.installed(stage.api):
         wait_for(may_create, what="the rights are there")
-        others = {**owner, "apiVersion": "batch/v1"}, {**owner, "controller": False}
+        others = {**OWNER, "apiVersion": "batch/v1"}, {**VOLCANO_JOB, "controller": False}
         for owners in ((), others[:1], others[1:]):
             assert "but those of Volcano Jobs" in created("second", stage.namespace, *owners)
-        assert "pods of kube-system" in created("second", SYSTEM, owner)
+        assert "pods of kube-system" in created("second", SYSTEM, OWNER)
         assert "it evicts them" in refusal(partial(thief.delete, PODS, "shown-0", stage.namespace))
         assert refusal(partial(thief.delete, PODS, "first", stage.namespace)) == ""
 
@@ -183,17 +177,10 @@ def test_the_token_with_the_volcano_component_creates_and_deletes_only_pods_of_v
 def test_objects_that_muster_creates_belong_to_a_volcano_job_and_have_no_more_than_it_needs(
     stage: Stage, thief: Client
 ) -> None:
-    owner = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "name": "job",
-        "uid": "u",
-        "controller": True,
-    }
     chosen = {"volcano.sh/job-name": "job"}
     number = count()
 
-    def made(kind: str, namespace: str = "", owners: Any = (owner,), **rest: Any) -> str:
+    def made(kind: str, namespace: str = "", owners: Any = (OWNER,), **rest: Any) -> str:
         group = "networking.k8s.io/v1" if kind == "NetworkPolicy" else "v1"
         meta = {
             "name": f"made-{next(number)}",
@@ -219,7 +206,7 @@ def test_objects_that_muster_creates_belong_to_a_volcano_job_and_have_no_more_th
         except ApiError:  # RBAC is read by watches, too
             return False
 
-    others = {**owner, "apiVersion": "batch/v1"}, {**owner, "controller": False}
+    others = {**OWNER, "apiVersion": "batch/v1"}, {**VOLCANO_JOB, "controller": False}
     not_owned = "belongs to a Volcano Job"
     with volcano_jobs.installed(stage.api):
         wait_for(lambda: all(map(may_create, allowed)), what="the rights are there")
@@ -250,7 +237,7 @@ def test_objects_that_muster_creates_belong_to_a_volcano_job_and_have_no_more_th
             "metadata": {"name": "foreign", "namespace": stage.namespace},
         }
         stage.api.create(CONFIG_MAPS, foreign)
-        for change in ({"data": {"a": "evil"}}, {"metadata": {"ownerReferences": [owner]}}):
+        for change in ({"data": {"a": "evil"}}, {"metadata": {"ownerReferences": [OWNER]}}):
             patch = partial(thief.patch, CONFIG_MAPS, "foreign", change, stage.namespace)
             assert not_owned in refusal(patch), change
 

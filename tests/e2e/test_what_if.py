@@ -14,8 +14,8 @@ from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Json, Stage
 from tests.e2e.harness.waiting import wait_for
+from tests.e2e.test_explained import MILD, two_that_wait
 
-MILD = {"withinQueue": "Never", "unmanaged": "Never"}
 pytestmark = pytest.mark.usefixtures("job_rights")
 RUN_TIME = "kube-muster.io/run-time"
 
@@ -28,15 +28,7 @@ def admin(stage: Stage) -> Shell:
 def test_a_what_if_answer_comes_true(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, admin: Shell
 ) -> None:
-    """`early` holds 3 of 4 cpus; `first` and `second` need 3 each."""
-    stage.nodes(1, cpu="4")
-    stage.queue("q", preemption=MILD)
-    early = stage.gang("early", 1, cpu="3", queue="q", gated=True)
-    stage.wait_phase(early)
-    first = stage.gang("first", 1, cpu="3", queue="q", gated=True)
-    stage.wait_reason("first", "NoRoom")
-    stage.gang("second", 1, cpu="3", queue="q", gated=True)
-    stage.wait_reason("second", "NoRoom")
+    _, first = two_that_wait(stage)
 
     def supposed(group: str, *terms: str) -> Json:
         flags = [word for term in terms for word in ("--what-if", term)]
