@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from msgspec.structs import fields
+from msgspec import inspect
 
 from extender import __version__
 from extender.api import keys
@@ -457,11 +457,27 @@ def test_a_default_does_not_hide_the_queue_of_the_namespace() -> None:
     assert "default" not in schema_of("podgroups", "spec")["properties"]["queue"]
 
 
+def differences(schema: Json, type_: inspect.Type, path: str = "") -> Iterator[str]:
+    """Yield the fields that only a schema or only a struct has, at any depth."""
+    match type_:
+        case inspect.UnionType(types):
+            for each in types:
+                yield from differences(schema, each, path)
+        case inspect.ListType(item):
+            yield from differences(schema["items"], item, path)
+        case inspect.StructType():
+            properties = schema.get("properties", {})
+            known = {field.encode_name: field.type for field in type_.fields}
+            yield from (f"{path}{name}" for name in known.keys() ^ properties.keys())
+            for name in known.keys() & properties.keys():
+                yield from differences(properties[name], known[name], f"{path}{name}.")
+
+
 def test_a_queue_has_every_field_of_its_api() -> None:
-    spec, status = (schema_of("queues", part)["properties"] for part in ("spec", "status"))
-    ignored = {"type", "affinity", "extendClusters"}
-    assert set(spec) == {field.encode_name for field in fields(QueueSpec)} | ignored
-    assert set(status) == {field.encode_name for field in fields(QueueStatus)} | {"reservation"}
+    spec, status = (schema_of("queues", part) for part in ("spec", "status"))
+    assert {*differences(spec, inspect.type_info(QueueSpec))} == {"type", "affinity", "extendClusters"}
+    assert {*differences(status, inspect.type_info(QueueStatus))} == {"conditions.observedGeneration"}
+    spec, status = spec["properties"], status["properties"]
     assert (spec["weight"]["minimum"], spec["weight"]["maximum"], spec["weight"]["default"]) == (1, 65535, 1)
     assert spec["dequeueStrategy"]["enum"] == ["fifo", "traverse", "fair", "priority", "rotation", "mixed"]
     assert spec["dequeueStrategy"]["default"] == "traverse"

@@ -10,6 +10,7 @@ import pytest
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.field_schemas import schema_of
 from extender.apimachinery.kinds import PODS as PODS_KIND
+from extender.apimachinery.kinds import QUEUES as QUEUES_KIND
 from extender.apimachinery.service import Service
 from extender.kube.connection import Connection
 from extender.kube.errors import Forbidden, Invalid, NotFound, Refused
@@ -150,3 +151,28 @@ def test_labels_of_any_name_are_validated_by_one_schema() -> None:
     """It would keep one for each label that it has ever seen."""
     labels = schema_of(PODS_KIND).field("metadata").field("labels")
     assert labels.field("a") is labels.field("b")
+
+
+RULES: Json = {
+    "ageing": 3_600_000,
+    "borrowingLimit": {"cpu": "1"},
+    "deserved": {"cpu": "6"},
+    "dequeueStrategy": "mixed",
+    "flavors": [{"name": "h100", "nodeLabels": {"kind": "h100"}, "deserved": {"nvidia.com/gpu": "8"}}],
+    "lendingLimit": {"cpu": "2"},
+    "oversell": "1.5",
+    "preemption": {
+        "atMost": "25s",
+        "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 10},
+        "minRuntime": "8s",
+        "withinQueue": "Never",
+    },
+    "priority": 10,
+    "priorityThreshold": 10,
+}
+
+
+def test_the_rules_of_a_queue_are_accepted_and_stored(service: Service) -> None:
+    """Store each field and value; tests/test_manifests.py compares the fields to those that are read."""
+    stored = service.create(QUEUES_KIND, "", {"metadata": {"name": "q"}, "spec": RULES})
+    assert {name: stored["spec"][name] for name in RULES} == RULES
