@@ -33,6 +33,7 @@ view_folder: The folder for the kubeconfig of the scheduler proxy. Required with
 dashboard_listen: The address of the dashboard. Users see the objects that kubectl would show them.
 dashboard_tls_folder: The folder with tls.crt and tls.key of the dashboard, read again on changes. Needed
   beyond loopback.
+cluster_name: The name of the cluster on the pages of the dashboard.
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
 volcano_namespace: While Volcano's scheduler runs in this namespace, pods of
   schedulerName volcano are left to it.
@@ -81,6 +82,7 @@ _UNSET = {  # values for unset settings
     "tls_folder": "plain HTTP",
     "view_folder": "none",
     "dashboard_tls_folder": "plain HTTP",
+    "cluster_name": "none",
     "history": "memory only, the latest 10,000 records",
     "log_format": "text on a terminal, else json",
 }
@@ -103,6 +105,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     view_folder: Annotated[str, allowed.TEXT] = ""
     dashboard_listen: Annotated[Address | None, allowed.ADDRESS_OR_OFF] = None
     dashboard_tls_folder: Annotated[str, allowed.TEXT] = ""
+    cluster_name: Annotated[str, allowed.TEXT] = ""
     scheduler_names: Annotated[tuple[str, ...], allowed.NAME] = ("muster", "volcano")
     volcano_namespace: Annotated[str, allowed.NAME] = "volcano-system"
     volcano_jobs: Annotated[str, allowed.one_of("off", "on")] = "off"

@@ -5,7 +5,8 @@ are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are 
 unknown.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from extender.api.objects.base import Wire
@@ -71,6 +72,22 @@ class QueueSummary(Summary, frozen=True):
     starting: int = 0
     running: int = 0
     fault: str = ""  # its fault; empty: none
+
+
+class LocalQueueSummary(Summary, frozen=True):
+    """Route of a namespace into a queue."""
+
+    namespace: str
+    name: str
+    queue: str = ""
+    waiting: int = 0  # groups
+    admitted: int = 0
+    reserved: Amounts = {}  # allocation of its groups
+    problem: str = ""  # why its groups may not start; empty: they may
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 class EstimateSummary(Summary, frozen=True):
@@ -145,6 +162,14 @@ class WaitSummary(Summary, frozen=True):
         )
 
 
+class EvictionSummary(Summary, frozen=True):
+    """Last eviction of a group's members. `cause`: Reclaim, Preempt and so on, or an Event's reason."""
+
+    at: str
+    cause: str
+    why: str
+
+
 class GroupSummary(Summary, frozen=True):
     namespace: str
     name: str
@@ -164,11 +189,27 @@ class GroupSummary(Summary, frozen=True):
     started: str = ""  # when it had fully run, or its first member began to run
     wait: WaitSummary | None = None  # None: no member waits
     held: bool = False  # its owner holds it
+    stopped: bool = False  # its job is suspended until a user resumes it
     is_job: bool = False  # it stands for a job, whose pods it is
+    evicted: EvictionSummary | None = None  # None: it was not, as far as known
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def spoken_name(self) -> str:
+        """Return the name that users know, such as `team/job/train` for the group of a job."""
+        return f"{self.namespace}/{self.called or self.name}"
+
+    @property
+    def devices(self) -> Amounts:
+        """Return the requests of all members for GPUs and other devices."""
+        return {
+            name: self.asks.get(name, 0.0) + self.holds.get(name, 0.0)
+            for name in sorted({*self.asks, *self.holds})
+            if "/" in name
+        }
 
 
 class MemberSummary(Summary, frozen=True):
@@ -229,6 +270,74 @@ class NodeSummary(Summary, frozen=True):
     groups: Sequence[str] = ()  # groups with members or assumed members, by `namespace/name`; bounded
     flavors: Sequence[str] = ()
     taken: bool = True  # whether it accepts new pods
+    health: Sequence[str] = ()  # its problems: `not ready`, `memory pressure`, `cordoned`; empty: none
+
+    @property
+    def left(self) -> Amounts:
+        """Return the amounts that no pod uses and no member on its way will use."""
+        return {
+            name: max(n - self.used.get(name, 0.0) - self.claimed.get(name, 0.0), 0.0)
+            for name, n in self.allocatable.items()
+        }
+
+
+def node_health(taints: Iterable[str]) -> list[str]:
+    """Return the problems of a node, by the keys of its taints: Kubernetes has one for each condition."""
+    keys = {*taints}
+    return [problem for key, problem in _PROBLEMS.items() if key in keys]
+
+
+_PROBLEMS = {
+    "node.kubernetes.io/not-ready": "not ready",
+    "node.kubernetes.io/unreachable": "unreachable",
+    "node.kubernetes.io/memory-pressure": "memory pressure",
+    "node.kubernetes.io/disk-pressure": "disk pressure",
+    "node.kubernetes.io/pid-pressure": "PID pressure",
+    "node.kubernetes.io/network-unavailable": "no network",
+    "node.kubernetes.io/unschedulable": "cordoned",
+}
+
+
+class CapacitySummary(Summary, frozen=True):
+    """Capacity of several nodes in one resource, its usage, and the demand."""
+
+    resource: str
+    total: float = 0.0
+    used: float = 0.0  # by pods on the nodes
+    claimed: float = 0.0  # by members on their way to them
+    reserved: float = 0.0  # by reservations, beyond both
+    waiting: float = 0.0  # requests of pending groups
+
+    @property
+    def free(self) -> float:
+        return max(self.total - self.used - self.claimed - self.reserved, 0.0)
+
+
+def capacity_summaries(
+    nodes: Iterable[NodeSummary], groups: Iterable[GroupSummary] = ()
+) -> list[CapacitySummary]:
+    """Return the joint capacity of nodes by resource, devices first, with the requests of pending groups."""
+    sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)
+    for node in nodes:
+        left = node.left if node.reserved_for else _NONE
+        columns = (node.allocatable, node.used, node.claimed, left)
+        for resource in node.allocatable:
+            row = sums[resource]
+            for at, amounts in enumerate(columns):
+                row[at] += amounts.get(resource, 0.0)
+    for group in groups:
+        for resource, asked in group.asks.items() if group.wait else ():
+            sums[resource][-1] += asked
+    return [
+        CapacitySummary(resource, *sums[resource])
+        for resource in sorted(sums, key=resource_order)
+        if any(sums[resource])
+    ]
+
+
+def resource_order(resource: str) -> tuple[int, str]:
+    """Return the sort key of resources: devices first, then cpu and memory."""
+    return 0 if "/" in resource else {"cpu": 1, "memory": 2}.get(resource, 3), resource
 
 
 class ReservationSummary(Summary, frozen=True):
@@ -256,9 +365,11 @@ class Overview(Summary, frozen=True):
     by: str = "objects"  # source: `objects` of the API, or `muster`
     silent_since: str = ""  # since when Muster has not decided anything; empty: it is at work
     queues: Sequence[QueueSummary] = ()  # each below its parent, in the order of a tree
+    local_queues: Sequence[LocalQueueSummary] = ()  # by namespace and name
     groups: Sequence[GroupSummary] = ()  # by namespace and name
     nodes: Sequence[NodeSummary] = ()  # by name
     reservations: Sequence[ReservationSummary] = ()
     decisions: Sequence[DecisionSummary] = ()  # the latest first
     notes: Sequence[str] = ()  # the parts that could not be read, for users
+    capacity: Sequence[CapacitySummary] = ()  # of all nodes; without the right to list them, empty
     api_version: str = VERSION

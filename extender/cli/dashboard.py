@@ -17,6 +17,8 @@ from extender.cli.output import checked
 if TYPE_CHECKING:
     from socket import socket
 
+    from extender.dashboard.source import ClusterName
+
 _THREADS = 8  # maximum of pages made at the same time
 
 
@@ -40,6 +42,9 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     then another is printed.
     """
     from extender.api.configuration import InvalidConfiguration
+    from extender.dashboard.source import UNNAMED, ClusterName
+    from extender.kube.endpoint import contexts
+    from extender.kube.errors import NoConfiguration
     from extender.ports.connection import is_loopback
     from extender.web.listen import listen
 
@@ -54,7 +59,13 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     def say(url: str) -> None:
         click.echo(f"Open {url}")
 
-    with suppress(KeyboardInterrupt), opened(Flags(**flags)) as place, served(place, listener, say) as url:
+    named = UNNAMED
+    with suppress(NoConfiguration):  # in a pod, no context is known
+        known = contexts(flags["kubeconfig"])
+        context = flags["context"] or known.current
+        named = ClusterName(known.clusters.get(context, ""), context)
+    made = opened(Flags(**flags))
+    with suppress(KeyboardInterrupt), made as place, served(place, listener, say, named) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         say(url)
         if opens:
@@ -63,12 +74,18 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
 
 
 @contextmanager
-def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], None]) -> Iterator[str]:
+def served(
+    place: ClusterAccess,
+    listener: "socket",
+    renewed: Callable[[str], None],
+    named: "ClusterName | None" = None,
+) -> Iterator[str]:
     """Yield the address that logs one browser in. `renewed` is called with the next address after that."""
     from extender.cli.live import LiveCluster
     from extender.cli.overview import ObservedSource
     from extender.dashboard.app import create_dashboard_app
     from extender.dashboard.local_login import LocalLogin
+    from extender.dashboard.source import UNNAMED
     from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials
     from extender.telemetry.logs import set_up
     from extender.web.side import SideServer, pages
@@ -81,7 +98,10 @@ def served(place: ClusterAccess, listener: "socket", renewed: Callable[[str], No
     base = f"http://{Address(*listener.getsockname()[:2])}"
     source = ObservedSource(place)
     access = LocalLogin(place.connection, lambda path: renewed(f"{base}{path}"))
-    app = create_dashboard_app(source, access.identify, access.login, supposing=WhatIfTrials(read_now))
+    trials = WhatIfTrials(read_now)
+    app = create_dashboard_app(
+        source, access.identify, access.login, supposing=trials, named=named or UNNAMED
+    )
     server = SideServer("dashboard", listener, pages(app), threads=_THREADS, open_to_pages=True)
     try:
         yield f"{base}{access.path}"

@@ -7,13 +7,13 @@ runs ──stop──► suspended ──resume──► waits       by the job'
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
+from extender.api.keys import HOLD
 from extender.api.objects.base import OwnerReference
-from extender.api.objects.queues import ABORT, RESUME, new_command
+from extender.api.objects.queues import new_command
 from extender.api.setting_kinds import Kind
 from extender.api.units import at_least, timestamp_at
 from extender.api.workloads.operators import VOLCANO_JOB
@@ -26,6 +26,7 @@ from extender.cli.output import Json
 if TYPE_CHECKING:
     from extender.cli.observed_jobs import ObservedJob
     from extender.cli.why.evidence import Evidence
+    from extender.domain.snapshot.jobs import JobChange
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -197,20 +198,6 @@ def stop_job(targets: list[Target], **rest: Any) -> None:
     _change(targets, _stop, "stopped", **rest)
 
 
-class JobChange(NamedTuple):
-    """Change of a job, in up to three places.
-
-    Attributes:
-        podgroup: Annotations of its PodGroup, if any.
-        job: A patch of the job itself.
-        command: An action to ask for by a Command.
-    """
-
-    podgroup: dict[str, str | None] = {}
-    job: Json = {}
-    command: str = ""
-
-
 def _change(
     targets: list[Target], change: "Callable[[ObservedJob], JobChange]", done: str, dry_run: str, **flags: Any
 ) -> None:
@@ -230,7 +217,7 @@ def _change(
             out.show_done(job.meta.name, done, dry_run, job.row.qualified)
 
 
-def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: bool) -> None:
+def _write(place: ClusterAccess, job: "ObservedJob", change: "JobChange", dry: bool) -> None:
     """Write a change to the job as it was read; a concurrent change is a conflict."""
     from extender.kube.resources import COMMANDS, POD_GROUPS
 
@@ -246,7 +233,9 @@ def _write(place: ClusterAccess, job: "ObservedJob", change: JobChange, dry: boo
         place.editor.create(COMMANDS, job.meta.namespace, new_command(owner, change.command), dry)
 
 
-def _hold(job: "ObservedJob") -> JobChange:
+def _hold(job: "ObservedJob") -> "JobChange":
+    from extender.domain.snapshot.jobs import JobChange
+
     if not job.podgroup:
         raise _unmanaged(job)
     if not (job.is_suspended or job.waits):
@@ -255,34 +244,26 @@ def _hold(job: "ObservedJob") -> JobChange:
     return JobChange({HOLD: "true"})
 
 
-def _resume(job: "ObservedJob") -> JobChange:
+def _resume(job: "ObservedJob") -> "JobChange":
+    from extender.domain.snapshot.jobs import resuming
+
     if not job.podgroup and not job.admitted_at and not job.is_stopped:
         raise _unmanaged(job)
-    podgroup: dict[str, str | None] = {HOLD: None, START_TIMEOUTS: None}
-    if not job.is_stopped:
-        if not job.is_held:
-            raise click.ClickException(f"{job.spoken_name} is neither held nor stopped")
-        return JobChange(podgroup)
-    record = "" if job.row.commanded else None  # an empty record marks a Volcano Job that waits for Muster
-    waits_again: Json = {"metadata": {"annotations": {STARTED: record}}} if job.admitted_at else {}
-    if not (job.row.commanded or job.is_unsuspended_by_muster):
-        waits_again |= job.suspending(False)  # its pods wait: without a queue, Muster does not unsuspend it
-    return JobChange(podgroup, waits_again, RESUME if job.row.commanded else "")
+    if not (job.is_stopped or job.is_held):
+        raise click.ClickException(f"{job.spoken_name} is neither held nor stopped")
+    by_muster = not job.is_stopped or job.is_unsuspended_by_muster
+    return resuming(job.row, job.obj or {}, by_muster)
 
 
-def _stop(job: "ObservedJob") -> JobChange:
-    """Suspend the job, with Muster's record: it tells a suspended job from one that waits for its start."""
+def _stop(job: "ObservedJob") -> "JobChange":
+    from extender.domain.snapshot.jobs import stopping
+
     if job.is_suspended and not job.is_stopped:
         hold = f"muster job hold {job.spoken_name} keeps it from starting"
         raise click.ClickException(f"{job.spoken_name} does not run; {hold}")
-    if job.row.commanded:
-        return JobChange(command="" if job.is_stopped else ABORT)
-    if not (job.admitted_at or job.podgroup):
+    if not (job.row.commanded or job.admitted_at or job.podgroup):
         raise _unmanaged(job)
-    record: Json = (
-        {} if job.admitted_at else {"metadata": {"annotations": {STARTED: timestamp_at(time.time())}}}
-    )
-    return JobChange(job={} if job.is_suspended else {**job.suspending(True), **record})
+    return stopping(job.row, job.obj or {}, timestamp_at(time.time()))
 
 
 def _unmanaged(job: "ObservedJob") -> click.ClickException:

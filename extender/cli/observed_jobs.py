@@ -1,7 +1,7 @@
 """Jobs as the API server has them, each with its PodGroup, and the search for them."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -168,13 +168,6 @@ class ObservedJob(NamedTuple):
     @property
     def patching(self) -> Right:
         return right_to("patch", self.resource, self.meta.namespace, self.meta.name)
-
-    def suspending(self, value: bool) -> Json:
-        """Return the patch that suspends or unsuspends the job, if it has a field for that."""
-        patch: Any = value
-        for name in reversed(self.row.suspend):
-            patch = {name: patch}
-        return dict(patch)
 
     def record(self, schedulers: Iterable[str] = SCHEDULERS) -> records.JobRecord | None:
         """Return the record that Muster makes of it, given its names; None if it may not be read."""

@@ -19,11 +19,13 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, ResourceFlavor
 from extender.api.summaries import (
     EventSummary,
+    EvictionSummary,
     GroupDetails,
     GroupSummary,
     MemberSummary,
     Overview,
     ShortfallSummary,
+    capacity_summaries,
 )
 from extender.api.units import timestamp_at
 from extender.cli.access import ClusterAccess
@@ -39,11 +41,12 @@ from extender.domain.explain.observed import (
     ObservedQueue,
     RequestSums,
     group_summary,
+    local_queue_summary,
     node_summaries,
     queue_summaries,
 )
 from extender.domain.model.ownership import group_name
-from extender.domain.model.reasons import Verdict
+from extender.domain.model.reasons import EVICTED, Verdict
 from extender.domain.queues.flavors import Pools, shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues
@@ -195,7 +198,7 @@ class ObservedSource:
         self._reader = WatchedReader(place)
         self._requests = RequestSums()
         self._made = Overview("0", "")
-        self.hour = LastHour()
+        self.hour, self.usage = LastHour(), LastHour()
         self._lock = Lock()
         self._thread: Thread | None = None
         self._stopping = threading.Event()
@@ -237,6 +240,10 @@ class ObservedSource:
         if self.hour.is_due(now):
             shares = {it.name: it.share for it in made.queues if it.share is not None}
             self.hour.record(shares, now)
+            capacity = capacity_summaries(made.nodes)
+            self.usage.record(
+                {it.resource: (it.used + it.claimed) / it.total for it in capacity if it.total}, now
+            )
 
     # ---- all
 
@@ -268,6 +275,9 @@ class ObservedSource:
             at="",
             silent_since=silent_since,
             queues=[*queue_summaries(reader.watched(kube.QUEUES))],
+            local_queues=[
+                local_queue_summary(it) for it in sorted(reader.watched(kube.LOCAL_QUEUES), key=_local_key)
+            ],
             groups=found,
             nodes=[*node_summaries(reader.watched(kube.NODES), pods, self._requests, _pools(reader))]
             if reader.scope(kube.PODS) == ""
@@ -301,11 +311,12 @@ class ObservedSource:
         summary = _summary(evidence, group, members, RequestSums())
         if summary.wait is not None and not summary.wait.remedy:
             summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(remedies_of(found))))
+        timeline = [*self._timeline(group, members)]
         return GroupDetails(
-            summary,
+            replace(summary, evicted=_eviction(timeline)),
             [_member(pod) for pod in sorted(members, key=lambda pod: pod.metadata.name)],
             self._shortfall(summary) if summary.wait else [],
-            [*self._timeline(group, members)],
+            timeline,
             [offer.shown() for offer in found.commands],
             [
                 *(f"{len(stray.pods)} pods do not count: {stray.cause.text}." for stray in found.uncounted),
@@ -343,6 +354,16 @@ def _summary(
     queue, is_job = evidence.queue(name), job_of(group.controller) is not None
     line = queue.counts["pending"] if queue else 0
     return group_summary(group, name, members, line, requests, is_job)
+
+
+def _eviction(timeline: Sequence[EventSummary]) -> EvictionSummary | None:
+    """Return the last eviction among the events of a group and its pods."""
+    found = (it for it in reversed(timeline) if it.reason in EVICTED)
+    return next((EvictionSummary(it.at, it.reason, it.message) for it in found), None)
+
+
+def _local_key(local: LocalQueue) -> tuple[str, str]:
+    return local.metadata.namespace, local.metadata.name
 
 
 def _member(pod: Pod) -> MemberSummary:

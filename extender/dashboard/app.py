@@ -27,13 +27,13 @@ from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import VERSION
 from extender.dashboard import words
-from extender.dashboard.actions import actions
+from extender.dashboard.actions import GROUP_PATHS, actions
 from extender.dashboard.answers import HEADERS, Answers, OpenPages
 from extender.dashboard.history_page import History, HistoryPage
 from extender.dashboard.job_pages import JobPages, missing_group
 from extender.dashboard.node_pages import NodePages
 from extender.dashboard.queue_pages import QueuePages
-from extender.dashboard.source import RightsUnknown, Source, Viewer
+from extender.dashboard.source import UNNAMED, ClusterName, RightsUnknown, Source, Viewer
 from extender.dashboard.visible import PARTS, VisibleOverviews
 from extender.dashboard.what_if_page import WhatIfPage, WhatIfTrials
 from extender.kube.errors import ApiError, Refused, in_words
@@ -59,10 +59,11 @@ class JsonPages:
 
     def items_json(self, part: str) -> Answer:
         visible = self._answers.see()
+        part = part.replace("-", "_")
         items: Sequence[Any] = getattr(visible.overview, part)
         namespace = request.args.get("namespace")
-        if part == "groups" and namespace:
-            items = [it for it in visible.overview.groups if it.namespace == namespace]
+        if part in ("groups", "local_queues") and namespace:
+            items = [it for it in items if it.namespace == namespace]
         return self._answers.json(
             visible,
             visible.state(part),
@@ -83,27 +84,30 @@ def pages(
     answers = Answers(VisibleOverviews(source), clock, open_pages)
     made.app_context_processor(lambda: {"has_history": history is not None})
     tries = WhatIfPage(answers, supposing)
-    jobs, queues = JobPages(answers, tries.buttons), QueuePages(answers, source.hour)
+    jobs, queues = JobPages(answers, tries.buttons), QueuePages(answers, source.hour, source.usage)
     nodes, past, as_json = NodePages(answers), HistoryPage(answers, history), JsonPages(answers)
     routes: Mapping[str, Callable[..., Answer]] = {
         "/": jobs.jobs,
         "/namespaces/<namespace>": jobs.jobs,
-        "/groups/<namespace>/<name>": jobs.group,
         "/queues": queues.queues,
         "/queues/<name>": queues.queue,
+        "/local-queues": queues.local_queues,
         "/nodes": nodes.nodes,
         "/history": past.history,
         "/api/v1/history": past.history_json,
         "/api/v1/overview": as_json.overview_json,
-        "/api/v1/<any(groups, queues, nodes, reservations, decisions):part>": as_json.items_json,
+        f"/api/v1/<any({_PARTS}):part>": as_json.items_json,
         "/api/v1/groups/<namespace>/<name>": as_json.group_json,
     }
     for path, view in routes.items():
         made.add_url_rule(path, view.__name__, view)
-    made.add_url_rule("/groups/<namespace>/<name>/what-if", "what_if", tries.what_if, methods=["POST"])
+    for group in GROUP_PATHS:
+        made.add_url_rule(group, "group", jobs.group)
+        made.add_url_rule(f"{group}/what-if", "what_if", tries.what_if, methods=["POST"])
     return made
 
 
+_PARTS = "groups, queues, 'local-queues', nodes, reservations, decisions"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("static", "healthz")  # to everybody
 _SHARE, _AT_ONCE = 0.25, 10.0  # of a core that one viewer has, and seconds of one
@@ -121,6 +125,7 @@ def create_dashboard_app(
     clock: Callable[[], float] = time.time,
     supposing: WhatIfTrials | None = None,
     open_pages: OpenPages | None = None,
+    named: ClusterName = UNNAMED,
 ) -> Flask:
     """Return the application of the dashboard.
 
@@ -132,6 +137,7 @@ def create_dashboard_app(
         clock: Seconds since the epoch.
         supposing: Returns the decisions for a what-if, where known.
         open_pages: Learn which pages are open.
+        named: The name of the cluster.
     """
     app = Flask(__name__)
     app.url_map.merge_slashes = False  # no redirects to similar paths
@@ -155,7 +161,7 @@ def create_dashboard_app(
 
     @app.context_processor
     def shared() -> dict[str, object]:
-        return {"viewer": g.get("viewer")}
+        return {"viewer": g.get("viewer"), "place": named}
 
     @app.after_request
     def guarded(answer: Response) -> Response:

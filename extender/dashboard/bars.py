@@ -3,13 +3,19 @@
 Templates draw them as SVG; the numbers stand next to them as text.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from extender.api.summaries import NodeSummary, ShareSummary, ShortfallSummary
+from extender.api.summaries import (
+    CapacitySummary,
+    QueueSummary,
+    ShareSummary,
+    ShortfallSummary,
+    resource_order,
+)
 
-_CAPACITY = 1.25  # end of the scale, where a ceiling is too far away to be drawn
-_FAR = 4  # times the largest other amount
+Scales = Mapping[tuple[str, str], float]  # amounts at the end of bars, by resource and flavor
 
 
 class BarPart(NamedTuple):
@@ -21,19 +27,51 @@ class BarPart(NamedTuple):
 
 
 class AmountBar(NamedTuple):
+    """Bar. `reach`: per cent of the width that can be filled."""
+
     parts: Sequence[BarPart]
     ticks: Sequence[BarPart] = ()
+    reach: float = 100.0
 
 
-def share_bar(share: ShareSummary) -> AmountBar:
-    """Return the bar of a queue's usage and lending, with lines at its deserved share and limits."""
-    near = max(share.allocated, share.deserved, share.guarantee, share.allocated + share.lent)
-    ceiling = share.ceiling if share.ceiling is not None and share.ceiling <= near * _FAR else None
-    scale = max(near * (1 if ceiling is not None else _CAPACITY), ceiling or 0)
+def scales(queues: Sequence[QueueSummary]) -> Scales:
+    """Return one scale for the bars of these queues: the amounts of the highest of them together."""
+    sizes = {
+        queue.name: {
+            (it.resource, it.flavor): max(it.allocated, it.deserved, it.guarantee) for it in queue.shares
+        }
+        for queue in queues
+    }
+    highest, largest = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
+    for queue in queues:
+        for key, size in sizes[queue.name].items():
+            largest[key] = max(largest[key], size)
+            if key not in sizes.get(queue.parent, {}):
+                highest[key] += size
+    return {key: max(size, largest[key]) for key, size in highest.items()}
+
+
+def share_bars(queue: QueueSummary, on: Scales) -> list[tuple[ShareSummary, AmountBar]]:
+    """Return the shares of a queue with their bars, devices first, without empty ones."""
+    used = [it for it in queue.shares if it.allocated or it.deserved or it.guarantee or it.ceiling]
+    used.sort(key=lambda it: (resource_order(it.resource), it.flavor))
+    return [(share, share_bar(share, on)) for share in used]
+
+
+def share_bar(share: ShareSummary, on: Scales) -> AmountBar:
+    """Return the bar of a queue's usage and lending, with lines at its deserved share and limits.
+
+    It can be filled up to the ceiling, so that an exhausted queue is full.
+    """
+    scale = on.get((share.resource, share.flavor), 0.0)
+    ceiling = scale if share.ceiling is None else min(share.ceiling, scale)
     own = share.allocated - share.borrowed
+    deserved = BarPart("own", 0.0, _percent(min(share.deserved, ceiling), scale))
     parts = _parts(scale, held=own, borrowed=share.borrowed, lent=share.lent)
-    ticks = {"guarantee": share.guarantee, "deserved": share.deserved, "ceiling": ceiling or 0}
-    return AmountBar(parts, [BarPart(kind, _percent(at, scale)) for kind, at in ticks.items() if at > 0])
+    limit = share.ceiling if share.ceiling is not None and share.ceiling <= scale else 0.0
+    ticks = {"ceiling": limit, "deserved": share.deserved, "guarantee": share.guarantee}
+    lines = [BarPart(kind, _percent(at, scale)) for kind, at in ticks.items() if at > 0]
+    return AmountBar([deserved, *parts], lines, _percent(ceiling, scale))
 
 
 def shortfall_bar(lack: ShortfallSummary) -> AmountBar:
@@ -42,14 +80,9 @@ def shortfall_bar(lack: ShortfallSummary) -> AmountBar:
     return AmountBar(parts, [BarPart("asked", _percent(lack.asked, max(lack.asked, lack.free)))])
 
 
-def usage_bar(stands: float, claimed: float, reserved: float, of: float) -> AmountBar:
+def capacity_bar(of: CapacitySummary) -> AmountBar:
     """Return the bar of nodes: running pods, assumed pods, and reservations."""
-    return AmountBar(_parts(of, held=stands, claimed=claimed, reserved=reserved))
-
-
-def node_bar(node: NodeSummary, resource: str) -> AmountBar:
-    stands, claimed, of = (it.get(resource, 0.0) for it in (node.used, node.claimed, node.allocatable))
-    return usage_bar(stands, claimed, max(of - stands - claimed, 0) if node.reserved_for else 0.0, of)
+    return AmountBar(_parts(of.total, held=of.used, claimed=of.claimed, reserved=of.reserved))
 
 
 def line(samples: Sequence[tuple[float, float]], start: float, end: float, top: float) -> str:

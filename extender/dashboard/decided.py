@@ -18,8 +18,10 @@ from extender.api.summaries import (
     CommandSummary,
     DecisionSummary,
     EventSummary,
+    EvictionSummary,
     GroupDetails,
     GroupSummary,
+    LocalQueueSummary,
     MemberSummary,
     NodeSummary,
     Overview,
@@ -27,6 +29,7 @@ from extender.api.summaries import (
     ReservationSummary,
     ShortfallSummary,
     WaitSummary,
+    node_health,
     share_summaries,
 )
 from extender.controllers.podgroup_status import waiting_of
@@ -47,7 +50,7 @@ from extender.domain.snapshot.decisions import (
     message_of,
 )
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
-from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
+from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable, in_all
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import missing, ready_since
 
@@ -100,7 +103,11 @@ class DecidedOverviews:
         self._nodes = _Nodes()
 
     def overview(
-        self, decisions: Decisions, log: Sequence[DecisionSummary] = (), notes: Sequence[str] = ()
+        self,
+        decisions: Decisions,
+        log: Sequence[DecisionSummary] = (),
+        notes: Sequence[str] = (),
+        local_queues: Sequence[LocalQueueSummary] = (),
     ) -> Overview:
         """Return the overview; empty while nothing is decided. `log`: the latest changes, newest first."""
         if (memory := carried_facts_of(decisions)) is None:
@@ -113,6 +120,7 @@ class DecidedOverviews:
             at=self._last.at,
             by="muster",
             queues=self._queue_summaries(snapshot, decisions),
+            local_queues=local_queues,
             groups=groups,
             nodes=self._nodes.summaries(snapshot, decisions, moved, reserved),
             reservations=[
@@ -170,7 +178,7 @@ class DecidedOverviews:
             if not same:
                 moved.append(key)
             if before is None or not same or before[2] != line or before[3] != estimate:
-                before = (info, made, line, estimate, _group_summary(info, made, line, estimate))
+                before = (info, made, line, estimate, _group_summary(snapshot, made, line, estimate))
             found[key] = before
         self._groups = found
         return [it[-1] for it in found.values()], [*moved, *known.keys() - found.keys()]
@@ -186,7 +194,7 @@ class DecidedOverviews:
         snapshot, why = memory.snapshot, self._why(decisions, made)
         queue = decisions.queues.get(made.queue)
         in_line = queue.waiting if queue and made.position else 0
-        summary = _group_summary(info, made, in_line, self._estimate_of(key), why)
+        summary = _group_summary(snapshot, made, in_line, self._estimate_of(key), why)
         namespace, _, name = key.partition("/")
         line = f"kubectl muster why -n {namespace} podgroup/{name}"
         return GroupDetails(
@@ -215,11 +223,13 @@ class DecidedSource:
         why_of: WhyOf = lambda _: None,
         news: Callable[[], object] = lambda: None,
         leads: Callable[[], bool] = lambda: True,
+        local_queues: Callable[[], Sequence[LocalQueueSummary]] = lambda: (),
     ) -> None:
+        self._local_queues = local_queues
         self._decisions, self._log, self._news = decisions, log, news
         self._pace, self._clock, self._leads = pace, clock, leads
         self._overviews = DecidedOverviews(estimate_of, why_of, clock)
-        self.hour = LastHour()
+        self.hour, self.usage = LastHour(), LastHour()
         self._made, self._at = _UNDECIDED, -inf
         self._of: tuple[Decisions | None, bool, object] = (None, False, None)
         self._lock = Lock()
@@ -228,7 +238,8 @@ class DecidedSource:
         with self._lock:
             if self._is_due():
                 decisions, leads, _ = now = self._now()
-                self._made = self._overviews.overview(decisions, self._log(), () if leads else _FOLLOWS)
+                notes = () if leads else _FOLLOWS
+                self._made = self._overviews.overview(decisions, self._log(), notes, self._local_queues())
                 self._of, self._at = now, self._clock()
             return self._made
 
@@ -250,9 +261,11 @@ class DecidedSource:
 
     def sample(self, now: float) -> float | None:
         """Record a sample for the last hour. Return the seconds to the next one; None: the usual ones."""
-        if not (queues := self._decisions().queues):
+        decisions = self._decisions()
+        if not decisions.queues or (memory := carried_facts_of(decisions)) is None:
             return 1.0  # nothing is decided yet
-        self.hour.record({name: round(made.share, 3) for name, made in queues.items()}, now)
+        self.hour.record({name: round(made.share, 3) for name, made in decisions.queues.items()}, now)
+        self.usage.record(_usage(memory.snapshot), now)
         return None
 
     def details(self, namespace: str, name: str) -> GroupDetails | None:
@@ -260,6 +273,16 @@ class DecidedSource:
         return self._overviews.details(
             self._decisions(), key, [each for each in self._log() if each.group == key]
         )
+
+
+def _usage(snapshot: Snapshot) -> Mapping[str, float]:
+    """Return the part of each resource of all nodes that is in use."""
+    totals, left = in_all(snapshot.allocatable), in_all(np.maximum(snapshot.capacity, 0))
+    return {
+        name: round(1 - free / total, 3)
+        for name, total, free in zip(snapshot.dimensions, totals, left, strict=True)
+        if total
+    }
 
 
 # ---- queues
@@ -300,19 +323,19 @@ def _queue_summary(info: QueueInfo | None, made: QueueDecision, depth: int) -> Q
 
 
 def _group_summary(
-    info: GroupInfo, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
+    snapshot: Snapshot, made: GroupDecision, line: int, estimate: Estimate | None, why: WhyGroup | None = None
 ) -> GroupSummary:
     """Return the summary of a group.
 
     Args:
-        info: The group.
-        made: The decision on it.
+        snapshot: The state that was decided on.
+        made: The decision on the group.
         line: How many groups of its queue are in line.
         estimate: The estimate of its start, if any.
         why: Its holders, where they are to be shown.
     """
+    info, wait = snapshot.groups[made.key], None
     namespace, _, name = info.key.partition("/")
-    wait = None
     if (reason := made.reason) is not None:
         status = waiting_of(made, why, why.outlook if why else "", estimate)
         detail = message_of(replace(made, position=0))
@@ -338,8 +361,16 @@ def _group_summary(
         started=info.running_since,
         wait=wait,
         held=info.spec.held,
+        stopped=info.job.managed and info.aborted,
         is_job=info.job.managed,
+        evicted=_eviction(snapshot, info),
     )
+
+
+def _eviction(snapshot: Snapshot, info: GroupInfo) -> EvictionSummary | None:
+    if (past := info.history.evicted) is None:
+        return None
+    return EvictionSummary(snapshot.timestamp(past.at), past.cause, past.why)
 
 
 def _members(info: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
@@ -473,6 +504,7 @@ class _Nodes:
             sorted(there)[:_MOST_GROUPS],
             [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
             taken=UNSCHEDULABLE not in node.taints,
+            health=node_health(taint.key for taint in node.taints),
         )
 
 

@@ -18,7 +18,7 @@ from extender.dashboard.answers import Answers, Screen, address_with
 from extender.dashboard.bars import shortfall_bar
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
-from extender.dashboard.words import named
+from extender.dashboard.words import address_parts, named
 
 _ROWS, _EVENTS = 50, 100  # rows of a page of jobs or pods; rows of events
 _TOGETHER = 5  # seconds within which equal events are merged
@@ -33,6 +33,15 @@ def waited_since(group: GroupSummary) -> str:
 
 def _position(group: GroupSummary) -> int:
     return (group.wait and group.wait.position) or _FAR
+
+
+def is_running(group: GroupSummary) -> bool:
+    return group.verdict == "Running" and bool(group.started)
+
+
+def _run_seconds(group: GroupSummary) -> float:
+    """Return the sort key of run times, without the current time."""
+    return -instant(group.started) if is_running(group) else float("-inf")
 
 
 def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
@@ -51,14 +60,17 @@ def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
 GROUPS = (
     Column[GroupSummary]("state", "State", lambda it: _ORDER.get(it.verdict, _UNKNOWN)),
     Column[GroupSummary]("name", "Job", lambda it: (it.name, it.namespace)),
-    Column[GroupSummary]("queue", "Queue", lambda it: (it.queue, it.key)),
-    Column[GroupSummary]("position", "Position", _position, "number wide"),
+    Column[GroupSummary]("user", "Owner", lambda it: (it.user, it.key), "wide"),
+    Column[GroupSummary]("queue", "Queue and position", lambda it: (it.queue, _position(it), it.key)),
+    Column[GroupSummary]("priority", "Priority", lambda it: (-it.priority, it.key), "number wide"),
+    Column[GroupSummary]("devices", "GPUs", lambda it: (-sum(it.devices.values()), it.key), "number"),
     Column[GroupSummary](
         "waited",
         "Waited",
         lambda it: -instant(waited_since(it)) if it.wait else float("-inf"),
         "number",
     ),
+    Column[GroupSummary]("runs", "Running", _run_seconds, "number"),
     Column[GroupSummary](
         "start",
         "Expected start",
@@ -79,20 +91,36 @@ class JobIndex:
         for group in self.all:
             self.of_namespace[group.namespace].append(group)
             self.of_queue[group.queue].append(group)
-        self._called = {it.key: f"{it.namespace}/{it.called}" for it in groups if it.called}
+        owned = [it for it in groups if "/" in it.called]
+        owned.sort(key=lambda it: (it.verdict != "Ended", it.created))
+        self._spoken = {it.key: it.spoken_name for it in owned}
+        self._by_spoken = {it.spoken_name: it for it in owned}  # the newest, if a job followed another
+        self._by_key = {it.key: it for it in groups}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
     def spoken(self, key: str) -> str:
         """Return a name such as `team/pytorchjob/train` for the group of a PyTorchJob."""
-        return self._called.get(key, key)
+        return self._spoken.get(key, key)
+
+    def at(self, namespace: str, name: str, kind: str = "") -> GroupSummary | None:
+        """Return the group of a name or, with `kind`, of the name of its owner."""
+        if kind:
+            return self._by_spoken.get(f"{namespace}/{kind}/{name}")
+        return self._by_key.get(f"{namespace}/{name}")
+
+    def address(self, group: GroupSummary) -> Mapping[str, Any]:
+        """Return the parts of the address of a group; older groups of one owner have their own names."""
+        is_hidden = self._by_spoken.get(group.spoken_name, group).name != group.name
+        parts = {} if is_hidden else address_parts(group.spoken_name)
+        return parts or {"namespace": group.namespace, "name": group.name}
 
 
 def job_index(answers: Answers, visible: VisibleOverview) -> JobIndex:
     return answers.derived(("lines", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
 
 
-def _numbers(wait: WaitSummary) -> str:
-    """Return the detail without the parts that the page shows next to it."""
+def numbers(wait: WaitSummary) -> str:
+    """Return the detail without the parts that pages show next to it."""
     parts = wait.detail.split("; ")
     return "; ".join(it for it in parts if it != wait.remedy and not it.startswith("position "))
 
@@ -160,14 +188,22 @@ class JobPages:
             "notes": visible.overview.notes,
             "queue_seen": visible.rights.queues,
             "waited_since": waited_since,
+            "is_running": is_running,
+            "numbers": numbers,
         }
 
-    def group(self, namespace: str, name: str) -> Answer:
+    def group(self, namespace: str, name: str, kind: str = "") -> Answer:
+        """Return the page of a group. A group with an owner is addressed by the owner's kind and name."""
         visible = self._answers.see()
-        details = self._answers.overviews.details(namespace, name, g.viewer)
+        known = job_index(self._answers, visible)
+        found = known.at(namespace, name, kind)
+        own_name = found.name if found else "" if kind else name
+        details = self._answers.overviews.details(namespace, own_name, g.viewer) if own_name else None
         if details is None:
             raise missing_group(namespace, name)
         group = details.group
+        if not kind and "kind" in (parts := known.address(group)):
+            return redirect(address_with(url_for("pages.group", **parts)))
 
         def make() -> Mapping[str, Any]:
             return {
@@ -179,8 +215,8 @@ class JobPages:
                 "on_nodes": visible.rights.nodes and any(it.node for it in details.members),
                 "waited_since": waited_since(group),
                 "seen": visible.rights.see_group,
-                "spoken": job_index(self._answers, visible).spoken,
-                "numbers": _numbers(group.wait) if group.wait else "",
+                "spoken": known.spoken,
+                "numbers": numbers(group.wait) if group.wait else "",
                 "queue_seen": visible.rights.queues,
             }
 

@@ -4,16 +4,16 @@ A tile is one node, or several if there are many. A list below has each node.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flask import request
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import NodeSummary
+from extender.api.summaries import CapacitySummary, NodeSummary, capacity_summaries
 from extender.dashboard.answers import Answers, Screen
-from extender.dashboard.bars import AmountBar, main_resource, node_bar, usage_bar
+from extender.dashboard.bars import AmountBar, capacity_bar, main_resource
 from extender.dashboard.job_pages import job_index
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
@@ -21,7 +21,7 @@ from extender.dashboard.visible import VisibleOverview
 _ROWS = 50  # of a page
 _MOST_TILES = 600  # on one page
 _FULL = 4  # highest level of a tile; 0 is empty
-_USUAL = {"cpu": 1, "memory": 2}
+_RESOURCES = 4  # of one node in the list
 _PIECES = 9  # maximum of distinct sizes of free pieces
 
 
@@ -42,16 +42,15 @@ class NodePages:
             found, request.args, lambda it: f"{it.name} {' '.join(it.flavors)} {' '.join(it.groups)}"
         )
         key = ("pools", visible.state("nodes"), chosen)
+        shown = page(found, NODES, request.args, _ROWS)
         return {
             "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
-            "page": page(found, NODES, request.args, _ROWS),
+            "page": shown,
             "columns": NODES,
-            "resource_of": _resource_of,
+            "uses": [_uses([it])[:_RESOURCES] for it in shown.rows],
             "chosen": chosen,
             "everything": len(nodes),
             "allowed": visible.rights.nodes,
-            "node_bar": node_bar,
-            "free": free,
             "seen": visible.rights.see_group,
             "spoken": job_index(self._answers, visible).spoken,
             "reservations": visible.overview.reservations,
@@ -59,24 +58,6 @@ class NodePages:
 
 
 # ---- pools
-
-
-class Use(NamedTuple):
-    """Usage of one resource of a pool."""
-
-    resource: str
-    of: float
-    stands: float
-    claimed: float
-    reserved: float
-
-    @property
-    def free(self) -> float:
-        return max(self.of - self.stands - self.claimed - self.reserved, 0.0)
-
-    @property
-    def bar(self) -> AmountBar:
-        return usage_bar(self.stands, self.claimed, self.reserved, self.of)
 
 
 class Tile(NamedTuple):
@@ -100,7 +81,7 @@ class NodePool:
     name: str
     nodes: int
     resource: str  # the main one
-    uses: Sequence[Use]
+    uses: Sequence[tuple[CapacitySummary, AmountBar]]
     tiles: Sequence[Tile]
     pieces: Sequence[FreePiece]
 
@@ -131,32 +112,16 @@ def _pool(name: str, nodes: Sequence[NodeSummary], a_tile: int, highlighted: str
     resource = main_resource([node.allocatable for node in nodes])
     chunks = (nodes[at : at + a_tile] for at in range(0, len(nodes), a_tile))
     tiles = [_tile(chunk, resource, highlighted) for chunk in chunks]
-    return NodePool(name, len(nodes), resource, list(_uses(nodes)), tiles, _pieces(nodes, resource))
+    return NodePool(name, len(nodes), resource, _uses(nodes), tiles, _pieces(nodes, resource))
 
 
-def _uses(nodes: Iterable[NodeSummary]) -> Iterable[Use]:
-    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    for node in nodes:
-        for resource, of in node.allocatable.items():
-            stands, claimed = node.used.get(resource, 0.0), node.claimed.get(resource, 0.0)
-            retained = max(of - stands - claimed, 0.0) if node.reserved_for else 0.0
-            row = sums[resource]
-            for at, value in enumerate((of, stands, claimed, retained)):
-                row[at] += value
-    return (Use(resource, *sums[resource]) for resource in sorted(sums, key=_devices_first))
-
-
-def _devices_first(resource: str) -> tuple[int, str]:
-    """Return the sort key of resources: devices first, then cpu and memory."""
-    return 0 if "/" in resource else _USUAL.get(resource, 3), resource
+def _uses(nodes: Sequence[NodeSummary]) -> list[tuple[CapacitySummary, AmountBar]]:
+    return [(it, capacity_bar(it)) for it in capacity_summaries(nodes)]
 
 
 def free(node: NodeSummary, resource: str) -> float:
     """Return the free capacity of a node that is not reserved."""
-    if node.reserved_for or not node.taken:
-        return 0.0
-    taken = node.used.get(resource, 0.0) + node.claimed.get(resource, 0.0)
-    return max(node.allocatable.get(resource, 0.0) - taken, 0.0)
+    return 0.0 if node.reserved_for or not node.taken else node.left.get(resource, 0.0)
 
 
 def fullness(node: NodeSummary, resource: str) -> float:
@@ -205,9 +170,14 @@ def _resource_of(node: NodeSummary) -> str:
     return main_resource([node.allocatable])
 
 
+def _severity(node: NodeSummary) -> tuple[int, bool, str]:
+    """Return the sort key of health: the worst first."""
+    return -sum(problem != "cordoned" for problem in node.health), node.taken, node.name
+
+
 NODES = (
     Column[NodeSummary]("name", "Node", lambda it: it.name),
+    Column[NodeSummary]("health", "Health", _severity),
     Column[NodeSummary]("full", "In use", lambda it: fullness(it, _resource_of(it))),
-    Column[NodeSummary]("free", "Free", lambda it: free(it, _resource_of(it)), "number"),
     Column[NodeSummary]("groups", "Jobs on it or on their way", lambda it: len(it.groups)),
 )

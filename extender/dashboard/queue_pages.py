@@ -7,22 +7,22 @@ from flask import g, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import QueueSummary
+from extender.api.summaries import CapacitySummary, LocalQueueSummary, QueueSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.actions import buttons_on_queue
 from extender.dashboard.answers import Answers, Screen
-from extender.dashboard.bars import line, share_bar
+from extender.dashboard.bars import capacity_bar, line, scales, share_bars
 from extender.dashboard.job_pages import job_index, waited_since
 from extender.dashboard.source import HOUR, STEP, LastHour
 from extender.dashboard.tables import Column, page, searched
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import named
 
-_ROWS, _NEXT = 40, 20  # rows of a page; rows of pending groups
+_ROWS, _NEXT, _BELOW = 40, 20, 100  # rows of a page, of pending groups, of queues below
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
-    Column[QueueSummary]("shares", "What it holds"),
+    Column[QueueSummary]("shares", "Usage"),
     Column[QueueSummary]("hour", "Last hour", kind="wide"),
     Column[QueueSummary]("waiting", "Waiting", lambda it: it.waiting, "number"),
     Column[QueueSummary]("starting", "Starting", lambda it: it.starting, "number wide"),
@@ -30,14 +30,26 @@ QUEUES = (
 )
 
 
+LOCAL_QUEUES = (
+    Column[LocalQueueSummary]("name", "Local queue", lambda it: (it.name, it.namespace)),
+    Column[LocalQueueSummary]("namespace", "Namespace", lambda it: it.key),
+    Column[LocalQueueSummary]("queue", "Queue", lambda it: (it.queue, it.key)),
+    Column[LocalQueueSummary]("waiting", "Waiting", lambda it: it.waiting, "number"),
+    Column[LocalQueueSummary]("admitted", "Admitted", lambda it: it.admitted, "number"),
+    Column[LocalQueueSummary]("holds", "Holds"),
+)
+
+
 class QueuePages:
-    def __init__(self, answers: Answers, hour: LastHour) -> None:
+    """The pages of queues. `hour`: shares by queue; `usage`: the used part of the cluster by resource."""
+
+    def __init__(self, answers: Answers, hour: LastHour, usage: LastHour) -> None:
         self._answers = answers
-        self._hour = hour
+        self._hour, self._usage = hour, usage
 
     def queues(self) -> Answer:
         visible = self._answers.see()
-        state = (visible.state("queues"), self._minute())
+        state = (visible.state("queues", "local_queues", "groups", "nodes"), self._minute())
         return self._answers.page(
             visible,
             Screen("Queues", "queues.html", "queues", state, lambda: self._queues(visible), by_rights=True),
@@ -45,15 +57,40 @@ class QueuePages:
 
     def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
         queues = visible.overview.queues
+        scale = self._answers.derived(("scales", visible.state("queues")), lambda: scales(queues))
         shown = page(searched(queues, request.args, lambda it: it.name), QUEUES, request.args, _ROWS)
         return {
             "page": shown,
             "columns": QUEUES,
             "allowed": visible.rights.queues,
             "everything": len(queues),
-            "share_bar": share_bar,
-            "hours": [self._hour_chart(it) for it in shown.rows],
+            "local_queues": len(visible.overview.local_queues),
+            "cluster": [
+                (it, capacity_bar(it), self._chart(self._usage, it.resource, _in_use(it)))
+                for it in visible.overview.capacity
+                if "/" in it.resource or it.resource in ("cpu", "memory")
+            ],
+            "bars": [share_bars(it, scale) for it in shown.rows],
+            "hours": [self._chart(self._hour, it.name, it.share) for it in shown.rows],
         }
+
+    def local_queues(self) -> Answer:
+        visible = self._answers.see()
+
+        def make() -> Mapping[str, Any]:
+            known = visible.overview.local_queues
+            found = searched(known, request.args, lambda it: f"{it.key} {it.queue}")
+            return {
+                "page": page(found, LOCAL_QUEUES, request.args, _ROWS),
+                "columns": LOCAL_QUEUES,
+                "everything": len(known),
+                "queue_seen": visible.rights.queues,
+            }
+
+        crumbs = [("Queues", url_for("pages.queues"))]
+        state = visible.state("local_queues")
+        screen = Screen("Local queues", "local_queues.html", "queues", state, make, crumbs, by_rights=True)
+        return self._answers.page(visible, screen)
 
     def queue(self, name: str) -> Answer:
         visible = self._answers.see()
@@ -63,21 +100,27 @@ class QueuePages:
 
         def make() -> Mapping[str, Any]:
             waiting = [it for it in job_index(self._answers, visible).of_queue.get(name, ()) if it.wait]
+            below = [it for it in visible.overview.queues if it.parent == name]
+            around = [it for it in visible.overview.queues if it.name in (name, queue.parent)]
+            scales_below = scales([queue, *below])
+            local = [it for it in visible.overview.local_queues if it.queue == name]
             return {
                 "queue": queue,
-                "below": [it for it in visible.overview.queues if it.parent == name],
-                "share_bar": share_bar,
-                "hour": self._hour_chart(queue),
+                "bars": share_bars(queue, scales(around)),
+                "below": [(it, share_bars(it, scales_below)) for it in below[:_BELOW]],
+                "more_below": len(below[_BELOW:]),
+                "local_queues": local[:_BELOW],
+                "more_local": len(local[_BELOW:]),
+                "hour": self._chart(self._hour, name, queue.share),
                 "line": waiting[:_NEXT],
                 "waiting": len(waiting),
                 "waited_since": waited_since,
-                "spoken": job_index(self._answers, visible).spoken,
             }
 
         crumbs = [("Queues", url_for("pages.queues"))]
         if queue.parent and queue.parent != "root":
             crumbs.append((queue.parent, url_for("pages.queue", name=queue.parent)))
-        state = (visible.state("queues", "groups"), self._minute())
+        state = (visible.state("queues", "local_queues", "groups"), self._minute())
         buttons = buttons_on_queue(queue, g.viewer)
         return self._answers.page(
             visible, Screen(name, "queue.html", "queues", state, make, crumbs, queue.state, buttons)
@@ -86,17 +129,17 @@ class QueuePages:
     def _minute(self) -> float:
         return self._answers.clock() // STEP
 
-    def _hour_chart(self, queue: QueueSummary) -> Mapping[str, Any] | None:
+    def _chart(self, hour: LastHour, name: str, latest: float | None) -> Mapping[str, Any] | None:
         """Return the line of the last hour; None until it has two samples.
 
         `since`: the first sample, if that is less than an hour ago. The line is drawn again each minute.
         """
         now = self._answers.clock()
-        samples = self._hour.of(queue.name, now)
-        if len(samples) < 2 or queue.share is None:
+        samples = hour.of(name, now)
+        if len(samples) < 2 or latest is None:
             return None
         now -= (now - samples[-1][0]) % STEP
-        samples = [*samples, (now, queue.share)]
+        samples = [*samples, (now, latest)]
         since, shares = samples[0][0], [share for _, share in samples]
         top = max(1.0, *shares)
         return {
@@ -107,3 +150,7 @@ class QueuePages:
             "least": min(shares),
             "most": max(shares),
         }
+
+
+def _in_use(of: CapacitySummary) -> float | None:
+    return (of.used + of.claimed) / of.total if of.total else None

@@ -4,11 +4,22 @@ from array import array
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from extender.api.summaries import GroupDetails, Overview
+from extender.kube.resources import Resource
 
 HOUR, STEP = 3600, 60  # seconds of history of a queue; seconds between samples
+
+
+class ClusterName(NamedTuple):
+    """Name of the cluster, and of the kubeconfig's context; empty where not known."""
+
+    cluster: str = ""
+    context: str = ""
+
+
+UNNAMED = ClusterName()
 
 
 class RightsUnknown(Exception):
@@ -40,12 +51,18 @@ class Viewer(Protocol):
             RightsUnknown: The right cannot be checked now.
         """
 
-    def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Change `queues` or `podgroups` with the viewer's own credentials. Raises ApiError."""
+    def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        """Read an object with the viewer's own credentials. Raises ApiError."""
+
+    def patch(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Change an object with the viewer's own credentials. Raises ApiError."""
+
+    def create(self, resource: Resource, namespace: str, obj: dict[str, Any]) -> None:
+        """Create an object with the viewer's own credentials. Raises ApiError."""
 
 
 class LastHour:
-    """Last hour: the part of its deserved share that each queue held, by a sample a minute.
+    """Last hour of several numbers, by a sample a minute.
 
     Safe in all threads.
     """
@@ -53,31 +70,31 @@ class LastHour:
     def __init__(self) -> None:
         self._lock = Lock()
         self._instants = deque[float](maxlen=HOUR // STEP + 1)  # times of samples, each with its shares
-        self._shares: dict[str, array[float]] = {}
+        self._numbers: dict[str, array[float]] = {}
 
     def is_due(self, now: float) -> bool:
         """Return whether a sample is due, also after the clock was put back."""
         return not self._instants or not self._instants[-1] <= now < self._instants[-1] + STEP
 
-    def record(self, shares: Mapping[str, float], now: float) -> None:
-        """Record the shares by queue, and forget removed queues."""
+    def record(self, numbers: Mapping[str, float], now: float) -> None:
+        """Record the numbers by name, and forget missing names."""
         with self._lock:
-            known = self._shares
+            known = self._numbers
             if self._instants and now < self._instants[-1]:
                 self._instants.clear()
                 known = {}
             self._instants.append(now)
-            self._shares = {
-                name: (known.get(name, array("d")) + array("d", (share,)))[-len(self._instants) :]
-                for name, share in shares.items()
+            self._numbers = {
+                name: (known.get(name, array("d")) + array("d", (number,)))[-len(self._instants) :]
+                for name, number in numbers.items()
             }
 
-    def of(self, queue: str, now: float) -> Sequence[tuple[float, float]]:
-        """Return timestamps and shares, the oldest first."""
+    def of(self, name: str, now: float) -> Sequence[tuple[float, float]]:
+        """Return timestamps and numbers, the oldest first."""
         with self._lock:
-            shares = self._shares.get(queue, array("d"))
-            instants = [*self._instants][len(self._instants) - len(shares) :]
-        return [(at, share) for at, share in zip(instants, shares, strict=True) if at >= now - HOUR]
+            numbers = self._numbers.get(name, array("d"))
+            instants = [*self._instants][len(self._instants) - len(numbers) :]
+        return [(at, number) for at, number in zip(instants, numbers, strict=True) if at >= now - HOUR]
 
 
 class Source(Protocol):
@@ -85,7 +102,11 @@ class Source(Protocol):
 
     @property
     def hour(self) -> LastHour:
-        """Return the last hour of each queue, from the start of this process."""
+        """Return the part of its deserved share that each queue held, from the start of this process on."""
+
+    @property
+    def usage(self) -> LastHour:
+        """Return the part of each resource of the cluster that was in use."""
 
     def overview(self) -> Overview:
         """Return the overview of all objects. The dashboard reduces it to the rights of each viewer."""

@@ -18,8 +18,8 @@ from extender.domain.admission.access import Subject
 from extender.kube.access import Right
 from extender.kube.connection import Connection
 from extender.kube.errors import ApiError
-from extender.kube.requests import Editor
-from extender.kube.resources import POD_GROUPS, QUEUES
+from extender.kube.requests import Editor, Reader
+from extender.kube.resources import QUEUES, Resource
 from extender.kube.writers import TokenBucket
 
 _PATIENCE = 10.0  # seconds to wait for the question of another thread
@@ -166,9 +166,18 @@ class ReviewedViewer:
     def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
         return self.grants.where(self.who, Right(verb, group, resource), namespaces)
 
-    def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         with self.connect() as connection:
-            if resource == QUEUES.plural:
+            found: dict[str, Any] = Reader(connection).get(resource, namespace, name, dict)
+            return found
+
+    def patch(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        with self.connect() as connection:
+            if resource is QUEUES:
                 Editor(connection).change_queue(name, patch["spec"])
             else:
-                Editor(connection).patch(POD_GROUPS, namespace, name, patch)
+                Editor(connection).patch(resource, namespace, name, patch)
+
+    def create(self, resource: Resource, namespace: str, obj: dict[str, Any]) -> None:
+        with self.connect() as connection:
+            Editor(connection).create(resource, namespace, obj)

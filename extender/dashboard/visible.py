@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from cachetools import LRUCache, TTLCache
 from msgspec.structs import replace
 
-from extender.api.summaries import GroupDetails, NodeSummary, Overview
+from extender.api.summaries import GroupDetails, NodeSummary, Overview, capacity_summaries
 from extender.dashboard.source import Source, Viewer
 
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
-PARTS = ("queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
+LOCAL_QUEUES = ("kube-muster.io", "localqueues")
+PARTS = ("queues", "local_queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
 SOMEBODY = "another group"  # a group with a reserved node that may not be named
 _MOST_OVERVIEWS = 8  # maximum of overviews for different rights
 _GROUPS, _FRESH = 256, 1.0  # groups with cached details; seconds for which they are cached
@@ -25,11 +26,15 @@ _GROUPS, _FRESH = 256, 1.0  # groups with cached details; seconds for which they
 
 @dataclass(frozen=True)
 class Rights:
-    """Rights of a viewer. `namespaces`: those with visible groups; None: all. Equal for equal rights."""
+    """Rights of a viewer. Equal for equal rights.
+
+    `namespaces`: those with visible groups; `local_queues`: with visible LocalQueues. None: all.
+    """
 
     queues: bool
     nodes: bool
     namespaces: frozenset[str] | None
+    local_queues: frozenset[str] | None = None
 
     def see_groups_of(self, namespace: str) -> bool:
         return self.namespaces is None or namespace in self.namespaces
@@ -113,7 +118,12 @@ class VisibleOverviews:
         namespaces: frozenset[str] | None = None
         if not viewer.may("list", *PODGROUPS):
             namespaces = viewer.where("list", *PODGROUPS, self._all(overview))
-        return Rights(viewer.may("list", *QUEUES), viewer.may("list", "", "nodes"), namespaces)
+        local_queues: frozenset[str] | None = None
+        if overview.local_queues and not viewer.may("list", *LOCAL_QUEUES):
+            of_local = frozenset(it.namespace for it in overview.local_queues)
+            local_queues = viewer.where("list", *LOCAL_QUEUES, of_local)
+        queues, nodes = viewer.may("list", *QUEUES), viewer.may("list", "", "nodes")
+        return Rights(queues, nodes, namespaces, local_queues)
 
     def _all(self, overview: Overview) -> frozenset[str]:
         version, found = self._namespaces
@@ -124,11 +134,22 @@ class VisibleOverviews:
 
 
 def seen(overview: Overview, rights: Rights) -> Overview:
-    if rights == Rights(True, True, None):
-        return overview
+    if rights != Rights(True, True, None):
+        overview = _reduced(overview, rights)
+    return replace(
+        overview, capacity=capacity_summaries(overview.nodes, overview.groups) if overview.nodes else ()
+    )
+
+
+def _reduced(overview: Overview, rights: Rights) -> Overview:
     return replace(
         overview,
         queues=overview.queues if rights.queues else (),
+        local_queues=tuple(
+            it
+            for it in overview.local_queues
+            if rights.local_queues is None or it.namespace in rights.local_queues
+        ),
         groups=tuple(group for group in overview.groups if rights.see_groups_of(group.namespace)),
         nodes=tuple(_node(node, rights) for node in overview.nodes) if rights.nodes else (),
         reservations=tuple(

@@ -12,14 +12,18 @@ from werkzeug.exceptions import Forbidden, ServiceUnavailable
 from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import GroupSummary
-from extender.dashboard.actions import Button
+from extender.api.units import may_be_name
+from extender.dashboard.actions import Button, group_address
 from extender.dashboard.answers import Answers
-from extender.dashboard.job_pages import missing_group
+from extender.dashboard.job_pages import job_index, missing_group
 from extender.dashboard.visible import VisibleOverview
+from extender.dashboard.words import short_resource
 from extender.domain.explain.what_if import BadTerm, WhatIf, future, suppositions, what_if
 from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.snapshot import Snapshot
+
+_MOST_COUNTED = 4  # resources in the menu
 
 
 class WhatIfBase(NamedTuple):
@@ -71,32 +75,41 @@ class WhatIfPage:
     def buttons(self, visible: VisibleOverview, group: GroupSummary) -> Sequence[Button]:
         if self._supposing is None or not group.wait or not self._may_ask(visible):
             return ()
-        url = url_for("pages.what_if", namespace=group.namespace, name=group.name)
-        return (Button("What if?", url, "terms", "Terms, such as nodes=+2"),)
+        url = url_for("pages.what_if", **group_address(group))
+        return (Button("What if?", url, "number", "Number", _menu(group)),)
 
-    def what_if(self, namespace: str, name: str) -> Answer:
+    def what_if(self, namespace: str, name: str, kind: str = "") -> Answer:
         """Return the page.
 
         Raises:
             HTTPException: The group does not exist, or the viewer may not ask.
         """
-        if self._supposing is None or not self._may_ask(self._answers.see()):
+        visible = self._answers.see()
+        if self._supposing is None or not self._may_ask(visible):
             raise Forbidden("What if: you may not list all pods, nodes, queues and PodGroups.")
-        terms, found, fault = request.form.get("terms", "").strip(), None, ""
+        known = job_index(self._answers, visible)
+        group = known.at(namespace, name, kind)
+        if group is None:
+            raise missing_group(namespace, name)
+        term, number = (request.form.get(field, "").strip() for field in ("term", "number"))
+        found, fault = None, ""
         try:
-            found = self._supposing.of(namespace, name, terms.split() or [""])
+            found = self._supposing.of(namespace, group.name, [f"{term}{number}"])
             if found is None:
                 raise missing_group(namespace, name)
         except BadTerm as unknown:
             fault = f"What if: {unknown}"
         page = render_template(
             "what_if.html",
-            group=f"{namespace}/{name}",
-            terms=terms,
+            group=group.spoken_name,
+            menu=_menu(group),
+            term=term,
+            number=number,
             fault=fault,
             supposed=found,
             future=future,
             meaning=sentence,
+            spoken=known.spoken,
         )
         return make_response(page, 400 if fault else 200)
 
@@ -105,3 +118,19 @@ class WhatIfPage:
         rights = visible.rights
         sees_all = rights.queues and rights.nodes and rights.namespaces is None
         return sees_all and bool(g.viewer.may("list", "", "pods"))
+
+
+def _menu(group: GroupSummary) -> Sequence[tuple[str, str]]:
+    """Return the terms that end with a number, without that: each with its label."""
+    menu = {"nodes=+": "more nodes", "minMember=": "needed pods", "priority=": "priority"}
+    if may_be_name(group.queue):
+        menu |= {
+            f"queue.weight={group.queue}:": f"weight of {group.queue}",
+            f"queue.priority={group.queue}:": f"priority of {group.queue}",
+        }
+        counted = sorted(name for name in group.asks if "/" in name or name == "cpu")[:_MOST_COUNTED]
+        for field, title in (("capability", "ceiling"), ("deserved", "deserved")):
+            for resource in counted:
+                label = f"{title} {short_resource(resource)} of {group.queue}"
+                menu[f"queue.{field}.{resource}={group.queue}:"] = label
+    return tuple(menu.items())

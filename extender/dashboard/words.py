@@ -4,6 +4,7 @@ Long texts are shortened: no author of a name may fill a page with it.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from flask import Blueprint
 from markupsafe import Markup
@@ -31,6 +32,14 @@ def amount(value: float | None, resource: str) -> str:
             break
         value /= 1024
     return f"{value:,.0f} {suffix}" if abs(value) >= 100 else f"{value:.3g} {suffix}"
+
+
+def address_parts(spoken: str) -> dict[str, Any]:
+    """Return the parts of the address of `team/train` or `team/job/train`; empty if they are no names."""
+    namespace, _, rest = spoken.partition("/")
+    kind, slash, name = rest.rpartition("/")
+    parts = {"namespace": namespace, "name": name} | ({"kind": kind} if slash else {})
+    return parts if all(map(may_be_name, parts.values())) else {}
 
 
 def quantity(text: str, resource: str) -> str:
@@ -107,6 +116,7 @@ def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
         return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, timestamp, in_words)
 
     for filter in (
+        address_parts,
         amount,
         amounts,
         quantity,

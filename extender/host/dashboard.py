@@ -7,22 +7,24 @@ so.
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from extender.api.configuration import Configuration
-from extender.api.summaries import DecisionSummary
+from extender.api.summaries import DecisionSummary, LocalQueueSummary
 from extender.controllers.cycle import LoggedDecision
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
+from extender.controllers.queue_status import local_queue_report
 from extender.dashboard.answers import OpenPages
 from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
-from extender.dashboard.source import STEP
+from extender.dashboard.source import STEP, ClusterName
 from extender.dashboard.token_login import TokenLogin
 from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.model.resources import in_units
 from extender.domain.scheduling.memory import carried_facts_of
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
@@ -51,7 +53,24 @@ def decided_source(
         why_of=changes.known,
         news=lambda: estimates.reported,
         leads=leads,
+        local_queues=lambda: [*local_queue_summaries(ledger)],
     )
+
+
+def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
+    """Yield the LocalQueues, with the numbers of their statuses."""
+    for key in sorted(ledger.queues.local_queue_keys()):
+        record, report = ledger.queues.local_queue(key), local_queue_report(ledger, key)
+        if record is not None and report is not None:
+            yield LocalQueueSummary(
+                record.namespace,
+                record.name,
+                record.queue,
+                report.waiting,
+                report.admitted,
+                in_units(report.reserved),
+                "" if report.activity.is_active else report.activity.message,
+            )
 
 
 def what_if_source(ledger: Ledger) -> WhatIfTrials:
@@ -85,7 +104,13 @@ class Dashboard:
         access = TokenLogin(AccessApi(connection), connection.endpoint)
         self._open = OpenPages(source)
         self._app = create_dashboard_app(
-            source, access.identify, access.login, history, supposing=supposing, open_pages=self._open
+            source,
+            access.identify,
+            access.login,
+            history,
+            supposing=supposing,
+            open_pages=self._open,
+            named=ClusterName(configuration.cluster_name),
         )
         limit_costs(self._app)
         self._hour = Poller("last hour", STEP, lambda: source.sample(time.time()))

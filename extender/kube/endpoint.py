@@ -325,6 +325,7 @@ def _check_current_context(kubeconfig: str | None, described: "Contexts") -> Non
 
 class Contexts(NamedTuple):
     namespaces: dict[str, str]  # by context: the namespace that it names; empty if it names none
+    clusters: dict[str, str]  # by context: the name of its cluster
     current: str  # the current context; empty if there is none
     files: list[str]  # kubeconfig files, and the token files that they name
 
@@ -337,18 +338,22 @@ def contexts(kubeconfig: str | None) -> Contexts:
     """
     from kubernetes.config.kube_config import KubeConfigMerger
 
-    named, files = kubeconfig or os.environ.get("KUBECONFIG"), _files(kubeconfig)
+    source, files = kubeconfig or os.environ.get("KUBECONFIG"), _files(kubeconfig)
     try:
         merger = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
         if merger.config is None:
             raise FileNotFoundError(f"there is no {files}")
         merged = merger.config.value
         found = [node.value for node in merged["contexts"]] if merged.get("contexts") else []
-        namespaces = {context["name"]: context["context"].get("namespace") or "" for context in found}
+        named = {context["name"]: context["context"] for context in found}
+        namespaces, clusters = (
+            {name: context.get(field) or "" for name, context in named.items()}
+            for field in ("namespace", "cluster")
+        )
         current = merged.get("current-context") or ""
-        return Contexts(namespaces, current, _files_with_credentials(merger))
+        return Contexts(namespaces, clusters, current, _files_with_credentials(merger))
     except Exception as fault:  # as in `find`
-        raise NoConfiguration(_advice(named, fault)) from fault
+        raise NoConfiguration(_advice(source, fault)) from fault
 
 
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:

@@ -275,13 +275,14 @@ def test_what_if_is_asked_on_the_page_of_a_job(opened: Open) -> None:
         page = opened(f"{address}/groups/team/first", width=360, height=740)
         assert faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        page.get_by_label("Terms, such as nodes=+2").fill("nodes=+1:a")
+        page.get_by_label("Change").select_option("more nodes")
+        page.get_by_label("Number").fill("1")
         page.get_by_role("button", name="What if?").click()
         expect(page.get_by_text("team/first would start now.")).to_be_visible()
         assert faults(page) == []
-        page.get_by_label("Terms, such as nodes=+2").fill("nodes=<b>")
+        page.get_by_label("Number").fill("<b>")
         page.get_by_role("button", name="What if?").click()
-        expect(page.get_by_role("alert")).to_contain_text("'nodes=<b>': must be")
+        expect(page.get_by_role("alert")).to_contain_text("'nodes=+<b>': must be")
         assert faults(page) == []
         page.get_by_role("link", name="team/first").click()
         expect(page).to_have_url(f"{address}/groups/team/first")

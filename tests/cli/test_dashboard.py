@@ -54,6 +54,8 @@ def test_an_address_lets_one_browser_in_and_ctrl_c_ends_it(served: "subprocess.P
     refused.value.close()
     page = first.open(url, timeout=30).read().decode()
     assert "waits" in page
+    assert "<title>Jobs · c · Muster</title>" in page
+    assert 'title="here">c</span>' in page
     with pytest.raises(HTTPError, match="401") as refused:
         browser().open(url)
     refused.value.close()

@@ -28,7 +28,10 @@ def town(desk: Desk) -> Desk:
     for number in range(2):
         desk.pod(f"runs-{number}", "runs", node="n0")
     desk.group("waits", "Pending", "NoRoom", queue="q", message="cpu: 8 needed, 4 left")
-    desk.pod("waits-0", "waits")
+    desk.pod("waits-0", "waits", spec={"priority": 7})
+    desk.local_queue("way", "q", waiting=1, admitted=1, reserved={"cpu": "4"})
+    desk.local_queue("shut", "q", reason="Stopped")
+    desk.event("waits", "Preempted", "waits-0 was evicted: team/other has a higher priority", 3, "PodGroup")
     return desk
 
 
@@ -60,6 +63,11 @@ def test_an_overview_is_made_of_statuses_pods_and_nodes(source: Callable[..., Ob
     assert [(it.name, it.depth) for it in seen.queues] == [("q", 0), ("below", 1)]
     [cpu] = seen.queues[0].shares
     assert (cpu.allocated, cpu.guarantee, cpu.lent) == (4, 6, 2)
+    assert (waits.priority, runs.priority) == (7, 0)
+    assert [(it.key, it.queue, it.waiting, it.reserved, it.problem) for it in seen.local_queues] == [
+        ("team/shut", "q", 0, {}, "Stopped"),
+        ("team/way", "q", 1, {"cpu": 4}, ""),
+    ]
     [only] = seen.nodes
     assert (only.name, only.allocatable["cpu"], only.groups) == ("n0", 8, ["team/runs"])
     assert not seen.notes
@@ -86,6 +94,7 @@ def test_the_share_of_the_last_hour_is_known_from_the_first_look_on(
     looking.overview()
     assert list(looking.hour.of("known", 1000.0)) == [(1000.0, 0.75)]
     assert list(looking.hour.of("q", 1000.0)) == [], "Muster has said nothing of it"
+    assert list(looking.usage.of("cpu", 1000.0)) == [(1000.0, 0.5)]
 
 
 def test_an_overview_reports_a_silent_api_server(source: Callable[..., ObservedSource]) -> None:
@@ -125,3 +134,6 @@ def test_details_are_those_of_why(source: Callable[..., ObservedSource]) -> None
     assert found.timeline[0].reason == "Created"
     assert [it.resource for it in found.shortfall] == sorted(found.group.asks)
     assert looking.details("team", "nothing") is None
+    assert found.group.evicted is not None
+    assert found.group.evicted.cause == "Preempted"
+    assert found.group.evicted.why.endswith("team/other has a higher priority")

@@ -23,9 +23,11 @@ from extender.api.summaries import (
     DecisionSummary,
     EstimateSummary,
     EventSummary,
+    EvictionSummary,
     GroupDetails,
     GroupSummary,
     HolderSummary,
+    LocalQueueSummary,
     MemberSummary,
     NodeSummary,
     Overview,
@@ -58,6 +60,7 @@ from tests.dashboard.standins import SomeViewer
 GPU = "nvidia.com/gpu"
 GIB = 1024.0**3
 EVIL = "<script>alert(1)</script>\"'&{{7*7}}😈\u202e"
+_HEALTH = {11: ("cordoned",), 17: ("not ready", "memory pressure")}
 _FLAVORS = {"a100": 8, "h100": 8, "l4": 4, "cpu": 0}  # their GPUs a node
 
 
@@ -68,6 +71,7 @@ class Town:
     seen: Overview
     at: float = field(default_factory=time.time)
     hour: LastHour = field(default_factory=LastHour)
+    usage: LastHour = field(default_factory=LastHour)
 
     def overview(self) -> Overview:
         return self.seen
@@ -96,6 +100,13 @@ def town(now: float) -> Town:
             at=timestamp_at(now),
             by="muster",
             queues=_queues(),
+            local_queues=[
+                LocalQueueSummary("research", "language", "language", 3, 2, {GPU: 56.0, "cpu": 320.0}),
+                LocalQueueSummary("research", "vision", "vision", 2, 1, {GPU: 40.0}),
+                LocalQueueSummary(
+                    "students", "lab", "students", 1, 1, {GPU: 1.0}, "queue students is Closing"
+                ),
+            ],
             groups=sorted(_groups(now), key=lambda it: it.key),
             nodes=_nodes(60),
             reservations=[
@@ -203,7 +214,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
         of("research", "tokenizer-sweep", "language", "Waiting", 4, 900, wait=_waiting(Reason.QUEUE_CEILING, "nvidia.com/gpu: 32 asked, 8 left below the ceiling of 64", now - 880, 3, 4, estimate=unknown)),
         of("research", "rlhf-eval", "language", "Starting", 4, 400, placed=3),
         of("research", "vit-pretrain", "vision", "Running", 5, 9000, holds={GPU: 40.0}, started=timestamp_at(now - 8900)),
-        of("research", "moe-8x7b", "language", "Running", 3, 72000, holds={GPU: 24.0}, failed=1, started=timestamp_at(now - 70000)),
+        of("research", "moe-8x7b", "language", "Running", 3, 72000, holds={GPU: 24.0}, failed=1, started=timestamp_at(now - 70000), evicted=EvictionSummary(timestamp_at(now - 71000), "Reclaim", "queue vision is below its deserved share")),
         of("research", "segment-all", "vision", "Waiting", 2, 640, wait=_waiting(Reason.FRAGMENTED, "16 nvidia.com/gpu are free, at most 4 on one node", now - 600, 1, 2, estimate=estimate)),
         of("research", "depth-ft", "vision", "Waiting", 1, 60, wait=_waiting(Reason.HELD, "", now - 58), held=True),
         of("research", "clip-eval", "vision", "Ended", 1, 90000, succeeded=1, started=timestamp_at(now - 88000)),
@@ -242,7 +253,7 @@ def _nodes(count: int) -> Sequence[NodeSummary]:
             NodeSummary(
                 f"{flavor}-{number % max(count // 4, 1):03}", allocatable, usage, claimed, groups=groups, flavors=(flavor,),
                 reserved_for="research/llama-70b" if flavor == "h100" and used < 3 and not claimed else "",
-                taken=number % 23 != 11,
+                taken=number % 23 != 11, health=_HEALTH.get(number % 23, ()),
             )
         )  # fmt: skip
     return sorted(made, key=lambda it: it.name)
@@ -286,6 +297,8 @@ def lived(source: Town, now: float) -> Town:
             it.name: (it.share or 0.0) * part for it, part in zip(source.seen.queues, swing, strict=False)
         }
         source.hour.record(shares, now - 3600 + 60 * minute)
+        usage = 0.6 + 0.2 * math.sin(minute / 9)
+        source.usage.record({GPU: usage, "cpu": usage / 2, "memory": usage / 3}, now - 3600 + 60 * minute)
     return source
 
 

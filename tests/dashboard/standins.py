@@ -6,6 +6,8 @@ from typing import Any
 
 from extender.api.summaries import GroupDetails, Overview
 from extender.dashboard.source import LastHour
+from extender.kube.errors import NotFound
+from extender.kube.resources import Resource
 
 
 @dataclass
@@ -15,6 +17,9 @@ class SomeViewer:
     refused: set[tuple[str, ...]] = field(default_factory=set)  # (verb, plural, namespace)
     patched: list[tuple[str, str, str, Mapping[str, Any]]] = field(default_factory=list)
     fault: Exception | None = None  # of patches
+    objects: dict[tuple[str, str, str], dict[str, Any]] = field(
+        default_factory=dict
+    )  # plural, namespace, name
 
     def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return (verb, resource, namespace) not in self.refused
@@ -22,16 +27,26 @@ class SomeViewer:
     def where(self, verb: str, group: str, resource: str, namespaces: Collection[str]) -> frozenset[str]:
         return frozenset(it for it in namespaces if self.may(verb, group, resource, it))
 
-    def patch(self, resource: str, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        try:
+            return self.objects[resource.plural, namespace, name]
+        except KeyError:
+            raise NotFound(404, "NotFound", f"{name} not found") from None
+
+    def patch(self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         if self.fault:
             raise self.fault
-        self.patched.append((resource, namespace, name, patch))
+        self.patched.append((resource.plural, namespace, name, patch))
+
+    def create(self, resource: Resource, namespace: str, obj: dict[str, Any]) -> None:
+        self.patched.append((resource.plural, namespace, "", obj))
 
 
 @dataclass
 class SomeSource:
     seen: Overview = field(default_factory=lambda: Overview(version="1", at="2026-01-01T00:00:00Z"))
     hour: LastHour = field(default_factory=LastHour)
+    usage: LastHour = field(default_factory=LastHour)
 
     def overview(self) -> Overview:
         return self.seen

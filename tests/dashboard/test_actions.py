@@ -3,24 +3,26 @@
 from html import unescape
 from typing import Any
 
+from msgspec.structs import replace
 from werkzeug.test import Client, TestResponse
 
-from extender.api.keys import HOLD, START_TIMEOUTS
+from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
 from extender.api.summaries import GroupSummary, Overview
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.kube.errors import Refused, Unreachable, refused
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.rows import each_of
 
+RUNS = GroupSummary("team", "of-job", called="job/train", is_job=True, verdict="Running")
 JOB = GroupSummary(namespace="team", name="of-job", called="job/train", is_job=True)
 
 
 class Screen:
     """A browser of one viewer."""
 
-    def __init__(self, viewer: SomeViewer | None = None) -> None:
+    def __init__(self, viewer: SomeViewer | None = None, group: GroupSummary = JOB) -> None:
         self.viewer = viewer or SomeViewer()
-        source = SomeSource(Overview(version="1", at="", groups=(JOB,)))
+        source = SomeSource(Overview(version="1", at="", groups=(group,)))
         self.client = Client(create_dashboard_app(source, lambda request: self.viewer))
 
     def send(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> TestResponse:
@@ -54,6 +56,79 @@ def test_a_confirmed_action_writes_what_the_command_writes(path: str, fields: An
     answer = screen.send(path, **fields)
     assert (answer.status_code, answer.headers["Location"]) == (303, path.rpartition("/")[0])
     assert screen.viewer.patched == [patched]
+
+
+def job(suspend: bool, started: str = "") -> dict[str, Any]:
+    meta = {
+        "name": "train",
+        "uid": "u",
+        "resourceVersion": "7",
+        "annotations": {STARTED: started} if started else {},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"suspend": suspend}}
+
+
+SEEN = {"uid": "u", "resourceVersion": "7"}
+OF_JOB = "/namespaces/team/job/train"
+
+
+@each_of(
+    ("stop", RUNS, job(False, "then"), [{"spec": {"suspend": True}, "metadata": SEEN}]),
+    ("resume", replace(RUNS, stopped=True), job(True, "then"), [
+        annotated({HOLD: None, START_TIMEOUTS: None}), {"metadata": {"annotations": {STARTED: None}, **SEEN}},
+    ]),
+)  # fmt: skip
+def test_a_job_is_stopped_and_resumed_as_by_the_command(
+    action: str, group: GroupSummary, obj: dict[str, Any], patches: list[dict[str, Any]]
+) -> None:
+    screen = Screen(SomeViewer(objects={("jobs", "team", "train"): obj}), group)
+    assert f'action="{OF_JOB}/{action}"' in screen.client.get(OF_JOB).text
+    asked = screen.send(f"{OF_JOB}/{action}", confirmed="")
+    assert f"{action.capitalize()} job/train in namespace team?" in asked.text
+    assert screen.viewer.patched == []
+    answer = screen.send(f"{OF_JOB}/{action}")
+    assert (answer.status_code, answer.headers["Location"]) == (303, OF_JOB)
+    assert [patch for *_, patch in screen.viewer.patched] == patches
+
+
+def test_a_volcano_job_is_stopped_by_a_command() -> None:
+    meta = {"name": "train", "uid": "u", "resourceVersion": "7"}
+    obj = {"metadata": meta, "status": {"state": {"phase": "Running"}}}
+    screen = Screen(SomeViewer(objects={("jobs", "team", "train"): obj}), replace(RUNS, called="vcjob/train"))
+    assert screen.send("/namespaces/team/vcjob/train/stop").status_code == 303
+    [(plural, namespace, _, command)] = screen.viewer.patched
+    assert (plural, namespace, command["action"]) == ("commands", "team", "AbortJob")
+
+
+@each_of(
+    ({("patch", "podgroups", "team")}, ["yaml"]),
+    ({("patch", "jobs", "team")}, ["hold", "yaml"]),
+    ({("get", "podgroups", "team")}, ["hold", "stop"]),
+)
+def test_a_job_has_the_actions_that_its_viewer_may_do(
+    refused: set[tuple[str, ...]], shown: list[str]
+) -> None:
+    page = Screen(SomeViewer(refused=refused), RUNS).client.get(OF_JOB).text
+    assert [it for it in ("hold", "stop", "yaml") if f'"{OF_JOB}/{it}"' in page] == shown
+
+
+def test_the_yaml_of_a_job_and_its_podgroup_is_shown_as_by_kubectl() -> None:
+    podgroup = {"kind": "PodGroup", "metadata": {"name": "of-job", "managedFields": [{"manager": "x"}]}}
+    objects = {("podgroups", "team", "of-job"): podgroup, ("jobs", "team", "train"): job(False)}
+    page = Screen(SomeViewer(objects=objects), RUNS).client.get(f"{OF_JOB}/yaml").text
+    assert page.index("kind: Job") < page.index("kind: PodGroup")
+    assert "managedFields" not in page
+    few = SomeViewer(refused={("get", "jobs", "team")}, objects=objects)
+    assert "kind: Job" not in Screen(few, RUNS).client.get(f"{OF_JOB}/yaml").text
+    none = SomeViewer(refused={("get", "podgroups", "team")}, objects=objects)
+    assert Screen(none, RUNS).client.get(f"{OF_JOB}/yaml").status_code == 403
+
+
+def test_an_action_on_a_missing_job_does_not_tell_whether_it_exists() -> None:
+    refused = SomeViewer(refused={("patch", "podgroups", "team")})
+    assert Screen(refused, RUNS).send(f"{OF_JOB}/hold").status_code == 403
+    assert Screen(refused).send("/namespaces/team/job/none/hold").status_code == 403
+    assert Screen().send("/namespaces/team/job/none/hold").status_code == 404
 
 
 def test_an_unconfirmed_action_is_asked_again_and_changes_nothing() -> None:

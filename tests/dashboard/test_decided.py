@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant
 from msgspec.structs import replace
 
+from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
 from extender.dashboard.decided import DecidedOverviews, DecidedSource
@@ -14,8 +15,11 @@ from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
+from extender.host.dashboard import local_queue_summaries
 from tests.dashboard.authority import Clock
 from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue
+from tests.domain.test_local_queues import labelled, local
+from tests.domain.test_price import evicted_once
 from tests.domain.test_stateful import Events
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
@@ -91,6 +95,36 @@ def test_a_node_shows_its_running_and_its_planned_pods() -> None:
     found = node_of(made, "n")
     assert (found.allocatable["cpu"], found.used, found.claimed) == (4, {"cpu": 1}, {"cpu": 2})
     assert found.groups == [key("comes"), key("runs")]
+
+
+def test_a_node_has_its_problems() -> None:
+    taint = Taint("node.kubernetes.io/not-ready", "NoExecute")
+    made = World(node("n"), node("ill", taints=[taint]), node("shut", cordoned=True), queue("q")).settle()
+    assert {it.name: it.health for it in seen(made).nodes} == {
+        "n": [],
+        "ill": ["not ready"],
+        "shut": ["cordoned"],
+    }
+
+
+def test_an_evicted_group_has_the_cause() -> None:
+    made = evicted_once()
+    evicted = group_of(made.add(pod("again-0", "g")).settle(), "g").evicted
+    assert evicted is not None
+    assert evicted.cause == "Reclaim"
+    assert "team/x" in evicted.why
+    assert evicted.at == made.ledger.snapshot().timestamp(made.now)
+    assert group_of(made, "kept").evicted is None
+
+
+def test_local_queues_have_the_numbers_of_their_statuses() -> None:
+    made = World(node("n"), queue("q"), local("way", "q"), local("lost", "none"))
+    made.add(labelled("waits", 9, "way"), labelled("runs", 1, "way")).start("runs").settle()
+    found = [*local_queue_summaries(made.ledger)]
+    assert [(it.key, it.waiting, it.admitted, it.problem) for it in found] == [
+        ("team/lost", 0, 0, "queue none does not exist"),
+        ("team/way", 1, 1, ""),
+    ]
 
 
 def test_a_node_is_of_the_flavors_of_queues() -> None:
@@ -239,6 +273,7 @@ def test_the_share_of_the_last_hour_is_sampled_without_viewers() -> None:
     for minute in range(200):
         assert source.sample(60.0 * minute) is None
     share = round(made.decisions.queues["q"].share, 3)
+    assert source.usage.of("cpu", 60.0 * 199)[-1] == (60.0 * 199, 0.75)
     assert list(source.hour.of("q", 12000.0)) == [(60.0 * minute, share) for minute in range(140, 200)]
     assert len(source.hour.of("q", 60.0 * 199)) == 61, "samples of an hour are kept"
     made.ledger.intake.drop_queue("goes")

@@ -17,10 +17,11 @@ from flask.testing import FlaskClient
 from msgspec.structs import replace
 
 import extender.dashboard
-from extender.api.summaries import EventSummary, MemberSummary
+from extender.api.summaries import EventSummary, MemberSummary, QueueSummary, ShareSummary, WaitSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import JobIndex, merged
+from extender.dashboard.source import ClusterName
 from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
 from extender.domain.model.reasons import Reason
@@ -31,6 +32,7 @@ from tests.rows import each_of
 
 STATIC = Path(extender.dashboard.__file__).parent / "static"
 GROUP = "/groups/research/llama-70b"
+OWNED = "podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883"  # of job/backfill-q3
 SCREENS = (
     "/",
     "/history",
@@ -40,6 +42,8 @@ SCREENS = (
     "/queues/language",
     "/nodes",
     "/nodes?group=research/vit-pretrain",
+    "/local-queues",
+    "/namespaces/product/job/backfill-q3",
 )
 NOW = time.time()
 FEW = {("list", "podgroups", it) for it in ("", "product", "students")}
@@ -143,10 +147,26 @@ def test_a_group_that_stands_for_a_job_has_the_name_of_the_job() -> None:
         page = client.get(path).text
         assert "job/backfill-q3" in text(page)
         assert "podgroup-9f37b5ef" not in text(page)
-        assert "/groups/product/podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883" in page
-    page = client.get("/groups/product/podgroup-9f37b5ef-f040-4403-a9c5-8a04c6a06883").text
-    assert "/hold" in page
+        assert '"/namespaces/product/job/backfill-q3"' in page
+    page = client.get("/namespaces/product/job/backfill-q3").text
+    assert "<title>job/backfill-q3 · Muster</title>" in page
+    assert "/namespaces/product/job/backfill-q3/hold" in page
     assert "/priority" not in page, "it is that of the job"
+
+
+def test_the_former_address_of_a_group_leads_to_that_of_its_owner() -> None:
+    source = town(NOW)
+    client = browser(source)
+    answer = client.get(f"/groups/product/{OWNED}?page=2")
+    assert answer.location == "/namespaces/product/job/backfill-q3?page=2"
+    [old] = (it for it in source.seen.groups if it.name == OWNED)
+    newer = replace(old, name="podgroup-of-the-next", created=timestamp_at(NOW))
+    source.put(groups=[*source.seen.groups, newer])
+    assert client.get(f"/groups/product/{OWNED}").status_code == 200, "another job has its name"
+    assert client.get("/groups/product/podgroup-of-the-next").status_code == 302
+    few = SomeViewer(refused={("list", "podgroups", it) for it in ("", "product")})
+    for path in (f"/groups/product/{OWNED}", "/namespaces/product/job/backfill-q3"):
+        assert browser(source, few).get(path).status_code == 404
 
 
 @each_of(
@@ -266,7 +286,7 @@ def test_lists_are_searched_by_their_address(crowded: FlaskClient, asked: str, f
 
 
 def test_the_longest_wait_comes_first_when_it_is_asked_for(crowded: FlaskClient) -> None:
-    ages = re.findall(r'<td class="number"><time[^>]+>(\w+)<', crowded.get("/?sort=-waited").text)
+    ages = re.findall(r'data-title="waited"><time[^>]+>(\w+)<', crowded.get("/?sort=-waited").text)
     assert ages[0].startswith("8h")
     assert 'aria-sort="descending"' in crowded.get("/?sort=-waited").text
 
@@ -484,3 +504,143 @@ def test_vendored_files_have_the_checksums_of_their_authors() -> None:
 def test_pictures_are_well_formed() -> None:
     for picture in STATIC.glob("*.svg"):
         assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+
+
+# ---- a first look
+
+
+def rows(page: str) -> list[str]:
+    """Return the readable text of each row of the tables of a page."""
+    return [text(it).strip() for it in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
+
+
+def test_the_page_of_queues_begins_with_the_cluster() -> None:
+    source = lived(town(NOW), NOW)
+    page = browser(source).get("/queues").text
+    shown = rows(page)
+    assert shown[1].startswith("nvidia.com/gpu 143 4 27 126 300 64"), "devices first"
+    assert [it.partition(" ")[0] for it in shown[2:4]] == ["cpu", "memory"]
+    assert "Usage of nvidia.com/gpu over the last hour: 40% to 80%" in page
+    few = browser(source, SomeViewer(refused={("list", "nodes", "")})).get("/queues").text
+    assert "The cluster" not in few
+    assert "nvidia.com/gpu" not in few
+    hidden = SomeViewer(refused={("list", "podgroups", it) for it in ("", "research")})
+    assert "waiting" in page
+    assert rows(browser(source, hidden).get("/queues").text)[1].startswith(
+        "nvidia.com/gpu 143 4 27 126 300 0"
+    )
+
+
+def test_pages_have_the_name_of_the_cluster_and_of_the_context() -> None:
+    named = ClusterName("prod-eu", "ann@prod")
+    client = create_dashboard_app(town(NOW), lambda _: SomeViewer(), named=named).test_client()
+    page = client.get("/queues").text
+    assert "<title>Queues · prod-eu · Muster</title>" in page
+    assert "Cluster prod-eu context ann@prod" in text(page)
+    stranger = create_dashboard_app(town(NOW), lambda _: None, named=named).test_client()
+    assert "prod-eu" not in stranger.get("/queues").text
+
+
+def bars(source: Town, path: str = "/queues") -> dict[str, list[tuple[str, str]]]:
+    """Return the rectangles and lines of the first bar of each queue: kinds, and widths or places."""
+    page, found = browser(source).get(path).text, {}
+    for row in re.findall(r"<tr>\s*<th scope=\"row\" class=.*?</tr>", page, re.DOTALL):
+        drawn = re.search(r"<svg class=.bar.*?</svg>", row, re.DOTALL)
+        name = re.search(r">([^<]+)</a>", row)
+        assert drawn is not None
+        assert name is not None
+        found[name[1]] = re.findall(
+            r'<(?:rect|line) class="(\w+)" (?:x="[^"]*" |)(?:width|x1)="([\d.]+)%"', drawn[0]
+        )
+    return found
+
+
+def test_bars_of_queues_share_the_scale_of_the_cluster() -> None:
+    source, gpu = town(NOW), "nvidia.com/gpu"
+    share = ShareSummary(gpu, allocated=24, deserved=12, guarantee=6, ceiling=24, borrowed=12)
+    source.put(
+        queues=[
+            QueueSummary("root", shares=[ShareSummary(gpu, allocated=60, deserved=120)]),
+            QueueSummary("full", "root", 1, shares=[share]),
+            QueueSummary("open", "root", 1, shares=[ShareSummary(gpu, allocated=30, deserved=60)]),
+        ]
+    )
+    drawn = bars(source)
+    assert drawn["root"] == [("track", "100.0"), ("own", "100.0"), ("held", "50.0"), ("deserved", "100.0")]
+    assert drawn["open"] == [("track", "100.0"), ("own", "50.0"), ("held", "25.0"), ("deserved", "50.0")]
+    assert drawn["full"] == [
+        ("track", "20.0"),  # up to the ceiling: it is full
+        ("own", "10.0"),
+        ("held", "10.0"),
+        ("borrowed", "10.0"),
+        ("ceiling", "20.0"),
+        ("deserved", "10.0"),
+        ("guarantee", "5.0"),
+    ]
+    assert "full gpu 24 of 12 · borrows 12 at its ceiling" in text(browser(source).get("/queues").text)
+
+
+def test_nothing_empty_is_listed() -> None:
+    source = town(NOW)
+    empty = [ShareSummary("memory"), ShareSummary("cpu", allocated=1)]
+    node = replace(source.seen.nodes[0], allocatable={"cpu": 4.0, "memory": 0.0}, used={}, claimed={})
+    source.put(queues=[QueueSummary("q", shares=empty)], nodes=[node])
+    client = browser(source)
+    for path in ("/queues", "/queues/q", "/nodes"):
+        assert "memory" not in client.get(path).text
+    assert 'class="count failing"' in client.get("/").text
+    source.put(groups=[it for it in source.seen.groups if not it.failed])
+    assert 'class="count "' in client.get("/").text
+    assert "failing" not in client.get("/").text
+
+
+def test_the_list_of_jobs_has_owner_priority_gpus_and_times() -> None:
+    client = browser(town(NOW))
+    found = {it.split()[1]: it.replace("\u2013", "-") for it in rows(client.get("/").text)}
+    assert found["llama-70b"] == (
+        "Waiting llama-70b research NoRoom nvidia.com/gpu: 64 needed, 40 left on suitable nodes; room for 5 "
+        "of 8 members. ada@example.org language 1 of 4 1,000 64 47m - in 34m 90%: 89m 0 of 8"
+    )
+    assert "language 0 24 - 19h - 3 of 3" in found["moe-8x7b"]
+    assert "Evicted 19h ago: Queue vision is below its deserved share." in found["moe-8x7b"]
+    for sort, first in (("devices", "llama-70b"), ("priority", "llama-70b"), ("-runs", "moe-8x7b")):
+        assert rows(client.get(f"/?sort={sort}").text)[1].split()[1] == first
+
+
+def test_the_list_names_the_resource_of_a_job_that_never_fits() -> None:
+    source = town(NOW)
+    wait = WaitSummary("NeverFits", sentence(Reason.NEVER_FITS.meaning), "no node has example.com/fpga")
+    source.put(groups=[replace(source.seen.groups[0], verdict="Waiting", wait=wait)])
+    assert "NeverFits No node has example.com/fpga." in text(browser(source).get("/").text)
+
+
+def test_a_job_page_says_why_its_pods_were_evicted() -> None:
+    page = text(browser(town(NOW)).get("/groups/research/moe-8x7b").text)
+    assert "Evicted 19h ago, Reclaim: queue vision is below its deserved share" in page
+
+
+def test_nodes_have_their_health_and_several_resources() -> None:
+    shown = rows(browser(town(NOW)).get("/nodes").text)
+    by_name = {it.split()[0]: it for it in shown}
+    assert by_name["a100-001"] == (
+        "a100-001 a100 ready gpu 7 of 8 cpu 44 of 64 memory 344 GiB of 512 GiB research/moe-8x7b"
+    )
+    assert " cordoned " in by_name["a100-011"]
+    assert " not ready memory pressure " in by_name["h100-002"]
+    assert "not ready" in rows(browser(town(NOW)).get("/nodes?sort=health").text)[1]
+
+
+def test_local_queues_are_shown_with_the_right_to_list_them() -> None:
+    source = town(NOW)
+    client = browser(source)
+    assert "3 local queues" in text(client.get("/queues").text)
+    page = client.get("/local-queues?q=students").text
+    assert rows(page)[1:] == ["lab queue students is Closing students students 1 1 1 gpu"]
+    assert "research/language 3 waiting, 2 admitted" in text(client.get("/queues/language").text)
+    found = json.loads(client.get("/api/v1/local-queues?namespace=research").text)
+    assert len(found["items"]) == 2
+    few = browser(source, SomeViewer(refused={("list", "localqueues", it) for it in ("", "research")}))
+    assert "1 local queue" in text(few.get("/queues").text)
+    assert "research" not in few.get("/local-queues").text
+    assert "research" not in few.get("/api/v1/local-queues").text
+    assert "Local queues that lead to it" not in few.get("/queues/language").text

@@ -6,6 +6,7 @@ from extender.api.summaries import (
     DecisionSummary,
     GroupDetails,
     GroupSummary,
+    LocalQueueSummary,
     MemberSummary,
     NodeSummary,
     Overview,
@@ -21,17 +22,22 @@ ALL = Overview(
     "1",
     "2026-01-01T00:00:00Z",
     queues=[QueueSummary("q")],
+    local_queues=[LocalQueueSummary("a", "way"), LocalQueueSummary("b", "way")],
     groups=[GroupSummary("a", "one"), GroupSummary("b", "two")],
     nodes=[NodeSummary("n1", groups=("a/one", "b/two"), reserved_for="b/two")],
     reservations=[ReservationSummary("a/one", "q", ("n1",)), ReservationSummary("b/two", "q", ("n1",))],
     decisions=[DecisionSummary("", "a/one", "Waiting"), DecisionSummary("", "b/two", "Waiting")],
 )
 NOT_B = {("list", "podgroups", ""), ("list", "podgroups", "b")}
-NOTHING = {("list", it, place) for it in ("podgroups", "queues", "nodes", "pods") for place in ("", "a", "b")}
+NOTHING = {
+    ("list", it, place)
+    for it in ("podgroups", "queues", "localqueues", "nodes", "pods")
+    for place in ("", "a", "b")
+}
 
 
 class One:
-    all, hour = ALL, LastHour()
+    all, hour, usage = ALL, LastHour(), LastHour()
 
     def overview(self) -> Overview:
         return self.all
@@ -50,15 +56,23 @@ def names(overview: Overview) -> str:
             *(f"{it.name}={'+'.join(it.groups)}<{it.reserved_for}" for it in overview.nodes),
             *(f"{it.group}@{'+'.join(it.nodes)}" for it in overview.reservations),
             *(f"!{it.group}" for it in overview.decisions),
+            *(f"~{it.key}" for it in overview.local_queues),
         ]
     )
 
 
 @each_of(
-    (set(), "q a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
-    (NOT_B, f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one"),
-    ({("list", "queues", "")}, "a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two"),
-    ({("list", "nodes", "")}, "q a/one b/two a/one@ b/two@ !a/one !b/two"),
+    (set(), "q a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two ~a/way ~b/way"),
+    (NOT_B, f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one ~a/way ~b/way"),
+    (
+        {("list", "queues", "")},
+        "a/one b/two n1=a/one+b/two<b/two a/one@n1 b/two@n1 !a/one !b/two ~a/way ~b/way",
+    ),
+    ({("list", "nodes", "")}, "q a/one b/two a/one@ b/two@ !a/one !b/two ~a/way ~b/way"),
+    (
+        {("list", "localqueues", it) for it in ("", "b")} | NOT_B,
+        f"q a/one n1=a/one<{SOMEBODY} a/one@n1 !a/one ~a/way",
+    ),
     (NOTHING - {("list", "podgroups", "b")}, "b/two b/two@ !b/two"),
     (NOTHING, ""),
 )

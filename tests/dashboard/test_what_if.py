@@ -38,41 +38,48 @@ def client(viewer: SomeViewer) -> FlaskClient:
     return app.test_client()
 
 
-def asks(client: FlaskClient, viewer: SomeViewer, terms: str, group: str = GROUP) -> tuple[int, str]:
+def asks(
+    client: FlaskClient, viewer: SomeViewer, term: str, number: str, group: str = GROUP
+) -> tuple[int, str]:
     """Return the status, and the readable text of the page."""
-    answer = client.post(f"{group}/what-if", data={"csrf": csrf_token(viewer), "terms": terms})
+    chosen = {"term": term, "number": number}
+    answer = client.post(f"{group}/what-if", data={"csrf": csrf_token(viewer), **chosen})
     return answer.status_code, re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text))
 
 
 def test_a_what_if_page_shows_the_effects_on_the_job_and_on_others(
     client: FlaskClient, viewer: SomeViewer
 ) -> None:
-    assert "What if?" in client.get(GROUP).text
-    status, page = asks(client, viewer, "nodes=+1:a")
+    page = client.get(GROUP).text
+    assert "What if?" in page
+    assert {"nodes=+", "priority=", "queue.capability.cpu=default:"} <= {
+        *re.findall('option value="([^"]+)"', page)
+    }
+    status, page = asks(client, viewer, "nodes=+", "1")
     assert status == 200
-    assert "If nodes=+1:a" in page
+    assert "If nodes=+1" in page
     assert "team/first would start now." in page
-    status, page = asks(client, viewer, "priority=-1  minMember=2", "/groups/team/second")
-    assert "If priority=-1 and minMember=2" in page
+    status, page = asks(client, viewer, "priority=", "-1", "/groups/team/second")
+    assert "If priority=-1" in page
     assert "team/second would still wait" in page
     assert "Nothing changes for them." in page
     assert viewer.patched == []
 
 
 @pytest.mark.parametrize(
-    ("terms", "group", "status", "says"),
+    ("term", "number", "group", "status", "says"),
     [
-        ("", GROUP, 400, "must be nodes=+N"),
-        ("nodes=2", GROUP, 400, "What if: &#39;nodes=2&#39;: must be"),
-        ("nodes=<b>", GROUP, 400, "What if: &#39;nodes=&lt;b&gt;&#39;: must be"),
-        ("queue.weight=lab:2", GROUP, 400, "no queue lab"),
-        ("nodes=+1", "/groups/team/none", 404, "There is no job team/none"),
+        ("", "", GROUP, 400, "must be nodes=+N"),
+        ("nodes=+", "", GROUP, 400, "What if: &#39;nodes=+&#39;: must be"),
+        ("nodes=", "<b>", GROUP, 400, "What if: &#39;nodes=&lt;b&gt;&#39;: must be"),
+        ("queue.weight=lab:", "2", GROUP, 400, "no queue lab"),
+        ("nodes=+", "1", "/groups/team/none", 404, "There is no job team/none"),
     ],
 )
 def test_an_invalid_term_is_named(
-    client: FlaskClient, viewer: SomeViewer, terms: str, group: str, status: int, says: str
+    client: FlaskClient, viewer: SomeViewer, term: str, number: str, group: str, status: int, says: str
 ) -> None:
-    answered, page = asks(client, viewer, terms, group)
+    answered, page = asks(client, viewer, term, number, group)
     assert answered == status
     assert says in page
 
@@ -83,10 +90,10 @@ def test_a_user_who_does_not_see_everything_gets_no_what_if(
 ) -> None:
     viewer.refused = {("list", plural, "")}
     assert "What if?" not in client.get(GROUP).text
-    status, page = asks(client, viewer, "nodes=+1")
+    status, page = asks(client, viewer, "nodes=+", "1")
     assert status == 403
     assert "you may not list all" in page
 
 
 def test_a_page_of_another_site_cannot_ask(client: FlaskClient) -> None:
-    assert client.post(f"{GROUP}/what-if", data={"terms": "nodes=+1"}).status_code == 403
+    assert client.post(f"{GROUP}/what-if", data={"term": "nodes=+", "number": "1"}).status_code == 403

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.api.keys import GROUP_ANNOTATION, HOLD, SUBMITTER
 from extender.api.objects.cluster import Node
@@ -68,6 +69,20 @@ def test_a_group_info_has_the_requests_and_the_usage_of_its_pods() -> None:
     )
 
 
+def test_a_job_that_waits_without_pods_asks_for_the_resources_of_its_podgroup() -> None:
+    waits = group("Pending", "NoRoom")
+    waits = replace(waits, spec=replace(waits.spec, min_resources={"cpu": "8", "nvidia.com/gpu": "4"}))
+    made = group_summary(waits, "q", [], 1, RequestSums(), is_job=True)
+    assert (made.asks, made.devices) == ({"cpu": 8.0, "nvidia.com/gpu": 4.0}, {"nvidia.com/gpu": 4.0})
+
+
+def test_a_job_that_its_user_stopped_is_marked() -> None:
+    rows = (("Aborted", True, True), ("Aborted", False, False), ("NoRoom", True, False))
+    for reason, is_job, stopped in rows:
+        made = group_summary(group("Pending", reason), "q", [], 0, RequestSums(), is_job)
+        assert made.stopped is stopped
+
+
 def test_amounts_that_make_no_sense_count_as_none() -> None:
     made = group_summary(
         group("Running", "Running"), "q", [pod("a", cpu="many")], 0, RequestSums(), is_job=False
@@ -99,9 +114,11 @@ def test_queues_stand_below_their_parents_with_their_shares() -> None:
 
 
 def test_described_nodes_list_their_running_and_planned_pods() -> None:
-    spec, status = {"unschedulable": True}, {"allocatable": {"cpu": "8"}}
+    taints = [{"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}]
+    spec, status = {"unschedulable": True, "taints": taints}, {"allocatable": {"cpu": "8"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "spec": spec, "status": status}, Node)
     pods = [pod("a", node="n"), pod("b", cpu="1", nominated="n"), pod("c", phase="Succeeded", node="n")]
     (made,) = node_summaries([node], pods, RequestSums(), Queues().pools)
     assert (made.allocatable, made.used["cpu"], made.claimed["cpu"]) == ({"cpu": 8.0}, 2.0, 1.0)
     assert (made.groups, made.taken) == (["team/g"], False)
+    assert made.health == ["memory pressure", "cordoned"]

@@ -20,6 +20,7 @@ from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
+from extender.domain.snapshot.jobs import suspending
 from extender.kube.access import right_to
 from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import did_you_mean, many, near_misses, pods_that_name
@@ -249,7 +250,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
 
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
     """Return the command that unsuspends a job; none for a kind that has no field for it."""
-    patch = json.dumps(job.suspending(False))
+    patch = json.dumps(suspending(job.row, False))
     return [_offer(evidence, job, "LetGoOn", patch=patch)] if job.row.suspend else []
 
 

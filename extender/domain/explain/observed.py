@@ -11,18 +11,20 @@ from extender.api.keys import ENDED_PHASES, HOLD, QUOTA_SOURCE, ROOT_QUEUE, SCHE
 from extender.api.objects.base import Condition, OwnerReference, Quantities, condition
 from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod, PodSpec
-from extender.api.objects.queues import PodGroup, Queue, WaitingStatus
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue, WaitingStatus
 from extender.api.summaries import (
     Amounts,
     GroupSummary,
+    LocalQueueSummary,
     NodeSummary,
     QueueSummary,
     WaitSummary,
+    node_health,
     share_summaries,
 )
 from extender.api.units import BadQuantity
 from extender.domain.model.ownership import group_name, stands_for
-from extender.domain.model.reasons import NOT_WAITING, Verdict, sentence
+from extender.domain.model.reasons import NOT_WAITING, Outcome, Verdict, sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.quota_records import entering_namespaces
@@ -31,6 +33,7 @@ from extender.domain.snapshot.phases import reported_verdict
 
 _COLUMNS = ("pending", "inqueue", "running", "unknown", "completed", "failed", "aborted")
 _MOST_GROUPS = 16  # groups named for one node
+_CORDON = ("node.kubernetes.io/unschedulable",)  # a taint that follows the field
 
 
 class ObservedQueue(Queue, frozen=True):
@@ -146,6 +149,21 @@ def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
         yield _queue_summary(by_name[name], parents[name], depth)
 
 
+def local_queue_summary(local: LocalQueue) -> LocalQueueSummary:
+    meta, status = local.metadata, local.status
+    active = condition(status.conditions, "Active")
+    problem = active.message or active.reason if active and active.status == "False" else ""
+    return LocalQueueSummary(
+        meta.namespace,
+        meta.name,
+        local.spec.queue,
+        status.waiting or 0,
+        status.admitted or 0,
+        _readable_amounts(status.reserved),
+        problem,
+    )
+
+
 def _parent(queue: ObservedQueue) -> str:
     return queue.spec.parent or (ROOT_QUEUE if queue.name != ROOT_QUEUE else "")
 
@@ -230,20 +248,29 @@ def group_summary(
         called=group.spoken_name,
         queue=queue,
         user=annotations.get(SUBMITTER, ""),
+        priority=max((pod.spec.priority or 0 for pod in left), default=0),
         verdict=group.verdict,
         needed=group.spec.min_member,
         members=len(left),
         placed=len(placed) if pods else status.running,
         failed=status.failed,
         succeeded=status.succeeded,
-        asks=requests.of_pods(pod for pod in left if not pod.spec.node_name),
+        asks=_asked(group, left, requests),
         holds=requests.of_pods(placed),
         created=group.metadata.creation_timestamp or "",
         started=min(filter(None, (pod.status.start_time for pod in placed)), default=""),
         wait=wait if group.reason else None,
         held=annotations.get(HOLD) == "true",
+        stopped=is_job and group.scheduled is not None and group.scheduled.reason == Outcome.ABORTED,
         is_job=is_job,
     )
+
+
+def _asked(group: ObservedGroup, pods: Sequence[Pod], requests: RequestSums) -> Amounts:
+    """Return the requests of pods without a node; those of the PodGroup for a job that waits without pods."""
+    if not pods and group.verdict == Verdict.WAITING:
+        return _readable_amounts(group.spec.min_resources)
+    return requests.of_pods(pod for pod in pods if not pod.spec.node_name)
 
 
 def node_summaries(
@@ -269,4 +296,7 @@ def node_summaries(
             groups=sorted(groups)[:_MOST_GROUPS],
             flavors=[pool.name for pool in pools.pools_of_node(node.metadata.labels or {})],
             taken=not node.spec.unschedulable,
+            health=node_health(
+                [*_CORDON[: node.spec.unschedulable], *(it.key for it in node.spec.taints or ())]
+            ),
         )

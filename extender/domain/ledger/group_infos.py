@@ -286,6 +286,7 @@ class GroupInfos:
             took_from=dict(group.took_from),
             gave_to=dict(group.gave_to),
             lost_work=group.lost_work,
+            evicted=group.evicted,
             ready_at=group.ready_at,
         )
 

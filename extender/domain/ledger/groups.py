@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, size_of
 from extender.domain.ledger.claims import Claims
+from extender.domain.model.evictions import PastEviction
 from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape, asked_by
@@ -54,11 +55,12 @@ class Group(msgspec.Struct, eq=False):
     is_held_back: bool = False  # the group, its queue or members are held: it needs no capacity
     ready_at: str = ""  # timestamp of the end of that; empty: it has not been held back
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
+    evicted: PastEviction | None = None  # its last eviction that this process has seen
 
     def forget_history(self) -> None:
         self.start, self.entitled_in, self.ran_with = Start(), "", None
         self.reduced_to, self.waited, self.took_from, self.lost_work = None, False, {}, 0.0
-        self.gave_to = {}
+        self.gave_to, self.evicted = {}, None
 
     def restart(self) -> None:
         """Reset the decisions on the group: its PodGroup was replaced.

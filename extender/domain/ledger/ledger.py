@@ -26,7 +26,7 @@ from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.releases import Releases
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.domain.ledger.state import Changes, ClaimMoves, Instants, Parts, Refusals
-from extender.domain.model.evictions import FROM_OTHERS, Move, Reclaim
+from extender.domain.model.evictions import FROM_OTHERS, Move, PastEviction, Reclaim
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import Outcome, Verdict, lacks_only_capacity
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -250,7 +250,7 @@ class Ledger:
             before, self.decisions = self.decisions, decisions
             version, moved = decisions.version, self._moves.moved_since(decisions.version)
             self._unpublished = {key: at for key, at in self._unpublished.items() if at > version}
-            self._record_lost_work(before, decisions)
+            self._record_evictions(before, decisions)
             self._record_reclaims(before, decisions)
             for key in dict.fromkeys((*decisions.changed_since(before), *moved)):
                 old, decision = before.groups.get(key), decisions.groups.get(key)
@@ -272,13 +272,14 @@ class Ledger:
         reclaims = {name: it.reclaimed or None if it is not None else None for name, it in changed.items()}
         self._reclaims = with_changes(self._reclaims, reclaims)
 
-    def _record_lost_work(self, before: Decisions, now: Decisions) -> None:
-        """Record the lost work of groups whose pods were to be evicted, and are terminating by now."""
+    def _record_evictions(self, before: Decisions, now: Decisions) -> None:
+        """Record causes and lost work of groups whose pods were to be evicted, and are terminating by now."""
         for uid, eviction in before.evictions.items():
             group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
             has_gone = uid not in now.evictions and (pod is None or pod.deleting)
-            if group is not None and has_gone and eviction.victim.lost:
+            if group is not None and has_gone:
                 group.lost_work += eviction.victim.lost
+                group.evicted = PastEviction(eviction.victim.cause, eviction.why, self._clock())
                 self.registry.mark_dirty(group.key)
                 self._changes.mark()
 

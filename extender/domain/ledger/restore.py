@@ -94,7 +94,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
     group.entitled_in = info.queue if history.entitled else ""
     group.start, group.ran_with = info.start, history.ran_with
     group.took_from, group.gave_to = dict(history.took_from), dict(history.gave_to)
-    group.lost_work, group.ready_at = history.lost_work, history.ready_at
+    group.lost_work, group.ready_at, group.evicted = history.lost_work, history.ready_at, history.evicted
     group.waited = not (history.resumes or info.job.let_go)
     for pod in _pods_of(ledger, info):
         ledger.pods.put(pod)

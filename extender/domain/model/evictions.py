@@ -144,3 +144,11 @@ class Eviction(msgspec.Struct, frozen=True):
     victim: ReclaimVictim
     why: str  # the claimant and the rule, for users
     is_slow: bool = False  # it is being deleted already, but takes too long
+
+
+class PastEviction(msgspec.Struct, frozen=True, gc=False):
+    """Last eviction of a group's members, for users. `at`: seconds on the ledger's clock."""
+
+    cause: EvictionCause
+    why: str
+    at: float

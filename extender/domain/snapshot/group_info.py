@@ -8,7 +8,7 @@ import msgspec
 
 from extender.api.keys import STOP_DRAIN
 from extender.api.units import listed
-from extender.domain.model.evictions import Reclaim
+from extender.domain.model.evictions import PastEviction, Reclaim
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
@@ -137,6 +137,7 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
     gave_to: Mapping[str, float] = {}  # by queue: when it was last evicted for one of its groups
     ready_at: str = ""  # timestamp since when the group may start again; empty: always
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
+    evicted: PastEviction | None = None  # its last eviction, for users
 
 
 class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference, Wire, refuse_deep
 from extender.api.objects.pods import Pod
+from extender.api.objects.queues import ABORT, RESUME
 from extender.api.units import BadQuantity
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, size_of
@@ -40,6 +41,55 @@ from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoin
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import pod_record
 from extender.domain.queues.local_queues import QueueWays
+
+
+class JobChange(NamedTuple):
+    """Change of a job, in up to three places.
+
+    Attributes:
+        podgroup: Annotations of its PodGroup, if any.
+        job: A patch of the job itself.
+        command: An action to ask for by a Command.
+    """
+
+    podgroup: Mapping[str, str | None] = {}
+    job: Json = {}
+    command: str = ""
+
+
+def suspending(row: WorkloadRow, value: bool) -> Json:
+    """Return the patch that suspends or unsuspends a job, if it has a field for that."""
+    patch: Any = value
+    for name in reversed(row.suspend):
+        patch = {name: patch}
+    return dict(patch)
+
+
+def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
+    """Return the change that suspends a job until a user resumes it.
+
+    It has Muster's record of the start, which tells a stopped job from one that waits for its start.
+    """
+    if row.commanded:
+        return JobChange(command="" if is_stopped(row, obj) else ABORT)
+    if is_suspended(row, obj):
+        return JobChange()
+    is_admitted = value_at(obj, ("metadata", "annotations", keys.STARTED))
+    record: Json = {} if is_admitted else {"metadata": {"annotations": {keys.STARTED: now}}}
+    return JobChange(job={**suspending(row, True), **record})
+
+
+def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
+    """Return the change that resumes a held or stopped job. `by_muster`: its queue unsuspends it."""
+    podgroup: dict[str, str | None] = {keys.HOLD: None, keys.START_TIMEOUTS: None}
+    if not is_stopped(row, obj):
+        return JobChange(podgroup)
+    record = "" if row.commanded else None  # an empty record marks a Volcano Job that waits for Muster
+    is_admitted = value_at(obj, ("metadata", "annotations", keys.STARTED))
+    waits_again: Json = {"metadata": {"annotations": {keys.STARTED: record}}} if is_admitted else {}
+    if not (row.commanded or by_muster):
+        waits_again |= suspending(row, False)
+    return JobChange(podgroup, waits_again, RESUME if row.commanded else "")
 
 
 class ExpectedPods(msgspec.Struct, frozen=True):
