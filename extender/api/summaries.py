@@ -371,5 +371,5 @@ class Overview(Summary, frozen=True):
     reservations: Sequence[ReservationSummary] = ()
     decisions: Sequence[DecisionSummary] = ()  # the latest first
     notes: Sequence[str] = ()  # the parts that could not be read, for users
-    capacity: Sequence[CapacitySummary] = ()  # of all nodes; without the right to list them, empty
+    capacity: Sequence[CapacitySummary] = ()  # of all nodes, in answers to programs
     api_version: str = VERSION

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from cachetools import LRUCache
 from flask import Blueprint, Flask, Request, Response, g, make_response, render_template, request, url_for
+from msgspec.structs import replace
 from werkzeug.exceptions import (
     BadGateway,
     Forbidden,
@@ -48,7 +49,9 @@ class JsonPages:
     def overview_json(self) -> Answer:
         visible = self._answers.see()
         state = (visible.state(*PARTS), visible.overview.silent_since)
-        return self._answers.json(visible, state, lambda: visible.overview)
+        return self._answers.json(
+            visible, state, lambda: replace(visible.overview, capacity=visible.capacity())
+        )
 
     def group_json(self, namespace: str, name: str) -> Answer:
         visible, details = self._answers.see(), self._answers.overviews.details(namespace, name, g.viewer)

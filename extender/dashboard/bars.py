@@ -113,4 +113,4 @@ def main_resource(nodes: Sequence[Mapping[str, float]]) -> str:
         for name, value in amounts.items():
             if "/" in name and value > 0:
                 devices[name] = devices.get(name, 0) + 1
-    return max(devices, key=lambda name: (devices[name], name), default="cpu")
+    return max(devices, key=lambda name: (devices[name], name.endswith("/gpu"), name), default="cpu")

@@ -61,7 +61,7 @@ GROUPS = (
     Column[GroupSummary]("state", "State", lambda it: _ORDER.get(it.verdict, _UNKNOWN)),
     Column[GroupSummary]("name", "Job", lambda it: (it.name, it.namespace)),
     Column[GroupSummary]("user", "Owner", lambda it: (it.user, it.key), "wide"),
-    Column[GroupSummary]("queue", "Queue and position", lambda it: (it.queue, _position(it), it.key)),
+    Column[GroupSummary]("queue", "Queue", lambda it: (it.queue, _position(it), it.key)),
     Column[GroupSummary]("priority", "Priority", lambda it: (-it.priority, it.key), "number wide"),
     Column[GroupSummary]("devices", "GPUs", lambda it: (-sum(it.devices.values()), it.key), "number"),
     Column[GroupSummary](

@@ -21,7 +21,7 @@ from extender.dashboard.visible import VisibleOverview
 _ROWS = 50  # of a page
 _MOST_TILES = 600  # on one page
 _FULL = 4  # highest level of a tile; 0 is empty
-_RESOURCES = 4  # of one node in the list
+_DEVICES = 2  # of one node in the list, next to cpu and memory
 _PIECES = 9  # maximum of distinct sizes of free pieces
 
 
@@ -47,7 +47,7 @@ class NodePages:
             "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
             "page": shown,
             "columns": NODES,
-            "uses": [_uses([it])[:_RESOURCES] for it in shown.rows],
+            "uses": [_main_uses(it) for it in shown.rows],
             "chosen": chosen,
             "everything": len(nodes),
             "allowed": visible.rights.nodes,
@@ -117,6 +117,12 @@ def _pool(name: str, nodes: Sequence[NodeSummary], a_tile: int, highlighted: str
 
 def _uses(nodes: Sequence[NodeSummary]) -> list[tuple[CapacitySummary, AmountBar]]:
     return [(it, capacity_bar(it)) for it in capacity_summaries(nodes)]
+
+
+def _main_uses(node: NodeSummary) -> list[tuple[CapacitySummary, AmountBar]]:
+    uses = _uses([node])
+    devices = [use for use in uses if "/" in use[0].resource]
+    return [*devices[:_DEVICES], *(use for use in uses if use[0].resource in ("cpu", "memory"))]
 
 
 def free(node: NodeSummary, resource: str) -> float:

@@ -57,6 +57,8 @@ class QueuePages:
 
     def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
         queues = visible.overview.queues
+        key = ("capacity", visible.state("nodes", "groups"))
+        capacity = self._answers.derived(key, visible.capacity)
         scale = self._answers.derived(("scales", visible.state("queues")), lambda: scales(queues))
         shown = page(searched(queues, request.args, lambda it: it.name), QUEUES, request.args, _ROWS)
         return {
@@ -67,7 +69,7 @@ class QueuePages:
             "local_queues": len(visible.overview.local_queues),
             "cluster": [
                 (it, capacity_bar(it), self._chart(self._usage, it.resource, _in_use(it)))
-                for it in visible.overview.capacity
+                for it in capacity
                 if "/" in it.resource or it.resource in ("cpu", "memory")
             ],
             "bars": [share_bars(it, scale) for it in shown.rows],

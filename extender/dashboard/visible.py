@@ -6,13 +6,19 @@ of a group's own status about others (groups ahead, holders) belong to the group
 """
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache, TTLCache
 from msgspec.structs import replace
 
-from extender.api.summaries import GroupDetails, NodeSummary, Overview, capacity_summaries
+from extender.api.summaries import (
+    CapacitySummary,
+    GroupDetails,
+    NodeSummary,
+    Overview,
+    capacity_summaries,
+)
 from extender.dashboard.source import Source, Viewer
 
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
@@ -54,6 +60,11 @@ class VisibleOverview:
     def state(self, *parts: str) -> Hashable:
         """Return a value that is equal while these parts (`queues`, `groups`, ...) are, for equal rights."""
         return self.rights, tuple(self.since[part] for part in parts)
+
+    def capacity(self) -> Sequence[CapacitySummary]:
+        """Return the capacity of all nodes, with the demand of visible groups; without nodes, nothing."""
+        nodes, groups = self.overview.nodes, self.overview.groups
+        return capacity_summaries(nodes, groups) if nodes else ()
 
 
 class VisibleOverviews:
@@ -134,14 +145,8 @@ class VisibleOverviews:
 
 
 def seen(overview: Overview, rights: Rights) -> Overview:
-    if rights != Rights(True, True, None):
-        overview = _reduced(overview, rights)
-    return replace(
-        overview, capacity=capacity_summaries(overview.nodes, overview.groups) if overview.nodes else ()
-    )
-
-
-def _reduced(overview: Overview, rights: Rights) -> Overview:
+    if rights == Rights(True, True, None):
+        return overview
     return replace(
         overview,
         queues=overview.queues if rights.queues else (),

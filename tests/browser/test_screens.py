@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from extender.host.dashboard import what_if_source
 from extender.kube.connection import Connection
 from tests.browser.conftest import Open, served
 from tests.dashboard.authority import Authority
-from tests.dashboard.sample import crowd, lived, spoilt, town
+from tests.dashboard.sample import Town, crowd, fresh, lived, long_names, spoilt, town
 from tests.dashboard.standins import SomeViewer
 from tests.dashboard.test_what_if import two_that_wait
 
@@ -34,6 +36,8 @@ SCREENS = {
     "history of a day by user": "/history?since=1d&by=user",
     "nodes": "/nodes",
     "nodes of a job": "/nodes?group=research/vit-pretrain",
+    "local queues": "/local-queues",
+    "a job of an owner": "/namespaces/product/job/backfill-q3",
 }
 
 
@@ -54,6 +58,47 @@ def test_every_screen_is_readable_by_anybody_on_anything(opened: Open, path: str
         page.set_viewport_size({"width": 360, "height": 740})
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert faults(page) == []
+
+
+CLUSTERS: dict[str, Callable[[float], Town]] = {
+    "no groups": fresh,
+    "ten groups": lambda now: lived(long_names(now), now),
+    "2,000 groups": lambda now: lived(crowd(now, 200, 2000, 1500), now),
+}
+
+
+def too_wide(page: Page) -> list[str]:
+    """Return what is wider than its frame, or cut off: tables, and words of badges, buttons and figures."""
+    found: list[str] = page.evaluate(
+        """[...document.querySelectorAll('.frame, .badge, .tag, .button, button, h1')]
+           .filter((it) => it.clientWidth && it.scrollWidth > it.clientWidth + 1)
+           .map((it) => `${it.className} ${it.textContent.slice(0, 60)}`)"""
+    )
+    document = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return [*found, *(["the page"] if document > 0 else [])]
+
+
+@pytest.mark.parametrize("groups", CLUSTERS)
+def test_a_first_look_fits_on_a_desk_and_on_a_phone(opened: Open, groups: str) -> None:
+    source = CLUSTERS[groups](time.time())
+    with served(source) as address:
+        page = opened(f"{address}/")
+        job = page.locator(".jobs a.name")
+        paths = ["/", "/queues", "/nodes", "/local-queues"]
+        if job.count():
+            paths += [str(job.first.get_attribute("href")), f"/queues/{source.seen.queues[1].name}"]
+        for path, width, is_dark in product(paths, (1280, 390), (False, True)):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.emulate_media(color_scheme="dark" if is_dark else "light")
+            page.goto(address + path)
+            assert (path, width, too_wide(page)) == (path, width, [])
+            assert faults(page) == []
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(f"{address}/nodes")
+        heights = page.evaluate(
+            "[...document.querySelectorAll('.nodes .oneline')].map((it) => it.clientHeight)"
+        )
+        assert all(height < 30 for height in heights), "names of nodes take one line"
 
 
 def test_a_change_appears_while_one_types(opened: Open) -> None:

@@ -369,6 +369,41 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
     return base
 
 
+def fresh(now: float) -> Town:
+    """Return a cluster in which nothing has been submitted yet."""
+    base = town(now)
+    nodes = [replace(it, used={}, claimed={}, groups=(), reserved_for="") for it in base.seen.nodes]
+    share = ShareSummary(GPU, deserved=300.0)
+    base.put(groups=(), nodes=nodes, reservations=(), decisions=(), local_queues=(),
+             queues=[QueueSummary("root", state="Open", share=0.0, shares=[share])])  # fmt: skip
+    return base
+
+
+def long_names(now: float) -> Town:
+    """Return ten groups with names, users, resources and nodes as long as clouds and operators make them."""
+    base = town(now)
+    slice_, long = "nvidia.com/mig-3g.40gb", "llama-3-70b-instruct-finetune-2026-11-29-run"
+
+    def group(at: int, it: GroupSummary) -> GroupSummary:
+        name = f"pytorchjob/{long}-{at:02}"
+        user = "system:serviceaccount:research-platform:pipeline-runner"
+        return replace(
+            it, name=f"podgroup-{at}", called=name, is_job=True, user=user, asks={slice_: 12.0, GPU: 4.0}
+        )
+
+    nodes = [
+        replace(
+            it,
+            name=f"gke-prod-eu-west4-{it.name}-7f3c2b1a-x9kz.c.project.internal",
+            allocatable={**it.allocatable, slice_: 4.0, "ephemeral-storage": 4096 * GIB, "rdma/hca": 8.0},
+            used={**it.used, slice_: 3.0},
+        )
+        for it in base.seen.nodes[:12]
+    ]
+    base.put(groups=[group(*it) for it in enumerate(base.seen.groups[:10])], nodes=nodes)
+    return base
+
+
 def spoilt(overview: Overview, evil: str = EVIL) -> Overview:
     """Return an overview with `evil` after every text that somebody else than Muster may write."""
     return msgspec.convert(_spoil(msgspec.to_builtins(overview), evil), Overview)

@@ -370,6 +370,7 @@ def test_each_page_has_its_json() -> None:
     client = browser(town(NOW))
     overview = json.loads(client.get("/api/v1/overview").text)
     assert (overview["apiVersion"], len(overview["groups"])) == ("muster.summary/v1", 15)
+    assert [it["resource"] for it in overview["capacity"]] == ["nvidia.com/gpu", "cpu", "memory"]
     one = json.loads(client.get(f"/api/v1{GROUP}").text)
     assert (one["apiVersion"], one["group"]["wait"]["reason"]) == ("muster.summary/v1", "NoRoom")
     queues = client.get("/api/v1/queues")
