@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from extender.api.setting_kinds import Address
 from extender.dashboard.app import Identify, create_dashboard_app
 from extender.dashboard.decided import DecidedSource
+from extender.dashboard.source import UNNAMED, ClusterName
 from extender.dashboard.what_if_page import WhatIfTrials
 from extender.web.listen import listen
 from extender.web.side import SideServer, pages
@@ -81,10 +82,12 @@ def served(
     login: Blueprint | None = None,
     port: int = 0,
     supposing: WhatIfTrials | None = None,
+    named: ClusterName = UNNAMED,
 ) -> Iterator[str]:
     """Yield the address of a dashboard that shows `source` to `viewer`."""
     known = viewer or SomeViewer()
-    app = create_dashboard_app(source, identify or (lambda _: known), login, past, supposing=supposing)
+    identify = identify or (lambda _: known)
+    app = create_dashboard_app(source, identify, login, past, supposing=supposing, named=named)
     listener = listen("--dashboard-listen", Address("127.0.0.1", port))
     server = SideServer("dashboard", listener, pages(app), open_to_pages=True)
     try:

@@ -12,6 +12,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import expect
 
+from extender.dashboard.source import ClusterName
 from tests.browser.conftest import Open, served
 from tests.dashboard.sample import lived, town
 
@@ -24,7 +25,7 @@ PNG = b"\x89PNG"
     [
         ("jobs", "/", "light", 1280, 800),
         ("why", "/groups/research/llama-70b", "light", 1280, 1120),
-        ("queues", "/queues", "dark", 1280, 720),
+        ("queues", "/queues", "dark", 1280, 1040),
         ("nodes", "/nodes", "light", 1280, 660),
         ("history", "/history", "light", 1280, 560),
         ("phone", "/", "light", 390, 760),
@@ -33,7 +34,8 @@ PNG = b"\x89PNG"
 def test_pictures_show_what_there_is(
     opened: Open, name: str, path: str, colours: Literal["light", "dark"], width: int, height: int
 ) -> None:
-    with served(lived(town(time.time()), time.time())) as address:
+    source, named = lived(town(time.time()), time.time()), ClusterName("prod-eu", "ann@prod-eu")
+    with served(source, named=named) as address:
         page = opened(address + path, width, height, color_scheme=colours)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         picture = page.screenshot()

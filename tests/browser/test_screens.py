@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from extender.api.summaries import Overview
 from extender.api.units import rounded
 from extender.dashboard.decided import DecidedSource
+from extender.dashboard.source import ClusterName
 from extender.dashboard.token_login import TokenLogin
 from extender.host.dashboard import what_if_source
 from extender.kube.connection import Connection
@@ -81,7 +82,8 @@ def too_wide(page: Page) -> list[str]:
 @pytest.mark.parametrize("groups", CLUSTERS)
 def test_a_first_look_fits_on_a_desk_and_on_a_phone(opened: Open, groups: str) -> None:
     source = CLUSTERS[groups](time.time())
-    with served(source) as address:
+    named = ClusterName("prod-eu-west4-research-platform", "ann@prod-eu-west4-research-platform")
+    with served(source, named=named) as address:
         page = opened(f"{address}/")
         job = page.locator(".jobs a.name")
         paths = ["/", "/queues", "/nodes", "/local-queues"]

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant
 from msgspec.structs import replace
 
+from extender.api.keys import STARTED
 from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
@@ -18,6 +19,7 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.host.dashboard import local_queue_summaries
 from tests.dashboard.authority import Clock
 from tests.domain.builders import flavor, group, node, on_flavor, pod, preemption, queue
+from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.test_local_queues import labelled, local
 from tests.domain.test_price import evicted_once
 from tests.domain.test_stateful import Events
@@ -115,6 +117,14 @@ def test_an_evicted_group_has_the_cause() -> None:
     assert "team/x" in evicted.why
     assert evicted.at == made.ledger.snapshot().timestamp(made.now)
     assert group_of(made, "kept").evicted is None
+
+
+def test_a_job_is_stopped_while_its_user_keeps_it_suspended() -> None:
+    made = JobWorld(node("n"), queue("q")).submit(job("train", queue="q")).work().work()
+    assert not group_of(made, podgroup_name("train")).stopped
+    made.submit(job("train", queue="q", annotations={STARTED: "2026-01-01T00:00:00Z"})).work().work()
+    group = group_of(made, podgroup_name("train"))
+    assert (group.called, group.is_job, group.stopped) == ("job/train", True, True)
 
 
 def test_local_queues_have_the_numbers_of_their_statuses() -> None:
