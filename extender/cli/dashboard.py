@@ -42,9 +42,8 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     then another is printed.
     """
     from extender.api.configuration import InvalidConfiguration
-    from extender.dashboard.source import UNNAMED, ClusterName
-    from extender.kube.endpoint import contexts
-    from extender.kube.errors import NoConfiguration
+    from extender.dashboard.source import ClusterName
+    from extender.kube.endpoint import cluster_name
     from extender.ports.connection import is_loopback
     from extender.web.listen import listen
 
@@ -59,12 +58,7 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
     def say(url: str) -> None:
         click.echo(f"Open {url}")
 
-    named = UNNAMED
-    with suppress(NoConfiguration):  # in a pod, no context is known
-        known = contexts(flags["kubeconfig"])
-        context = flags["context"] or known.current
-        named = ClusterName(known.clusters.get(context, ""), context)
-    made = opened(Flags(**flags))
+    named, made = ClusterName(*cluster_name(flags["kubeconfig"], flags["context"])), opened(Flags(**flags))
     with suppress(KeyboardInterrupt), made as place, served(place, listener, say, named) as url:
         click.echo("It lets one browser in. Ctrl-C ends it.", err=True)
         say(url)

@@ -19,7 +19,6 @@ from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, ResourceFlavor
 from extender.api.summaries import (
     EventSummary,
-    EvictionSummary,
     GroupDetails,
     GroupSummary,
     MemberSummary,
@@ -41,12 +40,13 @@ from extender.domain.explain.observed import (
     ObservedQueue,
     RequestSums,
     group_summary,
-    local_queue_summary,
+    last_eviction,
+    local_queue_summaries,
     node_summaries,
     queue_summaries,
 )
 from extender.domain.model.ownership import group_name
-from extender.domain.model.reasons import EVICTED, Verdict
+from extender.domain.model.reasons import Verdict
 from extender.domain.queues.flavors import Pools, shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues
@@ -275,9 +275,7 @@ class ObservedSource:
             at="",
             silent_since=silent_since,
             queues=[*queue_summaries(reader.watched(kube.QUEUES))],
-            local_queues=[
-                local_queue_summary(it) for it in sorted(reader.watched(kube.LOCAL_QUEUES), key=_local_key)
-            ],
+            local_queues=[*local_queue_summaries(reader.watched(kube.LOCAL_QUEUES))],
             groups=found,
             nodes=[*node_summaries(reader.watched(kube.NODES), pods, self._requests, _pools(reader))]
             if reader.scope(kube.PODS) == ""
@@ -313,7 +311,7 @@ class ObservedSource:
             summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(remedies_of(found))))
         timeline = [*self._timeline(group, members)]
         return GroupDetails(
-            replace(summary, evicted=_eviction(timeline)),
+            replace(summary, evicted=last_eviction(timeline)),
             [_member(pod) for pod in sorted(members, key=lambda pod: pod.metadata.name)],
             self._shortfall(summary) if summary.wait else [],
             timeline,
@@ -354,16 +352,6 @@ def _summary(
     queue, is_job = evidence.queue(name), job_of(group.controller) is not None
     line = queue.counts["pending"] if queue else 0
     return group_summary(group, name, members, line, requests, is_job)
-
-
-def _eviction(timeline: Sequence[EventSummary]) -> EvictionSummary | None:
-    """Return the last eviction among the events of a group and its pods."""
-    found = (it for it in reversed(timeline) if it.reason in EVICTED)
-    return next((EvictionSummary(it.at, it.reason, it.message) for it in found), None)
-
-
-def _local_key(local: LocalQueue) -> tuple[str, str]:
-    return local.metadata.namespace, local.metadata.name
 
 
 def _member(pod: Pod) -> MemberSummary:

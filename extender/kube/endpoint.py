@@ -356,6 +356,16 @@ def contexts(kubeconfig: str | None) -> Contexts:
         raise NoConfiguration(_advice(source, fault)) from fault
 
 
+def cluster_name(kubeconfig: str | None, context: str | None) -> tuple[str, str]:
+    """Return the names of the cluster and of its context; empty in a pod without a kubeconfig."""
+    try:
+        known = contexts(kubeconfig)
+    except NoConfiguration:
+        return "", ""
+    named = context or known.current
+    return known.clusters.get(named, ""), named
+
+
 def own_namespace(kubeconfig: str | None, context: str | None) -> str:
     """Return the namespace that the context names, or that of Muster's pod.
 

@@ -170,7 +170,7 @@ def test_the_local_dashboard_answers_a_what_if(town: Desk) -> None:
         client.open(url)
         csrf = re.search(r'name="csrf" value="(\w+)"', client.open(base + page_of).read().decode())
         assert csrf
-        form = urlencode({"csrf": csrf[1], "terms": "nodes=+1"}).encode()
+        form = urlencode({"csrf": csrf[1], "term": "nodes=+", "number": "1"}).encode()
         answer = said(re.sub("<[^>]+>", "", client.open(f"{base}{page_of}/what-if", form).read().decode()))
     assert "team/sweep would start now." in answer
     assert "instead of 2: NoRoom." in answer

@@ -243,10 +243,10 @@ def test_a_what_if_is_answered_to_users_who_see_everything_and_written_nowhere(
     own, others = f"/groups/{town.stage.namespace}/train", f"/groups/{OTHER}/{OTHER}"
     admin, tenant, mark = town.browser(ADMIN.token), town.logged_in(), audit.mark()
     wait_for(lambda: {admin.status(others), tenant.status(own)} == {200}, what="both groups shown")
-    status, said = admin.do(others, f"{others}/what-if", terms="minMember=3 priority=9")
+    status, said = admin.do(others, f"{others}/what-if", term="minMember=", number="3")
     assert (status, "would still wait" in said) == (200, True), said
-    assert admin.do(others, f"{others}/what-if", terms="minMember=many")[0] == 400
-    assert tenant.do(own, f"{own}/what-if", terms="minMember=3")[0] == 403
+    assert admin.do(others, f"{others}/what-if", term="minMember=", number="many")[0] == 400
+    assert tenant.do(own, f"{own}/what-if", term="minMember=", number="3")[0] == 403
     assert {"admin", "tenant"}.isdisjoint(it.user for it in audit.since(mark) if it.what == "podgroups")
 
 

@@ -14,6 +14,8 @@ from extender.api.objects.pods import Pod, PodSpec
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, WaitingStatus
 from extender.api.summaries import (
     Amounts,
+    EventSummary,
+    EvictionSummary,
     GroupSummary,
     LocalQueueSummary,
     NodeSummary,
@@ -24,7 +26,7 @@ from extender.api.summaries import (
 )
 from extender.api.units import BadQuantity
 from extender.domain.model.ownership import group_name, stands_for
-from extender.domain.model.reasons import NOT_WAITING, Outcome, Verdict, sentence
+from extender.domain.model.reasons import EVICTED, NOT_WAITING, Outcome, Verdict, sentence
 from extender.domain.model.resources import add, in_units, offered, pod_requests
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.quota_records import entering_namespaces
@@ -149,7 +151,18 @@ def queue_summaries(found: Iterable[ObservedQueue]) -> Iterator[QueueSummary]:
         yield _queue_summary(by_name[name], parents[name], depth)
 
 
-def local_queue_summary(local: LocalQueue) -> LocalQueueSummary:
+def last_eviction(events: Sequence[EventSummary]) -> EvictionSummary | None:
+    """Return the last eviction among the events of a group and its pods, the oldest first."""
+    found = (it for it in reversed(events) if it.reason in EVICTED)
+    return next((EvictionSummary(it.at, it.reason, it.message) for it in found), None)
+
+
+def local_queue_summaries(found: Iterable[LocalQueue]) -> Iterator[LocalQueueSummary]:
+    for local in sorted(found, key=lambda it: (it.metadata.namespace, it.metadata.name)):
+        yield _local_queue_summary(local)
+
+
+def _local_queue_summary(local: LocalQueue) -> LocalQueueSummary:
     meta, status = local.metadata, local.status
     active = condition(status.conditions, "Active")
     problem = active.message or active.reason if active and active.status == "False" else ""
