@@ -189,7 +189,7 @@ CASES = {
     ),
     "a gang larger than the suitable nodes": Case(
         Reason.NEVER_FITS,
-        TOGETHER.format(5),
+        f"cpu: 5 needed, 4 there; {TOGETHER.format(5)}",
         lambda: World(nodes("a", "b"), gang("g", 5, selector={HOSTNAME: "a"})),
     ),
     "a gang with more members that stand apart than nodes": Case(
@@ -292,7 +292,7 @@ CASES = {
     ),
     "a flavor all of whose nodes are an earlier one's": Case(
         Reason.NEVER_FITS,
-        f"flavor spot: NeverFits ({TOGETHER.format(9)}); "
+        f"flavor spot: NeverFits (cpu: 9 needed, 4 there; {TOGETHER.format(9)}); "
         "flavor rest: NeverFits (no node has the flavor's labels without those of an earlier flavor)",
         lambda: World(
             node("a", labels=on_flavor("spot")),

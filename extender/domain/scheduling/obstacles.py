@@ -208,9 +208,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
-        amounts = ((name, n, capacity.left_for(part, name)) for name, n in sorted(requests_of(part).items()))
-        short = (f"{it}: {show(it, n)} needed, {show(it, left)} left" for it, n, left in amounts if left < n)
-        if numbers := " and ".join(islice(short, _MOST_SHORT)):
+        if numbers := _short(capacity, part, "left"):
             return Reason.NO_ROOM, f"{numbers} on suitable nodes; {_capacity_for(capacity, shapes)}"
     is_enough = all(capacity.total(shape) >= n for shape, n in shapes.items())
     if is_enough and (domains := _domains_text(planner, wanted)):
@@ -229,6 +227,13 @@ def _domains_text(planner: Planner, wanted: Missing) -> str:
     return ""
 
 
+def _short(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:
+    """Return the resources of which suitable nodes have less than needed, such as `cpu: 4 needed, 2 left`."""
+    amounts = ((name, n, capacity.left_for(shapes, name)) for name, n in sorted(requests_of(shapes).items()))
+    short = (f"{it}: {show(it, n)} needed, {show(it, left)} {free}" for it, n, left in amounts if left < n)
+    return " and ".join(islice(short, _MOST_SHORT))
+
+
 def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
     """Return the reason for members that have no placement even if nothing runs; None if they have one."""
     for shape in wanted.shapes:
@@ -238,8 +243,9 @@ def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
         return None
     if domains := _domains_text(cycle.empty, wanted):
         return Reason.NEVER_FITS, f"on empty nodes: {domains}"
+    numbers = _short(cycle.empty.capacity, wanted.shapes, "there")
     detail = f"all suitable nodes together cannot hold {len(wanted.members)} members, even when empty"
-    return Reason.NEVER_FITS, detail
+    return Reason.NEVER_FITS, f"{numbers}; {detail}" if numbers else detail
 
 
 def _no_node(cycle: Cycle, shape: Shape) -> str:
