@@ -11,7 +11,7 @@ from flask import g, redirect, request, url_for
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import EventSummary, GroupSummary, WaitSummary
+from extender.api.summaries import EventSummary, GroupDetails, GroupSummary, WaitSummary
 from extender.api.units import instant
 from extender.dashboard.actions import Button, buttons_on_group
 from extender.dashboard.answers import Answers, Screen, address_with
@@ -95,18 +95,15 @@ class JobIndex:
         owned.sort(key=lambda it: (it.verdict != "Ended", it.created))
         self._spoken = {it.key: it.spoken_name for it in owned}
         self._by_spoken = {it.spoken_name: it for it in owned}  # the newest, if a job followed another
-        self._by_key = {it.key: it for it in groups}
         self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
 
     def spoken(self, key: str) -> str:
         """Return a name such as `team/pytorchjob/train` for the group of a PyTorchJob."""
         return self._spoken.get(key, key)
 
-    def at(self, namespace: str, name: str, kind: str = "") -> GroupSummary | None:
-        """Return the group of a name or, with `kind`, of the name of its owner."""
-        if kind:
-            return self._by_spoken.get(f"{namespace}/{kind}/{name}")
-        return self._by_key.get(f"{namespace}/{name}")
+    def of_owner(self, namespace: str, kind: str, name: str) -> GroupSummary | None:
+        """Return the group of an owner's pods."""
+        return self._by_spoken.get(f"{namespace}/{kind}/{name}")
 
     def address(self, group: GroupSummary) -> Mapping[str, Any]:
         """Return the parts of the address of a group; older groups of one owner have their own names."""
@@ -196,11 +193,7 @@ class JobPages:
         """Return the page of a group. A group with an owner is addressed by the owner's kind and name."""
         visible = self._answers.see()
         known = job_index(self._answers, visible)
-        found = known.at(namespace, name, kind)
-        own_name = found.name if found else "" if kind else name
-        details = self._answers.overviews.details(namespace, own_name, g.viewer) if own_name else None
-        if details is None:
-            raise missing_group(namespace, name)
+        details = found_details(self._answers, visible, namespace, name, kind)
         group = details.group
         if not kind and "kind" in (parts := known.address(group)):
             return redirect(address_with(url_for("pages.group", **parts)))
@@ -227,6 +220,25 @@ class JobPages:
         return self._answers.page(
             visible, Screen(title, "group.html", "jobs", state, make, crumbs, group.verdict, buttons)
         )
+
+
+def found_details(
+    answers: Answers, visible: VisibleOverview, namespace: str, name: str, kind: str
+) -> GroupDetails:
+    """Return the details of a group, which may be newer than the overview.
+
+    Raises:
+        NotFound: The group does not exist, or the viewer may not see it.
+    """
+    if kind:
+        group = job_index(answers, visible).of_owner(namespace, kind, name)
+        own_name = group.name if group else ""
+    else:
+        own_name = name
+    details = answers.overviews.details(namespace, own_name, g.viewer) if own_name else None
+    if details is None:
+        raise missing_group(namespace, name)
+    return details
 
 
 def missing_group(namespace: str, name: str) -> NotFound:

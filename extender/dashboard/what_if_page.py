@@ -15,7 +15,7 @@ from extender.api.summaries import GroupSummary
 from extender.api.units import may_be_name
 from extender.dashboard.actions import Button, group_address
 from extender.dashboard.answers import Answers
-from extender.dashboard.job_pages import job_index, missing_group
+from extender.dashboard.job_pages import found_details, job_index, missing_group
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import short_resource
 from extender.domain.explain.what_if import BadTerm, WhatIf, future, suppositions, what_if
@@ -87,10 +87,7 @@ class WhatIfPage:
         visible = self._answers.see()
         if self._supposing is None or not self._may_ask(visible):
             raise Forbidden("What if: you may not list all pods, nodes, queues and PodGroups.")
-        known = job_index(self._answers, visible)
-        group = known.at(namespace, name, kind)
-        if group is None:
-            raise missing_group(namespace, name)
+        group = found_details(self._answers, visible, namespace, name, kind).group
         term, number = (request.form.get(field, "").strip() for field in ("term", "number"))
         found, fault = None, ""
         try:
@@ -109,7 +106,7 @@ class WhatIfPage:
             supposed=found,
             future=future,
             meaning=sentence,
-            spoken=known.spoken,
+            spoken=job_index(self._answers, visible).spoken,
         )
         return make_response(page, 400 if fault else 200)
 
