@@ -59,9 +59,7 @@ def dump(file: Path, anonymous: bool, **whose: Any) -> None:
     labels of the whole cluster, but no secret and no environment. It is read from the debug port of the
     leading pod, by port-forward. -n is the namespace of Muster (default: kube-muster).
     """
-    raw = _fetched(whose)
-    if anonymous:
-        raw = _renamed(raw)
+    raw = _renamed(_fetched(whose)) if anonymous else _fetched(whose)
     if str(file) == "-":
         sys.stdout.buffer.write(raw)
         return
@@ -76,9 +74,9 @@ def dump(file: Path, anonymous: bool, **whose: Any) -> None:
 
 def _fetched(whose: dict[str, Any]) -> bytes:
     """Return the JSON, which the debug port sends compressed."""
-    found = asked("dump", _LARGEST, **whose)
+    packed = BytesIO(asked("dump", _LARGEST, **whose))
     with suppress(*_DAMAGED):
-        if raw := gzip.GzipFile(fileobj=BytesIO(found)).read(_LARGEST):
+        if raw := gzip.GzipFile(fileobj=packed).read(_LARGEST):
             return raw
     raise click.ClickException("what answered is not the debug port of Muster")
 

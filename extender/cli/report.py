@@ -89,9 +89,8 @@ def _asked(query: dict[str, str], whose: dict[str, Any]) -> "Report":
 
     from extender.domain.explain.history import Report
 
-    raw = asked(f"history?{urlencode(query)}", _LARGEST, **whose)
     try:
-        return msgspec.json.decode(raw, type=Report)
+        return msgspec.json.decode(asked(f"history?{urlencode(query)}", _LARGEST, **whose), type=Report)
     except msgspec.MsgspecError as fault:
         raise click.ClickException("what answered is not a debug port of this version") from fault
 
