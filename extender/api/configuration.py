@@ -48,7 +48,7 @@ start_backoff: The wait of a gang after a failed start. It doubles with each fai
 start_backoff_max: The longest wait after failed starts.
 waiting_for_room: show: pods that lack capacity get the reason Unschedulable, so autoscalers add nodes.
   hide: they do not.
-never_fits: show: the same for pods that no node could hold even if empty. hide: they do not.
+never_fits: show: pods that no node could hold even if empty get that reason, too. hide: they do not.
 manage_jobs: suspended: jobs with a queue that were created suspended start when all their pods fit.
   queue: all jobs with a queue; Muster first suspends those that were not. off: none.
 unmanaged_namespaces: The namespaces whose jobs are left alone.

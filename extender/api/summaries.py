@@ -1,6 +1,6 @@
 """Summaries of a cluster for users and programs: one set of records for all commands and pages.
 
-They are made from API objects alone, or from a running Muster, and are the same JSON in both cases. Amounts
+Summaries come from API objects alone or from a running Muster, with the same JSON. Amounts
 are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are RFC 3339, and empty if
 unknown.
 """
@@ -66,12 +66,12 @@ class QueueSummary(Summary, frozen=True):
     state: str = ""  # Open, Closing, Closed or Unknown
     stop_policy: str = ""  # Hold, HoldAndDrain; empty: it admits groups
     weight: int = 1
-    share: float | None = None  # the part of its deserved amounts that it holds; None: not known
+    share: float | None = None  # usage divided by the deserved share; None: unknown
     shares: Sequence[ShareSummary] = ()
-    waiting: int = 0  # groups in it and below it, as its status counts them
+    waiting: int = 0  # groups of the queue and of those below it, from its status
     starting: int = 0
     running: int = 0
-    fault: str = ""  # its fault; empty: none
+    fault: str = ""  # fault of its spec; empty: none
 
 
 class LocalQueueSummary(Summary, frozen=True):
@@ -115,7 +115,7 @@ class HolderSummary(Summary, frozen=True):
     queue: str = ""
     pods: int = 0
     holds: Mapping[str, str | int] = {}  # quantities of what the group lacks
-    overdue: str = ""  # since when its pods should be gone; empty: none is late
+    overdue: str = ""  # end of the grace period of its pods; empty: not exceeded
     does: str = ""  # how it blocks the group, if known: `runs, 2 pods on nodes`
     api_version: str = ""  # of a workload, as kinds of several projects have one name
 
@@ -173,11 +173,11 @@ class EvictionSummary(Summary, frozen=True):
 class GroupSummary(Summary, frozen=True):
     namespace: str
     name: str
-    called: str = ""  # `pytorchjob/train` where it stands for one, else its name
+    called: str = ""  # the job of the group, such as `pytorchjob/train`; else the group's name
     queue: str = ""
     user: str = ""  # submitter; empty: unknown
     priority: int = 0
-    verdict: str = ""  # Waiting, Starting, Running, Ended; Unknown: Muster has not looked at it
+    verdict: str = ""  # Waiting, Starting, Running, Ended; Unknown: no decision yet
     needed: int = 0  # the members that it needs to start
     members: int = 0  # existing members
     placed: int = 0  # members on nodes
@@ -190,7 +190,7 @@ class GroupSummary(Summary, frozen=True):
     wait: WaitSummary | None = None  # None: no member waits
     held: bool = False  # its owner holds it
     stopped: bool = False  # its job is suspended until a user resumes it
-    is_job: bool = False  # it stands for a job, whose pods it is
+    is_job: bool = False  # its pods are those of a job
     evicted: EvictionSummary | None = None  # None: it was not, as far as known
 
     @property
@@ -215,7 +215,7 @@ class GroupSummary(Summary, frozen=True):
 class MemberSummary(Summary, frozen=True):
     pod: str
     phase: str = ""
-    node: str = ""  # where it is, or is going to; empty: nowhere
+    node: str = ""  # its node, or the planned node; empty: none
     stage: str = ""  # Bound, Posted, Held, Answered, Planned; empty: it has no claim
     says: str = ""  # last message of the scheduler or container
 
@@ -239,7 +239,7 @@ class EventSummary(Summary, frozen=True):
 class CommandSummary(Summary, frozen=True):
     """Command on an object.
 
-    `purpose`: an infinitive; `right`: the needed right; `allowed`: the user has it.
+    `purpose`: an infinitive; `right`: the needed right; `allowed`: whether the user has that right.
     """
 
     purpose: str
@@ -265,7 +265,7 @@ class NodeSummary(Summary, frozen=True):
     name: str
     allocatable: Amounts = {}
     used: Amounts = {}  # by all pods on it
-    claimed: Amounts = {}  # by members on their way to it
+    claimed: Amounts = {}  # by members with this planned node
     reserved_for: str = ""  # a group, by `namespace/name`
     groups: Sequence[str] = ()  # groups with members or assumed members, by `namespace/name`; bounded
     flavors: Sequence[str] = ()
@@ -363,7 +363,7 @@ class Overview(Summary, frozen=True):
     version: str  # equal versions of one source mean equal contents
     at: str
     by: str = "objects"  # source: `objects` of the API, or `muster`
-    silent_since: str = ""  # since when Muster has not decided anything; empty: it is at work
+    silent_since: str = ""  # time of Muster's last decision, if too long ago; else empty
     queues: Sequence[QueueSummary] = ()  # each below its parent, in the order of a tree
     local_queues: Sequence[LocalQueueSummary] = ()  # by namespace and name
     groups: Sequence[GroupSummary] = ()  # by namespace and name

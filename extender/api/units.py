@@ -88,11 +88,11 @@ def _capped(value: int) -> int:
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_GO_KNOWS = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
+_GO_LONGEST = 2**63 / 1e9  # seconds: Go counts nanoseconds in 64 bits
 
 
 def as_seconds(text: str) -> float:
-    """Return the seconds of a duration as Go writes it: 500ms, 2s, 1m30s.
+    """Return the seconds of a duration in Go's format, such as 500ms, 2s or 1m30s.
 
     Raises:
         ValueError: The text is no duration.
@@ -100,7 +100,7 @@ def as_seconds(text: str) -> float:
     if len(text) > LONGEST or re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+", text) is None:
         raise ValueError(text[:LONGEST])
     seconds = sum(float(number) * _UNITS[suffix] for number, suffix in re.findall(r"([0-9.]+)([a-z]+)", text))
-    if seconds >= _GO_KNOWS:
+    if seconds >= _GO_LONGEST:
         raise ValueError(text)
     return seconds
 
@@ -126,7 +126,7 @@ _STEPS = (  # upper limit in seconds; unit and its letter; second unit and its l
 def as_time(text: str, now: float) -> float:
     """Return a time as users write it, in seconds since 1970.
 
-    They name a duration before now (7d, 12h, 1d12h, 90m), a date or a timestamp, of UTC by default.
+    Accepts a duration before now (7d, 12h, 1d12h, 90m), a date or a timestamp, of UTC by default.
 
     Raises:
         ValueError: The text is none of these.

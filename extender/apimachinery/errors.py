@@ -29,7 +29,7 @@ def wrong(field: str, value: Any, detail: str, reason: str = "FieldValueInvalid"
 
 
 def wrong_as_stated(field: str, detail: str) -> FieldError:
-    """Return a fault as rules in CEL state it of a whole object, whose value is not shown."""
+    """Return the error of a CEL rule on a whole object: the value is not shown."""
     return FieldError(field, "FieldValueInvalid", f"Invalid value: {detail}")
 
 

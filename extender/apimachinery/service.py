@@ -142,7 +142,7 @@ class Service:
     ) -> tuple[Json, bool]:
         """Apply a manager's configuration; return the object, and whether it is new."""
         manager = options.manager
-        assert manager is not None, "nobody else applies"
+        assert manager is not None, "only managers apply"
         refuse_untyped(kind, wanted)
         wanted = {**wanted, "metadata": filled(wanted["metadata"])}
         with self.store:

@@ -176,7 +176,7 @@ def read(file: Path) -> "Dump":
             raw = (gzip.GzipFile(fileobj=opened) if is_packed else opened).read(_LARGEST)
         return read_dump(raw, __version__)
     except _DAMAGED as fault:
-        raise InvalidContent(f"{file}: it was cut off, or is damaged: {fault}") from fault
+        raise InvalidContent(f"{file}: truncated or damaged: {fault}") from fault
     except OSError as fault:
         raise InvalidContent(f"{file}: cannot be read: {fault.strerror}") from fault
     except InvalidDump as fault:

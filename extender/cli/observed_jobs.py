@@ -185,7 +185,7 @@ def observed_job(row: WorkloadRow, obj: Json, podgroup: ObservedGroup | None) ->
 def jobs_of(place: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     """Return the jobs with a PodGroup, and those whose queue is closed, by namespace and name.
 
-    They are of the given namespace, or of all. Jobs that may not be read are named on stderr, and shown
+    Covers the given namespace, or all namespaces. Jobs that may not be read are named on stderr, and shown
     as far as their PodGroups tell.
     """
     jobs: dict[str, ObservedJob] = {}

@@ -41,7 +41,7 @@ _SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, 
 
 
 def files_flag(default: str = "") -> Callable[[F], F]:
-    """Add the flags -f, with paths as `files`, and --create-namespaces."""
+    """Add the flag -f, whose paths are the argument `files`, and --create-namespaces."""
     files = click.option(
         "-f",
         "--filename",

@@ -150,7 +150,7 @@ def configured(config: Path | None, flags: dict[str, Any]) -> Configuration:
 serve = click.Command(
     "serve",
     callback=_serve,
-    # The rows of the configuration's table, without defaults: all sources of values are judged together.
+    # The rows of the configuration's table, without defaults: values of all sources are validated together.
     params=[
         click.Option(
             ["--config"],

@@ -47,7 +47,7 @@ from extender.domain.explain.what_if import (
 )
 from extender.domain.model.evictions import ReclaimVictim
 from extender.domain.model.ownership import group_name, group_owner_of, spoken_group_name
-from extender.domain.model.reasons import FOR_OTHERS, Verdict, sentence
+from extender.domain.model.reasons import ENDED_BY_OTHERS, Verdict, sentence
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
@@ -143,7 +143,7 @@ def _outlook(outlook: Outlook) -> Iterator[str]:
         yield folded(outlook.message, _INDENT)
 
 
-# ---- objects that nobody has submitted yet
+# ---- objects that are not submitted yet
 
 
 NOW, LATER, UNKNOWN, NEVER = "Now", "Later", "Unknown", "Never"
@@ -380,7 +380,7 @@ def _start_of(
     why = explain_group(decisions, key, work=0) if played.is_cut else explain_group(decisions, key)
     if why is None:
         return replace(start, start=UNKNOWN)
-    may_end = why.reason in FOR_OTHERS and (played.is_cut or bool(endless))
+    may_end = why.reason in ENDED_BY_OTHERS and (played.is_cut or bool(endless))
     holders = [it for it in why.holders if may_end and it.group in endless]
     return replace(
         start,

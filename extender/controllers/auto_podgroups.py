@@ -94,7 +94,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         """
         changed = self._changed_groups.since_last_call(decisions)
         for key in changed if self._plain_pods is PlainPods.WAITING else ():
-            waits = self._plain_pods.need_one(decisions.groups.get(key))
+            waits = self._plain_pods.need_podgroup(decisions.groups.get(key))
             if waits and self._ledger.groups.record(key) is None and self._ledger.groups.plain_pod(key):
                 self._queue.add(key, _PATIENCE)
         if self._knows_all:
@@ -122,7 +122,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
                 self._awaiting.add(key)
 
     def _goes_without(self, key: GroupKey) -> bool:
-        needs_one = self._plain_pods.need_one(self._decisions.groups.get(key))
+        needs_one = self._plain_pods.need_podgroup(self._decisions.groups.get(key))
         return not needs_one and self._ledger.groups.plain_pod(key) is not None
 
     def _create(self, key: GroupKey) -> None:

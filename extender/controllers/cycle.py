@@ -1,8 +1,8 @@
 """Scheduling cycle: one thread that decides whenever something changed, and its listeners.
 
-It decides at once when idle and at most 20 times a second. Changes only set a flag: the next decision sees
-all changes made during the current one. A long cycle is followed by a longer rest, or the scheduler's calls
-would have to wait for the interpreter lock.
+The thread decides at once when idle, and at most 20 times a second. Changes only set a flag: the next
+decision sees all changes made during the current one. A long cycle is followed by a longer rest, or the
+scheduler's calls would have to wait for the interpreter lock.
 """
 
 import threading
@@ -27,8 +27,8 @@ log = logger(__name__)
 _SHORTEST = 0.05  # seconds from the start of one cycle to that of the next
 _RESTS = 3  # a rest lasts this many times as long as the cycle before it
 _LONGEST_REST = 0.5  # seconds
-_HEARTBEAT = 0.5  # seconds: longest pause of listeners, since a hang-up of a caller is no event
-_REMEMBERED = 1000  # objects with faults; for further ones, every fault is logged
+_HEARTBEAT = 0.5  # seconds: listeners are called at least this often: no event reports that a caller hung up
+_REMEMBERED = 1000  # faulty objects; beyond, every fault is logged
 
 Listener = Callable[[Decisions], None]
 GroupChange = tuple[GroupKey, GroupDecision | None, GroupDecision | None]  # the old decision, and the new one
@@ -73,7 +73,7 @@ class ChangedGroups:
         self._seen = Decisions()
 
     def since_last_call(self, decisions: Decisions) -> Sequence[GroupKey]:
-        """Return the groups of which anything changed since the last call."""
+        """Return the groups that changed since the last call."""
         before, self._seen = self._seen, decisions
         return decisions.changed_since(before)
 
@@ -132,8 +132,8 @@ class DecisionLoop:
     def run_once(self) -> None:
         """Decide if anything changed or is due, and call all listeners, even if one raises.
 
-        A restart would meet the same object again. The cycle counts as alive as long as decisions
-        succeed.
+        An error does not stop the loop, since a restart would meet the same object again. Liveness
+        depends on decisions alone.
         """
         self._changed.clear()
         alive = self._guard.run("decide", self._decide_if_due)
@@ -145,8 +145,8 @@ class DecisionLoop:
     def _decide_if_due(self) -> None:
         self._ledger.set_leading(self._leads())
         started, before = self._clock(), self._ledger.decisions
-        wakes = before.requeue_at is not None and started >= before.requeue_at
-        is_due = wakes or self._ledger.version != self._seen or self._ledger.is_usage_due
+        is_requeue_due = before.requeue_at is not None and started >= before.requeue_at
+        is_due = is_requeue_due or self._ledger.version != self._seen or self._ledger.is_usage_due
         if not (self._ready() and is_due):
             return
         snapshot = self._ledger.snapshot()
@@ -166,10 +166,10 @@ class DecisionLoop:
         metrics.decisions.inc()
 
 
-# Log of decisions: a line for every change of a verdict or reason, and waits of groups. A changed plan or
+# Log of decisions, with a line for every change of a verdict or reason; waits of groups. A changed plan or
 # number is not logged: one other pod changes all numbers of a thousand pending groups.
 
-_MOST_ENTRIES = 1000  # entries
+_MOST_ENTRIES = 1000
 _MANY_FLIPS = 3  # flips of one group after which they are logged
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
@@ -229,9 +229,9 @@ class DecisionLog:
             is_new = now.verdict not in (Verdict.RUNNING, Verdict.ENDED)  # else this process was restarted
         else:
             before = event_course(was)
-            if is_turn := before != event_course(now):
+            if has_changed := before != event_course(now):
                 self._record_flip(before, now)
-            is_new = is_turn or bool(now.undo and not was.undo)
+            is_new = has_changed or bool(now.undo and not was.undo)
         if is_new:
             instant = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._entries.append(LoggedDecision(instant, now))
@@ -244,7 +244,7 @@ class DecisionLog:
 
 
 class QueueWaits:
-    """Waits of groups until they started, by queue; waits from before a restart count from then."""
+    """Waits of groups until they start, by queue; waits from before a restart count from the restart on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

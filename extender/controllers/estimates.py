@@ -1,7 +1,7 @@
 """Estimates of starts for all pending groups, computed in slices by a thread of its own.
 
-It uses a fiftieth of a core. Estimates are compared with the real starts. A published estimate stays until a
-new one differs much: each change is a write.
+The thread uses a fiftieth of a core. Estimates are compared with the real starts. A published estimate stays
+until a new one differs much, because each change is a write.
 """
 
 import threading
@@ -34,16 +34,19 @@ from extender.kube.writers import Poller
 from extender.telemetry import metrics
 
 _SHARE = 0.02  # of a core, in the long run
-_SAVED = 2.0  # seconds of work that may be made at once after a long rest
+_SAVED = 2.0  # seconds of work that may be done at once after a long rest
 _AT_ONCE = 0.2  # of a core, while such saved work is done
 _SLICE = 0.005  # seconds of work at a time, or one scheduling cycle
 _LONGEST = 36.0  # seconds of work for one forecast: half an hour on the largest clusters
 _IDLE = 1.0  # seconds between two checks while there is nothing to compute
-_LASTING = 5.0  # seconds of waiting before a group gets an estimate: most start earlier
-_EVERY = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
-_STALE = 60.0  # seconds after which a new forecast is due: overdue ends have moved
+_MIN_WAIT = 5.0  # seconds of waiting before a group gets an estimate: most start earlier
+_INTERVAL = 5.0  # seconds from the start of one forecast to that of the next, if anything changed
+_STALE = 60.0  # seconds to the next forecast without a change: expected ends have passed
 _STEP = 10.0  # seconds: published times are multiples
-_MUCH, _LEAST = 0.2, 60.0  # large changes: as a part of the time until the start, and in seconds
+_LARGE_PART, _LARGE_SECONDS = (
+    0.2,
+    60.0,
+)  # large changes: as a part of the time until the start, and in seconds
 
 
 class _Published(msgspec.Struct, frozen=True):
@@ -83,10 +86,10 @@ class Estimates(Poller):
         self._waits_since: dict[GroupKey, float] = {}  # the oldest first
         self._calibration = Calibration()
         self.reported = 0  # number of changed estimates so far
-        self._made: Decisions | None = None  # decisions of the last forecast
+        self._used: Decisions | None = None  # decisions that the last forecast used
         self._begun = -inf
         self._saved, self._rested = _SAVED, clock()
-        self._costs = 0.0  # seconds of a scheduling cycle, if known
+        self._cycle_seconds = 0.0  # average time of a simulated scheduling cycle; 0: unknown
         self._work: Generator[None, None, ExpectedStarts] | None = None
 
     def listen(self, listener: Callable[[GroupKey], None]) -> None:
@@ -105,18 +108,18 @@ class Estimates(Poller):
                 self._guard.run(key, partial(self._forget, key, decision))
             self._record_wait(key, decision)
 
-    def _record_wait(self, key: GroupKey, made: GroupDecision | None) -> None:
+    def _record_wait(self, key: GroupKey, decision: GroupDecision | None) -> None:
         """Record since when a group waits. A group that waits for the window only needs no estimate."""
         with self._lock:
-            if made and made.verdict is Verdict.WAITING and made.reason is not Reason.WINDOW_FULL:
+            if decision and decision.verdict is Verdict.WAITING and decision.reason is not Reason.WINDOW_FULL:
                 self._waits_since.setdefault(key, self._clock())
             else:
                 self._waits_since.pop(key, None)
 
-    def _forget(self, key: GroupKey, made: GroupDecision | None) -> None:
+    def _forget(self, key: GroupKey, decision: GroupDecision | None) -> None:
         with self._lock:
             reported = self._reported.pop(key, None)
-        if reported is not None and made is not None and made.verdict is not Verdict.ENDED:
+        if reported is not None and decision is not None and decision.verdict is not Verdict.ENDED:
             self._compare(key, reported.first, self._clock())
 
     def _compare(self, key: GroupKey, reported: ExpectedStart, now: float) -> None:
@@ -129,7 +132,7 @@ class Estimates(Poller):
     def compute_slice(self) -> float:
         """Compute a slice; return the seconds of rest after it."""
         if not self._leads():
-            self._work = self._made = None
+            self._work = self._used = None
             with self._lock:
                 self._reported.clear()
             return _IDLE
@@ -145,7 +148,7 @@ class Estimates(Poller):
                 work = None
                 self._publish(end.value)
         self._work, worked = work, self._cpu() - started
-        self._costs += (worked / max(cycles, 1) - self._costs) / 10.0
+        self._cycle_seconds += (worked / max(cycles, 1) - self._cycle_seconds) / 10.0
         return self._rest_after(worked)
 
     def _rest_after(self, worked: float) -> float:
@@ -156,28 +159,30 @@ class Estimates(Poller):
 
     def _begin(self) -> bool:
         decisions, now = self._ledger.decisions, self._clock()
-        waits = _EVERY if decisions is not self._made else _STALE
+        waits = _INTERVAL if decisions is not self._used else _STALE
         with self._lock:
-            lasts = next(iter(self._waits_since.values()), inf) <= now - _LASTING
-        if not lasts or now < self._begun + waits or carried_facts_of(decisions) is None:
+            waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
+        if not waits_long or now < self._begun + waits or carried_facts_of(decisions) is None:
             return False
-        cycles = MOST_CYCLES if not self._costs else int(_LONGEST / FUTURES / self._costs)
-        self._made, self._begun = decisions, now
+        cycles = MOST_CYCLES if not self._cycle_seconds else int(_LONGEST / FUTURES / self._cycle_seconds)
+        self._used, self._begun = decisions, now
         self._work = forecasts(decisions, max(1, min(cycles, MOST_CYCLES)))
         return True
 
     def _publish(self, found: ExpectedStarts) -> None:
-        notes = carried_facts_of(self._made) if self._made is not None else None
-        if notes is None:
+        facts = carried_facts_of(self._used) if self._used is not None else None
+        if facts is None:
             return
-        decided, epoch, changed = self._ledger.decisions.groups, notes.snapshot.epoch, list[GroupKey]()
+        decided, epoch, changed = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
         for key, forecast in found.items():
             with self._lock:  # no estimate of a forgotten group is published
                 before, decision = self._reported.get(key), decided.get(key)
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
                 forecast = self._calibration.applied(key, forecast)
-                is_set = before is not None and abs(epoch - before.epoch) > _LEAST  # the wall clock was set
+                is_set = (
+                    before is not None and abs(epoch - before.epoch) > _LARGE_SECONDS
+                )  # the wall clock was set
                 if before is None or is_set or is_news(before.now, forecast):
                     text = estimate_of(forecast, epoch)
                     first = forecast if before is None or not before.first.is_known else before.first
@@ -194,7 +199,7 @@ def is_news(reported: ExpectedStart, now: ExpectedStart) -> bool:
     if not (reported.is_known and now.is_known) or reported.method is not now.method:
         return (reported.unknown, reported.method) != (now.unknown, now.method)
     instants = ((reported.p50, now.p50), (reported.p90, now.p90))
-    return any(abs(a - b) > max(_LEAST, _MUCH * (b - now.made_at)) for a, b in instants)
+    return any(abs(a - b) > max(_LARGE_SECONDS, _LARGE_PART * (b - now.made_at)) for a, b in instants)
 
 
 def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
@@ -202,5 +207,5 @@ def estimate_of(forecast: ExpectedStart, epoch: float) -> Estimate:
         return Estimate(unknown_because=forecast.unknown)
     p50, p90 = (timestamp_at(ceil((epoch + at) / _STEP) * _STEP) for at in (forecast.p50, forecast.p90))
     if not p90:
-        return Estimate(unknown_because="what is declared before it ends after the year 9999")
+        return Estimate(unknown_because="a declared run time before it ends after the year 9999")
     return Estimate(p50, p90, str(forecast.method))

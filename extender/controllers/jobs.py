@@ -275,7 +275,7 @@ class JobsController(RecordingController[GroupKey]):
                 job_start_and_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to),
             )
         found = f"{managed.reduced_to} of its {job.needed}" if managed.reduced_to is not None else "all its"
-        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods find room")
+        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{found} pods fit")
 
     def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses the pods of a job, by the Events on it and its children."""

@@ -212,7 +212,7 @@ def patch(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
 def first_status(decision: GroupDecision | None) -> dict[str, Any]:
     """Return the status with which Muster makes the PodGroup of a pending group: it saves a further write.
 
-    It is empty for others, and where the group is likely to start before its wait is worth a report.
+    The status is empty for other groups, and if the group is likely to start before a report of its wait.
     """
     if decision is None or decision.verdict is not Verdict.WAITING or decision.reason in _PASSING_REASONS:
         return {}
@@ -347,7 +347,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _with_other_numbers(self, decisions: Decisions) -> Iterator[GroupKey]:
         """Return groups with changed numbers, a few per call.
 
-        One start may renumber all pending groups; the first places come first.
+        One start may renumber all pending groups; the first positions are written first.
         """
         groups = decisions.groups
         if decisions.serial != self._numbered:

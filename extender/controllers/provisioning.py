@@ -285,7 +285,7 @@ class ProvisioningController(PacedController[GroupKey]):
 def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
     """Return the template of the pod set with this number, like `pod`, an object of the API server.
 
-    It leaves out the pod's node and gates. It goes away with the request, whose UID is `uid`.
+    The template has no node and gates of `pod`. It is deleted with the request, whose UID is `uid`.
     """
     owner = {**_KIND, "name": wanted.name, "uid": uid, "controller": True}
     described = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}

@@ -13,7 +13,7 @@ from extender.controllers.events import WARNING
 from extender.controllers.objects import queue_reference
 from extender.domain.model.reasons import EventReason
 from extender.domain.queues import states
-from extender.domain.queues.states import CommandRecord, CommandStep, Judgement
+from extender.domain.queues.states import CommandRecord, CommandReview, CommandStep
 from extender.domain.queues.tree import Orphan
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.errors import Conflict, NotFound
@@ -101,7 +101,7 @@ class BusCommandsController(RecordingController[str]):
             self._queue.add(name, _EXECUTE_AGAIN)
             self.write(name, partial(self._take_step, command, step))
 
-    def _take_step(self, command: CommandRecord, step: Judgement) -> None:
+    def _take_step(self, command: CommandRecord, step: CommandReview) -> None:
         queue = command.queue
         match step.step:
             case CommandStep.EXECUTE:

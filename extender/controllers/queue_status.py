@@ -100,8 +100,8 @@ def reclaims(decision: QueueDecision) -> list[QueueReclaimed]:
 def record_reclaims(ledger: Ledger, cluster: ApiClient, losing: str) -> None:
     """Write the decided reclaims from a queue into the statuses of the queues that gain.
 
-    It is done before the first eviction, so that a restarted Muster recognizes unused reclaims. If the API
-    server refuses the status, the reclaim continues.
+    The status is written before the first eviction, so that a restarted Muster recognizes unused reclaims.
+    If the API server refuses the status, the reclaim continues.
 
     Raises:
         ApiError: The API server does not answer.

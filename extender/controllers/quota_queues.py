@@ -81,8 +81,8 @@ def _relevant_fields(quota: AnyQuota) -> tuple[object, ...]:
 class QuotaObjects:
     """Quotas of the watches, and the plan of all their queues.
 
-    It is made at the next `refresh`, since thousands of objects come at once. `max_depth`: of levels of
-    queues below root.
+    The plan is made at the next `refresh`, since thousands of objects come at once. `max_depth`: the
+    maximum of levels below root.
     """
 
     def __init__(self, ledger: Ledger, max_depth: int) -> None:
@@ -217,8 +217,8 @@ class QuotaQueuesController(RecordingController[str]):
     def _bring_in_line(self, wanted: QuotaQueue, queue: Queue | None) -> None:
         """Create, change or close a queue as planned.
 
-        It waits while the queue above is missing or of others, and shortly after a change of its
-        own.
+        The step is delayed while the parent queue is missing or belongs to another owner, and shortly after
+        an earlier change of the queue.
         """
         name, step = wanted.name, self._step(wanted.name)
         above_is_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made

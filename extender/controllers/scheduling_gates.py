@@ -77,7 +77,7 @@ class SchedulingGatesController(Controller[GroupKey]):
 class Releaser:
     """Releases planned pods to the scheduler that reads its pods through Muster.
 
-    It follows each cycle. While another replica `leads`, nothing is shown.
+    Pods are released after each cycle. While another replica leads, no pod is shown.
     """
 
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:

@@ -364,7 +364,7 @@ class VolcanoJobsController(RecordingController[Uid]):
             if fault.transient:
                 raise
             if self._has_paused(memory):
-                self._objects.tell_refusal(job, f"Error creating: {fault.message}")
+                self._objects.report_refusal(job, f"Error creating: {fault.message}")
                 self._ledger.record_refusal(_group_key(job), fault.message)
         self.copies.end(uid, pod.name, answer)
         self._queue.add(uid)

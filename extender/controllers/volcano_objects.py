@@ -1,8 +1,8 @@
-"""Objects of a Volcano Job besides its pods: claims for its volumes, and those of its plugins.
+"""Objects of a Volcano Job besides its pods: its PodGroup, claims of its volumes, and objects of its plugins.
 
-All of them belong to the job and are deleted with it, and exist before any of its pods is created. An object
-of that name that belongs to another owner is left alone, and then the job has no pods; only an existing claim
-is used. Secrets cannot be read, so the name of one is unknown before it exists.
+All belong to the job, exist before its pods are created, and are deleted with the job. If an object of the
+same name belongs to another owner, the object is left alone and the job gets no pods; only claims may belong
+to others. Muster cannot read Secrets, so the name of the Secret is random and recorded once created.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +41,7 @@ class JobObjects:
     def make_group(self, job: VolcanoJob, author: str) -> None:
         """Make the PodGroup of a job that is not queued, with its author.
 
-        Without it, as where the job makes none, its pods wait.
+        If the spec of the PodGroup cannot be made, the pods of the job wait.
         """
         with suppress(*MALFORMED), self._refusals_reported(job, "PodGroup"):
             spec = VOLCANO_COMMANDED.podgroup(msgspec.to_builtins(job))
@@ -51,7 +51,7 @@ class JobObjects:
                 self._cluster.create_group(job.metadata.namespace, group)
 
     def apply(self, job: VolcanoJob) -> None:
-        """Make the objects of its plugins. Lists of hosts follow the job as it grows."""
+        """Make the objects of the job's plugins. Lists of hosts follow the size of the job."""
         meta = job.metadata
         with self._refusals_reported(job, "plugins"):
             for wanted in objects_of(job):
@@ -64,7 +64,7 @@ class JobObjects:
                     self._cluster.merge_job(kind, meta.namespace, name, patch)
 
     def make_secret(self, job: VolcanoJob) -> str:
-        """Make the Secret of its plugin ssh, unless it has one. Return its name; empty: none was made."""
+        """Make the Secret of the plugin ssh, unless the job has one; return its name, or an empty text."""
         name = f"{job.metadata.name}-ssh-{token_hex(8)}"
         secret = ssh_secret(job, name, new_keys) if not secret_name(job) else None
         if secret is None:
@@ -74,7 +74,7 @@ class JobObjects:
         return name
 
     def make_claim(self, job: VolcanoJob, claim: Json) -> bool:
-        """Make a claim; return whether it belongs to the job then."""
+        """Make a claim; return whether it now belongs to the job."""
         meta = job.metadata
         try:
             with self._refusals_reported(job, f"PersistentVolumeClaim {claim['metadata']['name']}", Conflict):
@@ -86,8 +86,8 @@ class JobObjects:
     def claims(self, job: VolcanoJob, names: Iterable[str]) -> dict[str, bool]:
         """Return which of these claims exist, and whether they belong to the job.
 
-        It stops at the third that is missing: a job may name thousands that never exist, and each is
-        asked for again and again.
+        The look-up stops after a few missing claims: a job may name thousands that never exist, and each
+        costs a request.
         """
         meta, found, missing = job.metadata, {}, 0
         for name in names:
@@ -99,7 +99,7 @@ class JobObjects:
                     break
         return found
 
-    def tell_refusal(self, job: VolcanoJob, message: str) -> None:
+    def report_refusal(self, job: VolcanoJob, message: str) -> None:
         self._recorder.record(volcano_job_reference(job), WARNING, EventReason.FAILED_CREATE, message)
 
     @contextmanager
@@ -112,7 +112,7 @@ class JobObjects:
             raise
         except Refused as fault:
             if not fault.transient:
-                self.tell_refusal(job, f"{what}: {fault.message}")
+                self.report_refusal(job, f"{what}: {fault.message}")
             raise
 
 
@@ -130,7 +130,7 @@ def difference(before: Json, after: Json) -> Json:
 
 
 def new_keys() -> SshKeys:
-    # Only a few keys: generating one delays other starts.
+    # Ed25519: generating an RSA key would delay other starts.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

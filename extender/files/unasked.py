@@ -22,7 +22,7 @@ from extender.apimachinery import kinds
 from extender.apimachinery.objects import typed
 from extender.domain.model.ownership import controller_of, is_adopted
 from extender.domain.model.shapes import Shapes
-from extender.domain.queues.local_queues import QueueWays, records_by_key
+from extender.domain.queues.local_queues import QueueRoutes, records_by_key
 from extender.domain.queues.quota_records import QuotaPlan
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, JobRules, job_record, queue_of_job
@@ -57,11 +57,11 @@ class QueuesOfJobs:
         found = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
         self._adopted = {each["name"] for each in found if is_adopted(each.get("labels") or {})}
         local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
-        self._ways = QueueWays(lambda namespace: of_namespace.get(namespace, ""), local_queues)
+        self._routes = QueueRoutes(lambda namespace: of_namespace.get(namespace, ""), local_queues)
 
     def of(self, job: JobRecord) -> str:
         """Return the queue of a job; empty for one that names none."""
-        return queue_of_job(job, self._ways)
+        return queue_of_job(job, self._routes)
 
     def manages(self, job: JobRecord) -> bool:
         """Return whether Muster manages a job, by its default rules."""

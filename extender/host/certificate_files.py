@@ -1,6 +1,6 @@
-"""TLS files that another program renews, such as cert-manager, and the verbs' port with them.
+"""TLS files that another program renews, such as cert-manager, and mutual TLS of the verbs' port.
 
-They are read again when they change; until certificate and key match, the old ones are served.
+Changed files are read again; until certificate and key match, the old pair is served.
 """
 
 import ssl
@@ -15,13 +15,13 @@ from extender.web.side import Check
 
 log = logger(__name__)
 
-_PERIOD = 1.0  # seconds between two looks at files of certificates
+_PERIOD = 1.0  # seconds between two checks of the files
 
 
 class CertificateFiles(Poller):
     """Renewed TLS files.
 
-    `serve` gets the files `names`; it raises ValueError or OSError for unusable ones.
+    `serve` gets the contents of the files `names`, and raises ValueError or OSError if they are unusable.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class MutualTls:
         self._files.stop()
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the context of the newest files; None before they could be read."""
+        """Return the context of the newest files; None before the first successful read."""
         return self._identity.context
 
     def checks(self) -> dict[str, Check]:

@@ -79,8 +79,8 @@ class VolcanoJobControllers:
 
     def __str__(self) -> str:
         if not self.are_read():
-            why = self.read_fault() or "it needs the component volcano-jobs for that"
-            return f"not run by Muster: it cannot read them yet: {why}"
+            why = self.read_fault() or "the component volcano-jobs is missing"
+            return f"not run by Muster, which cannot read them yet: {why}"
         others = next((each.text for each in self._others if each.works), "")
         return f"left to Volcano ({others})" if others else "run by Muster"
 
@@ -91,8 +91,8 @@ class VolcanoJobControllers:
 class Controllers:
     """All controllers.
 
-    Those that move pods write through `writers`, the others through separate ones with more retries; all only
-    while this replica `leads`.
+    Controllers that move pods write through `writers`, others through writers with more retries; all only
+    while this replica leads.
 
     Attributes:
         conditions: Policy of waiting pods' conditions.
@@ -144,10 +144,13 @@ class Controllers:
             )
         volcano_jobs = self.volcano_jobs.listeners if self.volcano_jobs else ()
         self.mark_trust = MarkTrust(ledger, cluster)
-        others = UseTrust(ledger, cluster), AuthorTrust(ledger, cluster), KueuePresence(ledger, cluster)
-        looked_up = self.mark_trust, *others
+        trusts = self.mark_trust, UseTrust(ledger, cluster), AuthorTrust(ledger, cluster)
         volcano = (self.volcano, self.volcano_jobs.program) if self.volcano_jobs else (self.volcano,)
-        self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (*volcano, *looked_up)
+        self._facts: tuple[VolcanoCoexistence | VolcanoProgram | PolledFact, ...] = (
+            *volcano,
+            *trusts,
+            KueuePresence(ledger, cluster),
+        )
         self.decision_log = DecisionLog(lambda: ledger.version)
         self.provisioning_is_served: Callable[[], bool] = lambda: False  # replaced by the feed
         self.quota_is_read: Callable[[str], bool] = lambda kind: False  # replaced by the feed

@@ -113,11 +113,11 @@ class Dashboard:
             named=ClusterName(configuration.cluster_name),
         )
         limit_costs(self._app)
-        self._hour = Poller("last hour", STEP, lambda: source.sample(time.time()))
+        self._sampler = Poller("last hour", STEP, lambda: source.sample(time.time()))
         self._server: SideServer | None = None
 
     def start(self) -> None:
-        self._hour.start()
+        self._sampler.start()
         if self._secure:
             self._files.start()
         self._server = SideServer(
@@ -131,7 +131,7 @@ class Dashboard:
         )
 
     def stop(self) -> None:
-        self._hour.stop()
+        self._sampler.stop()
         self._files.stop()
         if self._server:
             self._server.stop()

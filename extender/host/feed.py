@@ -52,7 +52,7 @@ def owner_kinds() -> dict[resources.Resource, str]:
 class OptionalWatches:
     """Watches of kinds that a cluster may lack: each starts once the API server serves its kind.
 
-    Of several watches of one kind, the first that may be started is enough.
+    If a kind has several watches, the first that may be started is enough.
     """
 
     def __init__(

@@ -259,7 +259,7 @@ class Host:
         if self._dashboard:
             self._dashboard.start()
             notes["dashboard"] = self._dashboard.record
-        SideServer("health", self._ports.health, HealthApp(live, ready, notes=notes))
+        SideServer("health", self._ports.health, HealthApp(live, ready, reports=notes))
         SideServer("debug", self._ports.debug, pages(create_debug_app(table)))
 
     def _log_start(self) -> None:

@@ -50,16 +50,16 @@ class Gauges:
         self._writers = writers
         self._ledger = ledger
         self._clock = clock
-        self._counted: Counter[tuple[str, str]] = Counter()
+        self._counted: Counter[tuple[str, str]] = Counter()  # counts at the last update, by kind and name
         self._groups: Mapping[GroupKey, GroupDecision] = {}  # groups in the metrics
         self._verdicts: Counter[tuple[str, str]] = Counter()  # number of groups by verdict and reason
-        self._next = clock()
+        self._next_update = clock()
         self._expected_since: float | None = None
 
     def on_decisions(self, decisions: Decisions) -> None:
         """Update all metrics, once a second."""
-        if self._clock() >= self._next:
-            self._next = self._clock() + _PACE
+        if self._clock() >= self._next_update:
+            self._next_update = self._clock() + _PACE
             self.update(decisions)
 
     def update(self, decisions: Decisions) -> None:

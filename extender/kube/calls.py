@@ -95,7 +95,8 @@ class ApiClient(Requests):
     def set_disrupted(self, namespace: str, name: str, uid: str, condition: Condition) -> None:
         """Set the condition DisruptionTarget of a pod that is being evicted.
 
-        Raises NotFound if it is gone.
+        Raises:
+            NotFound: The pod is gone.
         """
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [msgspec.to_builtins(condition)]}}
         self._patch(resources.PODS.path(namespace, name, "status"), patch, kind=STRATEGIC)

@@ -1,9 +1,9 @@
 """Errors between Muster and an API server.
 
-  NoConfiguration              no cluster was named anywhere, or its description is invalid
+  NoConfiguration              no kubeconfig or service account names a cluster, or it is invalid
   ApiError
    · Fenced                    not sent: this replica does not lead now
-   · NotTaken                  the server took the write, but keeps nothing of what was wanted
+   · NotTaken                  the server accepted the write, but dropped the changed fields
    · Unreachable               not sent: connection refused, no route, TLS or proxy failed
    · Ambiguous                 sent, and no answer came back: it is unknown whether it took effect
    · Refused                   the server answered with a Status
@@ -33,7 +33,7 @@ _LONGEST = 2048  # characters of a message, which may quote a refused value of a
 
 
 class NoConfiguration(Exception):
-    """Error: there is no usable kubeconfig, and this is not a pod."""
+    """Error: there is no usable kubeconfig, and the process does not run in a pod."""
 
 
 class ApiError(Exception):
@@ -64,7 +64,7 @@ class Ambiguous(ApiError):
 
 
 class Refused(ApiError):
-    """Answer with status 400 or above. `body`: all of it; the other fields are those of the Status."""
+    """Answer with status 400 or above. `body` is the whole answer; the other fields come from its Status."""
 
     def __init__(
         self,

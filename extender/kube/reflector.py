@@ -64,8 +64,8 @@ class Sink(Protocol[T_contra]):
 class Inventory(Generic[T]):
     """Inventory of the objects that a sink has, so that after a gap it gets only the differences.
 
-    It has a UID and a version for each object, so 50,000 pods cost a few MB. It survives bad objects and a
-    sink that raises.
+    The inventory has a UID and a version for each object: 50,000 pods cost a few MB. Bad objects and a sink
+    that raises do not stop it.
     """
 
     def __init__(self, plural: str, sink: Sink[T]) -> None:

@@ -176,7 +176,7 @@ class Reader(Requests):
     def list(
         self, resource: Resource, namespace: str, kind: type[T], fields: str = "", labels: str = ""
     ) -> list[T]:
-        """Return all readable objects of a namespace, or of all if it is empty.
+        """Return all readable objects of a namespace; an empty name stands for all namespaces.
 
         `fields` and `labels` are selectors.
         """

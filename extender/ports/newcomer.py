@@ -1,8 +1,8 @@
 """Newcomer: an accepted connection that is silent, or sends short requests.
 
-It costs only a socket: thousands of silent connections need no parser, transport or task. Received data stays
-with the kernel, which wakes the process only for more than has arrived already (SO_RCVLOWAT), until it is
-worth reading:
+Such a connection costs only a socket: thousands of silent connections need no parser, transport or task.
+Received data stays with the kernel, which wakes the process only for more than has arrived already
+(SO_RCVLOWAT), until it is worth reading:
 
     handshake ──► the first record of TLS is there ───┐
     idle ──► head ──► body ──► the request is there ──┼──► a connection of aiohttp's takes over

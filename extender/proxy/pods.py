@@ -178,7 +178,7 @@ class PodReader(NamedTuple):
 def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
     """Return a status line on clients: names, begin and age of their watches, and direct readers."""
     texts = [
-        f"{reader.name.partition(' ')[0] or 'somebody'} reads pods here for {rounded(int(reader.seconds))},"
+        f"{reader.name.partition(' ')[0] or 'a client'} reads pods here for {rounded(int(reader.seconds))},"
         f" and got the last event {rounded(int(reader.silent))} ago"
         for reader in readers
     ]

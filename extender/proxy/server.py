@@ -116,7 +116,7 @@ class Relay:
         """
         with suppress(MalformedTarget):
             target = read_target(request.method, request.target, self._secret)
-            if not target or target.request_class is not RequestClass.TELLING:
+            if not target or target.request_class is not RequestClass.REPORTING:
                 return None
             if is_allowed(target.method, target.path):
                 return partial(self._send_event, target, request)

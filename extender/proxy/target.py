@@ -77,10 +77,10 @@ class MalformedTarget(ValueError):
 class RequestClass(Enum):
     """Class of a request. No class waits for the connections of another."""
 
-    WATCHING = "watches: they last"
-    LEADING = "the scheduler's Lease: late for ten seconds, it ends"
-    TELLING = "Events: nothing depends on them, and they are many"
-    SCHEDULING = "all others"
+    WATCHING = "watches: long-running"
+    LEADING = "the scheduler's Lease, which expires after ten seconds"
+    REPORTING = "Events, which are many and not urgent"
+    SCHEDULING = "all other requests"
 
 
 class ViewTarget(NamedTuple):
@@ -120,7 +120,7 @@ class ViewTarget(NamedTuple):
         if self.path.startswith("/apis/coordination.k8s.io/"):
             return RequestClass.LEADING
         resource = read_resource(self.path)
-        return RequestClass.TELLING if resource and resource.name == "events" else RequestClass.SCHEDULING
+        return RequestClass.REPORTING if resource and resource.name == "events" else RequestClass.SCHEDULING
 
 
 def read_target(method: str, sent: str, secret: str) -> ViewTarget | None:

@@ -36,11 +36,11 @@ _SMALL = 64 * 1024  # bytes
 _CONNECTIONS = {
     RequestClass.WATCHING: 256,
     RequestClass.LEADING: 4,
-    RequestClass.TELLING: 4,  # Events that are not short
+    RequestClass.REPORTING: 4,  # Events that are not short
     RequestClass.SCHEDULING: 24,
 }
 _LINES = 24  # for short Events
-_MOST_TELLING = 128  # concurrent Events, half of the port's limit
+_MOST_REPORTING = 128  # concurrent Events, half of the port's limit
 _HANGS = 1.0  # seconds without any answer to an Event after which clients are not asked to repeat one
 _LONGEST_HEADER = 64 * 1024  # bytes
 _REFRESH = 1.0  # seconds between two looks at the credentials
@@ -118,7 +118,7 @@ class Upstream:
 
         with self._counted(asked):
             async with await self._ask(target, send) as answer:
-                if asked is RequestClass.TELLING:
+                if asked is RequestClass.REPORTING:
                     self._reported = time.monotonic()
                 yield answer
 
@@ -132,14 +132,14 @@ class Upstream:
                 head += f"Authorization: {authorization}\r\n"
             return await self._lines.ask(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
 
-        with self._counted(RequestClass.TELLING):
+        with self._counted(RequestClass.REPORTING):
             reply = await self._ask(target, send)
             self._reported = time.monotonic()
             return reply.answer
 
     @contextmanager
     def _counted(self, asked: RequestClass) -> Iterator[None]:
-        if asked is RequestClass.TELLING and self._under_way[asked] == _MOST_TELLING:
+        if asked is RequestClass.REPORTING and self._under_way[asked] == _MOST_REPORTING:
             raise TooManyEvents(again=time.monotonic() - self._reported < _HANGS)
         self._under_way[asked] += 1
         try:

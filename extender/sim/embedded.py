@@ -56,7 +56,7 @@ class Embedded:
         self._folder = tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.kubeconfig = folder / "kubeconfig"
-        # Beyond each of a cluster that was at the same address before: who watched that one lists anew.
+        # Larger than any version of an earlier cluster at the same address, whose watchers then list again.
         self.store = Store(time.time_ns() // 1000)
         self.service = Service(self.store, random.Random(seed))
         self.server = ApiServer(self.service, listener)

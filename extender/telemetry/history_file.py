@@ -1,7 +1,7 @@
 """Records of history in a file of SQLite, which survives the process.
 
-One process writes; any reader of the file may read it at the same time. Committed records stay, however the
-process ends.
+One process writes; others may read the file at the same time. Committed records survive any end of the
+process.
 """
 
 import fcntl
@@ -31,9 +31,9 @@ _PUT = "INSERT INTO record (key, over, body) VALUES (?, ?, ?) ON CONFLICT (key) 
 _CHANGE = f"{_PUT}UPDATE SET over = excluded.over, body = excluded.body"
 _SEEN = "INSERT INTO span VALUES (1, ?1, ?1) ON CONFLICT DO UPDATE SET last = excluded.last"
 _OLDEST = "SELECT number FROM record WHERE over < ? ORDER BY over LIMIT ?"
-_BUSY = 2.0  # seconds to wait for a locked file
-_LOG = 16 * 2**20  # most bytes of an idle write-ahead log
-_PIECE = 2000  # records deleted at once, and pages freed
+_LOCK_TIMEOUT = 2.0  # seconds to wait for a locked file
+_WAL_BYTES = 16 * 2**20  # limit of an idle write-ahead log
+_BATCH = 2000  # records to delete, and pages to free, at once
 _decoder = msgspec.json.Decoder(AnyRecord)
 
 
@@ -42,7 +42,7 @@ class HistoryFault(Exception):
 
     @property
     def is_lasting(self) -> bool:
-        """Return whether the file is unusable as it is: not just full or locked."""
+        """Return whether the file itself is unusable, not only locked or on a full disk."""
         return not isinstance(self.__cause__, sqlite3.OperationalError)
 
 
@@ -55,7 +55,7 @@ class HistoryFile:
         try:
             with _reported(path):
                 self._sql = sqlite3.connect(
-                    path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+                    path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
                 )
                 if self._sql.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
                     self._sql.executescript(_SCHEMA)
@@ -63,7 +63,7 @@ class HistoryFile:
                 self._sql.execute(
                     "PRAGMA synchronous = NORMAL"
                 )  # a commit survives the process, not a power cut
-                self._sql.execute(f"PRAGMA journal_size_limit = {_LOG}")
+                self._sql.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
                 self._inode = path.stat().st_ino
         except HistoryFault:
             self.close()
@@ -71,7 +71,7 @@ class HistoryFile:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the file of this name was replaced."""
+        """Return whether the file was removed or replaced."""
         try:
             return self.path.stat().st_ino != self._inode
         except OSError:
@@ -83,7 +83,7 @@ class HistoryFile:
         self._lock.close()
 
     def known(self) -> tuple[list[AnyRecord], float]:
-        """Return records without an end, and the time of the last recording; 0: there was none."""
+        """Return the open records, and the time of the last write; 0: none."""
         with _reported(self.path):
             (seen,) = self._sql.execute("SELECT max(last) FROM span").fetchone()
             return list(_read(self._sql, "over IS NULL")), seen or 0.0
@@ -97,14 +97,14 @@ class HistoryFile:
             self._sql.execute(_SEEN, (seen,))
 
     def end_all_but(self, keys: Collection[str]) -> None:
-        """End the open records of other keys, where records were lost, as of the last recording."""
+        """End all open records except those of `keys`, at the time of the last write."""
         records, seen = self.known()
         self.write((record.ended(seen) for record in records if record.key not in keys), seen)
 
     def forget(self, before: float, most: int) -> bool:
-        """Delete some records that were over by then; return whether there may be more.
+        """Delete a batch of records that ended before a time; return whether there may be more.
 
-        While the file has more than `most` bytes, records that were over first are deleted, too.
+        While the file has more than `most` bytes, later records are deleted, too, the oldest first.
         """
         with _reported(self.path):
             pages, free, size = (
@@ -114,9 +114,9 @@ class HistoryFile:
             until = before if (pages - free) * size <= most else float("inf")
             with _transaction(self._sql):
                 found = f"DELETE FROM record WHERE number IN ({_OLDEST})"
-                gone = self._sql.execute(found, (until, _PIECE)).rowcount
-            self._sql.execute(f"PRAGMA incremental_vacuum({_PIECE})").fetchall()
-        return gone == _PIECE
+                gone = self._sql.execute(found, (until, _BATCH)).rowcount
+            self._sql.execute(f"PRAGMA incremental_vacuum({_BATCH})").fetchall()
+        return gone == _BATCH
 
 
 class HistoryReader:
@@ -127,7 +127,7 @@ class HistoryReader:
         with _reported(path):
             if not path.is_file():
                 raise HistoryFault(f"{path}: there is no such file")
-            self._sql = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY)
+            self._sql = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_LOCK_TIMEOUT)
         try:
             with _reported(path):
                 _check(path, self._sql)
@@ -135,10 +135,10 @@ class HistoryReader:
         except HistoryFault:
             self.close()
             raise
-        self.first: float | None = first  # begin of the recording
+        self.first: float | None = first  # start of the recorded period
 
     def records(self, since: float) -> Iterator[AnyRecord]:
-        """Yield the records that were not over before a time."""
+        """Yield the open records, and those that ended at a time or later."""
         with _reported(self.path):
             yield from _read(self._sql, "over IS NULL OR over >= ?", since)
 
@@ -161,9 +161,9 @@ def _check(path: Path, sql: sqlite3.Connection) -> None:
         sql.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
     if application != _APPLICATION:
-        raise HistoryFault(f"{path}: holds something else than Muster's history")
+        raise HistoryFault(f"{path}: is not a history of Muster")
     if version != _VERSION:
-        raise HistoryFault(f"{path}: is of form {version}, and this Muster knows form {_VERSION}")
+        raise HistoryFault(f"{path}: has format version {version}: must be {_VERSION}")
 
 
 def _read(sql: sqlite3.Connection, where: str, *values: float) -> Iterator[AnyRecord]:
@@ -187,12 +187,12 @@ def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
 
 
 def _locked(path: Path) -> IO[str]:
-    """Return a lock file that no other process holds: two processes would record the same differently."""
-    beside = path.with_name(f"{path.name}.lock")
+    """Lock a file next to `path`, and return it: two processes would record contradictory histories."""
+    lock_path = path.with_name(f"{path.name}.lock")
     try:
-        held = beside.open("a")
+        held = lock_path.open("a")
     except OSError as fault:
-        raise HistoryFault(f"{beside}: cannot be written: {fault.strerror}") from fault
+        raise HistoryFault(f"{lock_path}: cannot be written: {fault.strerror}") from fault
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as fault:

@@ -1,6 +1,6 @@
 """Barrier: holds bind calls until the whole gang is bound or held, then posts all at once.
 
-This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold; it is woken
+This is a Permit stage for stock schedulers. A held call is a coroutine that waits for its Hold, and continues
 once, with its result:
 
     hold ──► complete? ─► last check of every node ─► post in the pool ─► "" or an error
@@ -37,10 +37,10 @@ LAST_ANSWER = 30.0  # seconds that a posting may outlast its hold, while its las
 _TOKENS = count(1)
 
 # Messages of refused calls. All are constant: a changed message makes the scheduler try again.
-# Of filter:
+# Answers to filter calls:
 NODE_CACHE_NEEDED = f"{REFUSAL_PREFIX}the extender must be configured with nodeCacheCapable: true"
 LEFT = f"{REFUSAL_PREFIX}the pod is left to Volcano's own scheduler, which is running"
-# Of bind, before it is held:
+# Answers to bind calls that are not held:
 ALREADY_BOUND = f"{REFUSAL_PREFIX}the pod is already bound"
 ANOTHER_UID = f"{REFUSAL_PREFIX}the pod was replaced by another of the same name"
 NOT_OURS = f"{REFUSAL_PREFIX}the pod is not managed by Muster"
@@ -180,7 +180,7 @@ class Barrier:
     async def pass_through(self, pod: PodRecord, node: str, caller: Caller) -> str:
         """Hold a bind call until it is posted or given up; return the error, empty when the pod is bound.
 
-        It is cancelled when the caller hangs up: a waiting call then gives its claim back.
+        The coroutine is cancelled when the caller hangs up: a waiting call then releases its claim.
         """
         ended = Signal()
         hold = Hold(pod, node, caller, self._clock() + self._longest_hold, ended.set)

@@ -1,7 +1,7 @@
 """Admission of Volcano Jobs: defaults and refusals.
 
-These are Volcano's rules (volcano.sh/docs, VolcanoJob) that its schema does not check. The gang is checked
-for every job, all else only if Muster runs the jobs.
+The rules are those of Volcano (volcano.sh/docs, VolcanoJob) that its schema does not check. The gang is
+checked for every job, all else only if Muster runs the jobs.
 """
 
 import re
@@ -64,9 +64,9 @@ def _with_task_defaults(task: TaskSpec, name: str) -> TaskSpec:
 
 
 def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
-    """Return the defaults as a JSON patch, apart from the queue, which depends on the existing ones.
+    """Return the defaults as a JSON patch, except the queue, which depends on existing queues.
 
-    The minimum of tasks follows from their replicas, also when these change, so it is not written.
+    `minAvailable` of a task is not written either, so that its default follows later changes of the replicas.
     """
     spec, whole = job.spec, with_defaults(job).spec
     filled = {
@@ -100,7 +100,7 @@ def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
 
 
 def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
-    """Return the faults of the gang: one that could never be whole would wait forever."""
+    """Return the faults of the gang that would keep it pending forever."""
     return list(islice(_gang_faults(spec), _MOST))
 
 

@@ -105,7 +105,7 @@ def cron_plan(cron: CronJob, jobs: Sequence[VolcanoJob], now: float) -> CronPlan
     try:
         schedule = _schedule(cron.spec.schedule, cron.spec.time_zone)
         if len(cron.metadata.name) > _LONGEST_NAME:
-            raise ValueError(f"its name may have {_LONGEST_NAME} letters: its Jobs are named after it")
+            raise ValueError(f"its name may have {_LONGEST_NAME} characters: its Jobs are named after it")
     except ValueError as fault:
         return CronPlan(
             status, deletes, remarks=(Remark("Warning", EventReason.INVALID_SCHEDULE, str(fault)),)

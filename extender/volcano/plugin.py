@@ -1,7 +1,7 @@
 """Plugin of a Volcano Job: its flags, its objects, and its additions to a pod.
 
-A plugin is the struct of its flags, named as Volcano names them. An invalid flag is reported as a fault; the
-others are applied.
+A plugin is a struct of its flags, with Volcano's names. An invalid flag is reported as a fault, and the other
+flags apply.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _HOSTNAME = ("spec", "hostname")
 
 class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
     name: ClassVar[str]
-    implies: ClassVar[tuple[str, ...]] = ()  # plugins that it needs
+    implies: ClassVar[tuple[str, ...]] = ()  # further plugins that this plugin needs
 
     def objects(self, job: VolcanoJob) -> tuple[Json, ...]:
         """Return the objects that the plugin needs for the job."""
@@ -36,8 +36,8 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
     def read(cls, arguments: Sequence[str]) -> tuple[Self, list[str]]:
         """Return the plugin, and the faults of its flags.
 
-        Flags are read as by Go: `--port=22`, `--port 22`, and `--flag` alone for a true one. The
-        faults never repeat a given text: it may be a key.
+        The syntax is that of Go's flags: `--port=22`, `--port 22`, and `--flag` for true. The
+        faults never repeat the text of a value, which may be a key.
         """
         fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
         given: dict[str, Any] = {}
@@ -46,18 +46,18 @@ class Plugin(msgspec.Struct, frozen=True, rename="kebab"):
             flag, has_value, text = argument.partition("=")
             field = fields.get(flag.lstrip("-")) if flag.startswith("-") else None
             if field is None:
-                faults.append(f"flag {flag:.40} is not known; known are {_listed(fields)}")
+                faults.append(f"unknown flag {flag:.40}: {_listed(fields)}")
                 continue
             if not has_value:
                 text = "true" if field.type is bool else next(rest, "")
             try:
                 given[field.name] = msgspec.convert(text, field.type, strict=False)
             except msgspec.ValidationError:
-                faults.append(f"flag {flag} is to be {_MEANT[get_origin(field.type) or field.type]}")
+                faults.append(f"flag {flag} must be {_EXPECTED[get_origin(field.type) or field.type]}")
         return cls(**given), faults
 
 
-_MEANT: dict[object, str] = {
+_EXPECTED: dict[object, str] = {
     bool: "true or false",
     Annotated: "a port from 1 to 65535",
     int: "a whole number",
@@ -65,11 +65,12 @@ _MEANT: dict[object, str] = {
 
 
 def _listed(fields: dict[str, Any]) -> str:
-    return ", ".join(f"--{name}" for name in fields) or "none"
+    flags = ", ".join(f"--{name}" for name in fields)
+    return f"must be one of {flags}" if flags else "the plugin has no flags"
 
 
 def host(job: VolcanoJob, task: TaskSpec, index: int) -> str:
-    """Return the name under which pods of the job find this one.
+    """Return the DNS name of a pod for other pods of the job.
 
     A hostname in the template applies to all pods of the task.
     """
@@ -89,7 +90,7 @@ def _domain(job: VolcanoJob, task: TaskSpec) -> str:
 
 
 def labels_of(job: VolcanoJob) -> dict[str, str]:
-    """Return the labels that select its pods."""
+    """Return the labels that select the pods of a job."""
     return {JOB_NAME: job.metadata.name, JOB_NAMESPACE: job.metadata.namespace}
 
 
@@ -99,7 +100,7 @@ def containers(pod: Json, init: bool = True) -> list[Json]:
 
 
 def put_env(container: Json, *variables: Json) -> None:
-    """Add variables after those of the template, replacing those of the same name."""
+    """Add variables after those of the template, and replace template variables of the same name."""
     names = {variable["name"] for variable in variables}
     retained = [variable for variable in items_at(container, "env") if variable.get("name") not in names]
     container["env"] = [*retained, *variables]

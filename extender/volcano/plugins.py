@@ -310,7 +310,7 @@ def plugins_of(job: VolcanoJob) -> PluginsOfJob:
     """Return the plugins of a job with those that others imply."""
     asked = job.spec.plugins or {}
     faults = [
-        f"plugin {name:.40} is not known; known are {', '.join(PLUGINS)}"
+        f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}"
         for name in asked
         if name not in PLUGINS
     ]

@@ -1,7 +1,7 @@
 """Side ports, next to the verbs': health, debug, webhooks.
 
-They must answer when the verbs' port cannot, so each has an event loop, which reads and writes, and threads
-of its own, in which answers may wait.
+Side ports must answer when the verbs' port cannot. So each has its own event loop, which reads and writes,
+and its own threads, in which answers may wait.
 
 Probes and metrics are like those of Kubernetes' own components: /livez says whether this process still works,
 whatever the API server does, /readyz whether it should be called. Both take ?verbose and ?exclude=NAME.
@@ -202,18 +202,18 @@ ReadyLine = Callable[[], str]  # returns a line of verbose answers
 
 
 class HealthApp:
-    """Health port. /readyz runs the checks `ready` and `live`, and shows the notes."""
+    """Health port. /readyz runs the checks `ready` and `live`, and shows the lines of `reports`."""
 
     def __init__(
         self,
         live: Mapping[str, Check],
         ready: Mapping[str, Check],
         registry: CollectorRegistry = REGISTRY,
-        notes: Mapping[str, ReadyLine] | None = None,
+        reports: Mapping[str, ReadyLine] | None = None,
     ) -> None:
         self._live, self._ready = live, {**live, **ready}
         self._registry = registry
-        self._records = notes or {}
+        self._reports = reports or {}
 
     def __call__(self, request: web.BaseRequest, body: bytes) -> web.Response:
         """Answer a request.
@@ -232,7 +232,7 @@ class HealthApp:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
             return _answer(encode(self._registry), content_type)
         if path == "/readyz":
-            return self._probe(request, self._ready, self._records)
+            return self._probe(request, self._ready, self._reports)
         return self._probe(request, self._live, {})
 
     def _probe(

@@ -195,7 +195,7 @@ class CertificateRotation(Poller):
     def advance(self) -> bool:
         """Take the step that is due. Return whether there is something new to look at.
 
-        It raises ApiError, and the errors of `serve`, which never prevent a renewal.
+        Raises ApiError, and the errors of `serve`, which never prevent a renewal.
         """
         try:
             return self._take_step()

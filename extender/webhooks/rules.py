@@ -1,6 +1,6 @@
 """Rules of each path, for queues, flavors, LocalQueues, PodGroups, Jobs and pods.
 
-They set defaults, and check whether the queue takes the object and whether its author may use the queue.
+Rules set defaults, and check whether the queue accepts the object and whether its author may use the queue.
 """
 
 from collections.abc import Callable, Mapping, Sequence

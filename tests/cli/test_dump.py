@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_written_is_named(debug_port: Callable[..., str], 
 
 
 WHOLE = gzip.compress(made(world()), mtime=0)  # the same in each worker: tests are named by it
-DAMAGED = "it was cut off, or is damaged"
+DAMAGED = "truncated or damaged"
 
 
 @each_of(

@@ -130,7 +130,7 @@ def test_a_job_that_is_nested_too_deeply_is_skipped_and_named(town: Desk) -> Non
     result = town.muster("job", "list", "-n", "team", "-o", "json")
     assert (result.exit_code, result.stderr) == (
         0,
-        "Skipped jobs team/deep: it is nested deeper than 100 levels\n",
+        "Skipped jobs team/deep: nested deeper than 100 levels\n",
     )
     assert {each["name"] for each in json.loads(result.stdout)["items"]} == {*STATES}
 

@@ -39,7 +39,7 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         "spec.minMember: invalid value -1",
         [("correct it", f"kubectl -n team edit {GROUP}", "patch podgroups in team")],
     ),
-    Reason.TOO_COMPLEX: ("pod g-0 has 300 host ports; 256 are judged at most", []),
+    Reason.TOO_COMPLEX: ("pod g-0 has 300 host ports: must be at most 256", []),
     Reason.QUEUE_NOT_OPEN: (
         "queue research is Closed, because queue lab above it is closed",
         [("open queue research", "muster queue open research", "patch queues research")],
@@ -126,8 +126,8 @@ TABLE: dict[Reason, tuple[str, list[tuple[str, str, str]]]] = {
         ],
     ),
     Reason.NO_ROOM: ("cpu: 8 needed, 2 left", []),
-    Reason.FRAGMENTED: ("room for 1 of 4", []),
-    Reason.NO_DOMAIN: ("rack=a has the most room, for 1 of 4 members", []),
+    Reason.FRAGMENTED: ("capacity for 1 of 4", []),
+    Reason.NO_DOMAIN: ("rack=a has the most free capacity, for 1 of 4 members", []),
     Reason.RESERVED: ("", []),
     Reason.RECLAIMING: ("", []),
     Reason.BACKING_OFF: (

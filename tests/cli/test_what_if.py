@@ -63,7 +63,7 @@ def test_a_what_if_names_the_groups_whose_capacity_is_reclaimed(town: Desk) -> N
     answer = said(town.output("why", "sweep", "--what-if", "queue.weight=research:9"))
     assert "Reclaiming instead of NoRoom." in answer
     assert answer.endswith(
-        "Of others: team/block would go on running, and give up the room of 4 of its pods."
+        "Of others: team/block would go on running, and give up the capacity of 4 of its pods."
     )
 
 

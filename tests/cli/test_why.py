@@ -49,9 +49,9 @@ def test_a_group_that_waits(town: Desk) -> None:
 podgroup/sweep in namespace team
 
 Waiting for 30m: NoRoom
-  The suitable nodes do not have enough room now.
-  cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1
-  in queue research; it starts once other/report (3 pods) ends
+  The suitable nodes lack free capacity now.
+  cpu: 8 needed, 2 left on suitable nodes; capacity for 1 of 4 members; position
+  1 in queue research; it starts once other/report (3 pods) ends
 
 Members: 4 needed, 4 there, 0 on nodes, 4 gated
 
@@ -313,7 +313,7 @@ def test_a_pod_of_those_that_start_one_by_one_waits_for_no_others(desk: Desk) ->
 def test_the_reason_of_a_pod_without_a_group_is_in_its_events(desk: Desk) -> None:
     desk.pod("p", gates=[GATE])
     desk.event("p", "NeverFits", "the group is too large for this cluster: cpu: 9 of 8", minutes=20)
-    desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
+    desk.event("p", "NoRoom", "the suitable nodes lack capacity: cpu: 8 needed", minutes=3)
     desk.event("p", "Pulling", "an image: busybox", minutes=1)
     desk.event(
         "other", "QueueCeiling", "the queue has reached its capability, or a limit on what may run", minutes=1
@@ -327,7 +327,7 @@ def test_a_pod_of_a_group_of_another_project_is_not_without_one(desk: Desk, fron
     desk.pod("p", gates=[GATE], metadata={"labels": {"scheduling.x-k8s.io/pod-group": "g"}})
     assert desk.codes("p") == ("Waiting", "", ["InOtherGroup", "Gated"])
     assert desk.answer("p").sentence[0].project == "scheduler-plugins"
-    desk.event("p", "NoRoom", "the suitable nodes do not have room: cpu: 8 needed", minutes=3)
+    desk.event("p", "NoRoom", "the suitable nodes lack capacity: cpu: 8 needed", minutes=3)
     assert desk.codes("p") == ("Waiting", "NoRoom", ["InOtherGroup", "Reason"])
 
 

@@ -44,7 +44,7 @@ def bench() -> Iterator[Desk]:
 
 def reported(bench: Desk) -> Any:
     """Once the forecast is worked out."""
-    bench.advance(module._EVERY)
+    bench.advance(module._INTERVAL)
     bench.estimates.on_decisions(bench.decisions)
     bench.estimates.compute_slice()
     return bench.estimates.get(key("next"))
@@ -69,7 +69,7 @@ def test_an_estimate_is_written_into_the_status_once(bench: Desk) -> None:
 
 
 def test_a_new_group_gets_no_estimate_at_once(bench: Desk) -> None:
-    bench.advance(module._LASTING - 0.1)
+    bench.advance(module._MIN_WAIT - 0.1)
     bench.estimates.on_decisions(bench.decisions)
     bench.estimates.compute_slice()
     assert bench.estimates.get(key("next")) is None
@@ -110,7 +110,7 @@ def test_a_changed_wall_clock_moves_the_published_estimates(bench: Desk) -> None
     bench.wall_steps += 3600
     bench.settle()
     bench.advance(module._STALE)
-    assert instant(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LEAST)
+    assert instant(reported(bench).at_p50) == pytest.approx(before + 3600, abs=module._LARGE_SECONDS)
 
 
 def test_another_process_keeps_the_written_estimate_until_it_has_its_own(bench: Desk) -> None:

@@ -151,7 +151,7 @@ def test_one_process_writes_to_the_file_and_its_successor_continues(path: Path) 
 def test_old_records_are_removed_in_small_pieces_and_open_ones_stay(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.telemetry.history_file._PIECE", 3)
+    monkeypatch.setattr("extender.telemetry.history_file._BATCH", 3)
     office = Office(path, gang("stays", 1), retention=DAY).look().start("stays")
     for n in range(5):
         office.after(1, gang(f"g{n}", 1)).start(f"g{n}")
@@ -226,8 +226,8 @@ def folder(path: Path) -> None:
     [
         (damaged, "file is not a database"),
         (broken_inside, "malformed"),
-        (of_another, "holds something else than Muster's history"),
-        (newer, "is of form 2, and this Muster knows form 1"),
+        (of_another, "is not a history of Muster"),
+        (newer, "has format version 2: must be 1"),
         (unreadable, "the record 'x' cannot be read: Object missing required field `queue`"),
         (folder, "unable to open database file"),
     ],

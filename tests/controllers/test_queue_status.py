@@ -143,7 +143,7 @@ def test_a_queue_closed_by_its_parent_names_the_parent(desk: Desk) -> None:
     desk.rest()
     assert sorted(desk.events()) == [
         ("child", "QueueClosed", "queue team above it is closed; this queue opens when that one does"),
-        ("team", "QueueClosed", "it takes no new groups; existing groups continue"),
+        ("team", "QueueClosed", "the queue accepts no new groups; existing groups continue"),
     ]
 
 

@@ -201,7 +201,7 @@ def _groups(now: float) -> Sequence[GroupSummary]:
     estimate = EstimateSummary(timestamp_at(now + 2100), timestamp_at(now + 5400), "Learnt")
     llama = _waiting(
         Reason.NO_ROOM,
-        "nvidia.com/gpu: 64 needed, 40 left on suitable nodes; room for 5 of 8 members; position 1 in queue language",
+        "nvidia.com/gpu: 64 needed, 40 left on suitable nodes; capacity for 5 of 8 members; position 1 in queue language",
         now - 2840, 1, 4, holders=holders, more_holders=2, estimate=estimate,
         remedy="It starts when research/vit-pretrain has ended, which declared to end in 35 minutes.",
     )  # fmt: skip
@@ -270,7 +270,9 @@ def details_of(group: GroupSummary, now: float) -> GroupDetails:
             timestamp_at(now - 1500), "Undone", "A start was undone: node h100-004 became unready.", True, 2
         ),
         EventSummary(
-            timestamp_at(now - 300), "NoRoom", "24 more nvidia.com/gpu became free; room for 5 of 8 members."
+            timestamp_at(now - 300),
+            "NoRoom",
+            "24 more nvidia.com/gpu became free; capacity for 5 of 8 members.",
         ),
     ]
     phase = "Running" if group.verdict == "Running" else "Pending"

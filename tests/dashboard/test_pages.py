@@ -599,8 +599,8 @@ def test_the_list_of_jobs_has_owner_priority_gpus_and_times() -> None:
     client = browser(town(NOW))
     found = {it.split()[1]: it.replace("\u2013", "-") for it in rows(client.get("/").text)}
     assert found["llama-70b"] == (
-        "Waiting llama-70b research NoRoom nvidia.com/gpu: 64 needed, 40 left on suitable nodes; room for 5 "
-        "of 8 members. ada@example.org language 1 of 4 1,000 64 47m - in 34m 90%: 89m 0 of 8"
+        "Waiting llama-70b research NoRoom nvidia.com/gpu: 64 needed, 40 left on suitable nodes; capacity "
+        "for 5 of 8 members. ada@example.org language 1 of 4 1,000 64 47m - in 34m 90%: 89m 0 of 8"
     )
     assert "language 0 24 - 19h - 3 of 3" in found["moe-8x7b"]
     assert "Evicted 19h ago: Queue vision is below its deserved share." in found["moe-8x7b"]

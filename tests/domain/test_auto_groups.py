@@ -287,7 +287,7 @@ def test_a_pod_needs_a_podgroup_by_its_decision(
     setting: PlainPods, verdict: Verdict | None, reason: Reason | None, needs_one: bool
 ) -> None:
     decision = GroupDecision(key(PLAIN), "q", verdict, reason) if verdict else None
-    assert setting.need_one(decision) is needs_one
+    assert setting.need_podgroup(decision) is needs_one
 
 
 def test_a_plain_pod_gets_no_podgroup_that_it_does_not_need() -> None:

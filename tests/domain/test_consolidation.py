@@ -132,7 +132,7 @@ def test_the_place_of_a_moving_pod_is_reserved() -> None:
     gone = evicted(world)
     world.add(gang("other", 1, queue="q", created=timestamp(world.now), **gpus(1))).settle()
     assert world.reason("other") is Reason.RESERVED
-    assert "have room for it, since it was moved there" in world.detail("other")
+    assert "are reserved for the moved group" in world.detail("other")
     world.delete(*gone).settle()
     assert world.verdict("g") is Verdict.STARTING
     assert world.verdict("other") is Verdict.WAITING
@@ -344,7 +344,7 @@ def test_a_move_has_the_price_of_an_eviction() -> None:
     world.advance(800.0)
     wants_node(world)
     assert not evicted(world)
-    assert "lose more work than it has waited for" in world.decision("g").price
+    assert "lose more work than its wait is worth" in world.decision("g").price
     world.pass_time(100.0)
     assert not evicted(world)
     world.pass_time(40.0)

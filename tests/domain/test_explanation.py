@@ -375,7 +375,7 @@ def test_members_that_would_not_be_enough() -> None:
 
 def test_members_of_which_none_is_there_yet() -> None:
     world = small().add(group("b", 2, queue="q")).settle()
-    assert change(world, "b") == StartChange("with 2 more members, if they find room")
+    assert change(world, "b") == StartChange("with 2 more members, if they fit")
 
 
 def test_members_by_the_billion_are_not_tried_out() -> None:
@@ -423,7 +423,7 @@ def test_a_window_that_clears() -> None:
     world = small(limits=replace(LIMITS, window=2)).add(one("a", created="2026-01-01", members=2)).settle()
     world.add(one("b", created="2026-01-02")).settle()
     assert world.reason("b") is Reason.WINDOW_FULL
-    assert change(world, "b").text == "with room for 1 more in the window"
+    assert change(world, "b").text == "with 1 more place in the window"
 
 
 def test_a_window_that_is_too_small() -> None:

@@ -119,7 +119,7 @@ def borrowers() -> World:
 def test_a_queue_within_its_share_claims_what_borrowers_leave_below_a_ceiling() -> None:
     world = end(job(borrowers(), "more", queue="rich"), "small0")
     assert (world.reason("big"), world.reason("more")) == (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
-    assert world.detail("more") == "groups in q have a claim on what the ceiling leaves"
+    assert world.detail("more") == "groups in q have a claim on the headroom below the ceiling"
     assert end(world, "small1").verdict("big") is STARTS
 
 

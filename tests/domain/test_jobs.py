@@ -107,7 +107,7 @@ def test_a_job_that_cannot_be_unsuspended_frees_its_capacity_until_it_can() -> N
     assert managed.due_at == world.now + 60.0
     world.advance(61).work()
     assert [world.suspended(name) for name in ("stuck", "next")] == [True, False]
-    assert world.detail(podgroup_name("stuck")) == "it could not be unsuspended within 60 s"
+    assert world.detail(podgroup_name("stuck")) == "the job could not be unsuspended within 60 s"
     world.remove("next")
     world.delete(*world.pods_of("next"))
     world.locked.clear()

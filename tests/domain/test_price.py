@@ -105,7 +105,9 @@ def test_the_longest_wait_counts_although_its_group_is_inadmissible() -> None:
     world.add(pod("x-again", "x", cpu="2", created=timestamp(world.now))).settle().advance(100.0)
     world.ledger.intake.drop_group(key("y"))
     world.delete("y-0").add(gang("v", 1, queue="a", cpu="2", created=timestamp(world.now))).settle()
-    assert f"they come by {timestamp(begun + 20.0 + 3600.0)}" in message_of(world.decision("x"))
+    assert f"at the latest, they begin at {timestamp(begun + 20.0 + 3600.0)}" in message_of(
+        world.decision("x")
+    )
 
 
 @each_of("held", "queue", "gate", "members")

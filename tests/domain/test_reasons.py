@@ -109,22 +109,22 @@ CASES = {
     ),
     "more terms than are judged": Case(
         Reason.TOO_COMPLEX,
-        "pod g-0 has 65 required pod (anti-)affinity terms; 64 are judged at most",
+        "pod g-0 has 65 required pod (anti-)affinity terms: must be at most 64",
         lambda: World(node("n"), gang("g", 1, affinity=many_apart(65))),
     ),
     "more host ports than are judged": Case(
         Reason.TOO_COMPLEX,
-        "pod p has 257 host ports; 256 are judged at most",
+        "pod p has 257 host ports: must be at most 256",
         lambda: World(node("n"), gang("g", 1), with_host_ports(pod("p", "g"), 257)),
     ),
     "more resources than are judged": Case(
         Reason.TOO_COMPLEX,
-        "pod g-0 has 257 resources; 256 are judged at most",
+        "pod g-0 has 257 resources: must be at most 256",
         lambda: World(node("n"), gang("g", 1, more={f"x.io/r{n}": "1" for n in range(256)})),
     ),
     "more text than is judged": Case(
         Reason.TOO_COMPLEX,
-        "pod g-0 has 193 KiB of selectors, affinity, tolerations and volumes; 128 are judged at most",
+        "pod g-0 has 193 KiB of selectors, affinity, tolerations and volumes: must be at most 128",
         lambda: World(
             node("n"), gang("g", 1, affinity=on_nodes("own", "In", *("x" * 97 for _ in range(2000))))
         ),
@@ -269,12 +269,13 @@ CASES = {
     ),
     "no room": Case(
         Reason.NO_ROOM,
-        "cpu: 3 needed, 2 left on suitable nodes; room for 2 of 3 members",
+        "cpu: 3 needed, 2 left on suitable nodes; capacity for 2 of 3 members",
         lambda: World(nodes("a"), foreign_pod("s", on="a", cpu="2"), gang("g", 3)),
     ),
     "no room by two resources": Case(
         Reason.NO_ROOM,
-        "cpu: 3 needed, 2 left and memory: 3Gi needed, 1Gi left on suitable nodes; room for 1 of 3 members",
+        "cpu: 3 needed, 2 left and memory: 3Gi needed, 1Gi left on suitable nodes; "
+        "capacity for 1 of 3 members",
         lambda: World(
             node("a", cpu="4", memory="4Gi"),
             foreign_pod("s", on="a", cpu="2", more={"memory": "3Gi"}),
@@ -302,7 +303,7 @@ CASES = {
     ),
     "room only in pieces": Case(
         Reason.FRAGMENTED,
-        "room for 0 of 1 members at once",
+        "capacity for 0 of 1 members at once",
         lambda: World(
             nodes("a", "b"),
             [foreign_pod(f"s{n}", on=n, cpu="2") for n in "ab"],
@@ -311,7 +312,7 @@ CASES = {
     ),
     "room only in two racks": Case(
         Reason.NO_DOMAIN,
-        "rack=a has the most room, for 1 of 2 members",
+        "rack=a has the most free capacity, for 1 of 2 members",
         lambda: World(
             [node(f"{rack}{n}", "4", labels={"rack": rack}) for rack in "ab" for n in "01"],
             [foreign_pod(f"s{rack}", on=f"{rack}0", cpu="4") for rack in "ab"],

@@ -141,7 +141,7 @@ def test_queues_below_have_it_too() -> None:
 
 def test_labels_next_to_a_resource_flavor_are_a_fault() -> None:
     both = QueueFlavor("f", {"a": "b"}, resource_flavor="f")
-    says = "queue q: spec.flavors[0] has nodeLabels and a resourceFlavor; one is allowed"
+    says = "queue q: spec.flavors[0] has both nodeLabels and resourceFlavor: must have one"
     assert queue_record(queue("q", flavors=[both])).fault == says
 
 

@@ -280,7 +280,7 @@ def test_an_undone_plan_leaves_no_trace(world: World, partly: bool, spread: bool
     plan = space_.place(pods, partly, spread)
     if plan is not None:
         assert len(plan) == len(pods) or partly
-        space_.give_back(pods, plan)
+        space_.unplace(pods, plan)
     assert state(space_, candidates) == before
     could = space_.could_place(pods, Counter(pod.shape for pod in pods))
     assert state(space_, candidates) == before
@@ -294,7 +294,7 @@ def test_cached_counts_equal_a_new_count(world: World, turns: list[tuple[int, bo
     for turn, looks in turns:
         one = pods[turn % len(pods) :][:1]
         if plan := plans.pop(turn % len(pods), None):
-            space_.give_back(one, plan)
+            space_.unplace(one, plan)
         else:
             plans[turn % len(pods)] = space_.place(one)
         anew = space_.capacity.clone()

@@ -32,13 +32,14 @@ def test_it_waits_for_a_rack_although_the_cluster_has_room() -> None:
     world.add(gang("g", 2, cpu="4", annotations=IN_A_RACK)).settle()
     decision = world.decision("g")
     assert decision.reason is Reason.NO_DOMAIN
-    assert decision.detail == f"{RACK}=a has the most room, for 1 of 2 members"
+    assert decision.detail == f"{RACK}=a has the most free capacity, for 1 of 2 members"
     world.finish("y").settle()
     assert set(world.plan("g").values()) == {"b0", "b1"}
 
 
 @each_of(
-    (3, RACK, f"{RACK}=a has the most room, for 2 of 3 members"), (1, "row", "no node has the label row")
+    (3, RACK, f"{RACK}=a has the most free capacity, for 2 of 3 members"),
+    (1, "row", "no node has the label row"),
 )
 def test_a_gang_that_no_domain_can_ever_hold_says_so(members: int, level: str, said: str) -> None:
     world = World(*racks(a=2, b=2), gang("g", members, cpu="4", annotations={keys.REQUIRED_TOPOLOGY: level}))

@@ -143,7 +143,7 @@ def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, revie
     stage.queue("team", flavors=[{"name": "h100", "resourceFlavor": "h100"}])
     known(stage, review, "team")
     assert "FlavorInUse" in refusal(partial(stage.api.delete, RESOURCE_FLAVORS, "h100"), 403)
-    assert "one is allowed" in refusal(
+    assert "not both" in refusal(
         lambda: stage.queue("both", flavors=[{"name": "f", "resourceFlavor": "h100", "nodeLabels": {}}]), 422
     )
     stage.api.patch(QUEUES, "team", {"spec": {"flavors": None}})

@@ -7,10 +7,10 @@ from extender.apimachinery.kinds import JOBS
 from tests.cli.desk import Desk, ago
 
 NUMBERS = (
-    "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members; position 1 in queue research;"
+    "cpu: 8 needed, 2 left on suitable nodes; capacity for 1 of 4 members; position 1 in queue research;"
     " it starts once other/report (3 pods) ends"
 )
-BEHIND = "cpu: 16 needed, 2 left on suitable nodes; room for 1 of 8 members; position 2 in queue research"
+BEHIND = "cpu: 16 needed, 2 left on suitable nodes; capacity for 1 of 8 members; position 2 in queue research"
 UID = "4c1d2f60-6c1e-4d0b-9f0a-0a3f5e7b9c21"
 
 

@@ -14,7 +14,7 @@ READS = "kube-scheduler/v1.36.3 reads pods here for 5m12s, and got the last even
     (
         [SCHEDULER, PodReader("", 5, 130)],
         Bypasses(),
-        f"{READS}; somebody reads pods here for 5s, and got the last event 2m10s ago",
+        f"{READS}; a client reads pods here for 5s, and got the last event 2m10s ago",
     ),
     (
         [],

@@ -8,7 +8,7 @@ from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
 from tests.e2e.harness import objects
 from tests.sim.requests import Json
 
-WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; room for 1 of 4 members")
+WAITS = ("NoRoom", "cpu: 8 needed, 2 left on suitable nodes; capacity for 1 of 4 members")
 RUNS = ("Running", "")
 
 

@@ -250,7 +250,7 @@ def test_the_newest_ended_jobs_stay(limits: dict[str, Any], stay: list[str]) -> 
 @each_of(
     (cron(schedule="often"), FIVE),
     (cron(time_zone="Nowhere"), "is not known"),
-    (replace(cron(), metadata=Meta(name="n" * 53, uid="c1")), "may have 52 letters"),
+    (replace(cron(), metadata=Meta(name="n" * 53, uid="c1")), "may have 52 characters"),
 )
 def test_an_invalid_cron_job_is_reported_and_its_old_jobs_are_still_deleted(
     wrong: CronJob, said: str

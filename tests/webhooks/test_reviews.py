@@ -175,7 +175,7 @@ def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> No
     ]
     new = {"metadata": {"name": "mine"}, "spec": {"flavors": flavors}}
     answer = desk.ask("/queues/validate", new)
-    says = "spec.flavors[0].nodeLabels: queue other calls other nodes h100: they are divided apart"
+    says = "spec.flavors[0].nodeLabels: queue other has a flavor h100 with other nodes: they are separate"
     assert (answer["allowed"], answer["warnings"]) == (True, [says])
     heavier = {**new, "spec": {"flavors": flavors, "weight": 2}}
     assert "warnings" not in desk.ask("/queues/validate", heavier, "UPDATE", oldObject=new)
@@ -192,7 +192,7 @@ def test_a_flavor_without_nodes_of_its_own_warns(
 ) -> None:
     flavors = [{"name": f"f{number}", "nodeLabels": each} for number, each in enumerate(labels)]
     answer = desk.ask("/queues/validate", {"metadata": {"name": "q"}, "spec": {"flavors": flavors}})
-    says = "all nodes with these labels are of flavor f0, which comes first: it has none"
+    says = "all nodes with these labels are of flavor f0, which comes first: this flavor has no nodes"
     warnings = [f"spec.flavors[1].nodeLabels: {says}"] if warned else []
     assert (answer["allowed"], answer.get("warnings", [])) == (True, warnings)
 

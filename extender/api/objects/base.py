@@ -76,7 +76,7 @@ DEEPEST = 100  # levels of nesting: functions that walk over unstructured fields
 
 
 def refuse_deep(*values: object) -> None:
-    """Raise ValueError if one of the values, as JSON is decoded, is nested deeper than `DEEPEST`."""
+    """Raise ValueError if one of the decoded JSON values is nested deeper than `DEEPEST`."""
     level: list[Any] = [value for value in values if type(value) is dict or type(value) is list]
     for _ in range(DEEPEST):
         below: list[Any] = []
@@ -86,7 +86,7 @@ def refuse_deep(*values: object) -> None:
         if not below:
             return
         level = below
-    raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    raise ValueError(f"nested deeper than {DEEPEST} levels")
 
 
 Operation = dict[str, Any]  # of a JSON patch (RFC 6902)

@@ -123,7 +123,7 @@ class QueueTaken(Wire, frozen=True):
 class QueueReclaimed(Wire, frozen=True):
     """Last reclaim of a queue from another one: when, for which group, and with which success.
 
-    It also counts unused reclaims before, and names the groups whose use is not known yet.
+    Also counts earlier unused reclaims, and names the groups whose use is not known yet.
     """
 
     queue: str

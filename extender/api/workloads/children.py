@@ -21,12 +21,12 @@ from extender.api.workloads.table import WORKLOADS
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # alphabet of Kubernetes' hashes
 _NO_UID = "00000000-0000-0000-0000-000000000000"
 
-# What reading an object of an odd form raises.
+# Exceptions that reading an object of an unexpected form may raise.
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class WorkloadPart(NamedTuple):
-    """Part of an object from which some pods are made. `role`: empty for the object itself."""
+    """Part of an object from which pods or controllers are made. `role`: empty for the object itself."""
 
     role: str
     body: Json
@@ -34,7 +34,7 @@ class WorkloadPart(NamedTuple):
 
 
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
-    """Return `obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by key."""
+    """Yield `obj` itself, the items of lists by `name` or `groupName`, or the values of mappings by key."""
     if not offspring.each:
         yield WorkloadPart("", obj)
         return
@@ -52,7 +52,7 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
 
 
 def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
-    """Yield the parts from which something is made, each with the values for its first child."""
+    """Yield the parts from which children are made, with the placeholders' values for the first child."""
     if not all(value_at(obj, path) in values for path, values in offspring.when.items()):
         return
     parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
@@ -67,7 +67,7 @@ def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart
 
 
 def made_of(obj: Json, offspring: Offspring, part: WorkloadPart, values: dict[str, Any]) -> Json:
-    """Return an object as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
+    """Return a child as the controller of `obj` creates it. An owner other than `obj` has no UID yet."""
     given, meta_of_obj = body_of(part.body, offspring), obj.get("metadata") or {}
     values = values | {"hash": _hash(value_at(given, ("spec", "template")) or given)}
     labels = {name: text.format_map(values) for name, text in offspring.labels.items()}
@@ -119,7 +119,7 @@ def _put_on(obj: Json, labels: dict[str, str], annotations: dict[str, str]) -> N
 
 
 def _hash(template: Json) -> str:
-    """Return ten letters that depend on a template, but not on the number of pods. Kubernetes has others."""
+    """Return ten characters that depend on a template but not on replicas; not Kubernetes' own hash."""
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
@@ -139,7 +139,7 @@ def suspended(obj: Json) -> bool:
 
 
 def count_pods(obj: Json) -> int:
-    """Return the future number of pods without making them: those of one part are equal.
+    """Return the future number of pods without making each: all pods of a part are equal.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -151,19 +151,19 @@ def count_pods(obj: Json) -> int:
         return 0
     complete, counted = kind.complete(obj), 0
     for offspring in kind.offspring:
-        similar: dict[int, int] = {}  # how many pods one object has, by what it is made of
+        pods_of_part: dict[int, int] = {}  # number of pods of one child, by the identity of its part
         for part, values in placed_parts(complete, offspring):
-            if id(part.body) not in similar:
-                similar[id(part.body)] = count_pods(made_of(complete, offspring, part, values))
-            counted += int(values["count"]) * similar[id(part.body)]
+            if id(part.body) not in pods_of_part:
+                pods_of_part[id(part.body)] = count_pods(made_of(complete, offspring, part, values))
+            counted += int(values["count"]) * pods_of_part[id(part.body)]
     return counted
 
 
 def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
-    """Return the children in the order in which the controller creates them.
+    """Yield the children of `obj`, which has a name and a UID, in the order of their creation.
 
-    Raises MALFORMED.
-    `obj` has a name and a UID.
+    Raises:
+        MALFORMED: The object cannot be read.
     """
     kind = kind_of(obj)
     if kind is None or suspended(obj):
@@ -177,7 +177,7 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
 
 
 def controllers(obj: Json) -> Iterator[Json]:
-    """Yield the children that make pods in their turn.
+    """Yield the children, at any depth, that create pods themselves.
 
     Raises:
         MALFORMED: The object cannot be read.
@@ -188,7 +188,7 @@ def controllers(obj: Json) -> Iterator[Json]:
 
 
 def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
-    """Yield the children of these indexes, of an object like a Job, whose children are all equal.
+    """Yield the children with the given indexes, of an object whose children are all equal, such as a Job.
 
     Raises:
         MALFORMED: The object cannot be read.

@@ -136,7 +136,7 @@ _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown
 def _waits(job: Json) -> bool:
     """Return whether the job waits, by the annotation that says when Muster admitted it.
 
-    An empty annotation says that the admission was taken back, whatever pods the job still has.
+    An empty annotation means that the admission was withdrawn, even if the job still has pods.
     """
     record, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
     if record is not None:

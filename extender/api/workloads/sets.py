@@ -49,7 +49,7 @@ def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
 
 
 def made_first(job_set: Json, counts: Counts) -> int:
-    """Return the number of first pods, where Jobs are in order or depend on others."""
+    """Return how many pods a JobSet creates first, if its Jobs start in order or depend on others."""
     jobs = shape.items_at(job_set, "spec", "replicatedJobs")
     if value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
         return next((counts[name] for job in jobs if (name := str(job.get("name")).lower()) in counts), 0)

@@ -188,7 +188,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     if kind is kinds.VOLCANO_JOBS:
         yield from volcano_job_errors(obj)
     name = obj["metadata"].get("name") or ""
-    if kind is kinds.CRON_JOBS and len(name) > 52:  # names of its Jobs are eleven letters longer
+    if kind is kinds.CRON_JOBS and len(name) > 52:  # names of its Jobs are eleven characters longer
         yield wrong("metadata.name", name, "must be no more than 52 characters")
 
 

@@ -32,7 +32,7 @@ _MAY_LACK = {  # fields that are published as required, and may be absent
     **dict.fromkeys(("DeploymentSpec", "StatefulSetSpec", "JobSpec"), "template"),
     "PodFailurePolicy": "rules",
 }
-_OF_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # errors name the whole object
+_REPORTED_WHOLE = ("DeploymentStrategy", "StatefulSetUpdateStrategy", "PodOS")  # errors name the whole object
 _OF_LIST = ("EnvFromSource", "VolumeMount")  # errors name the whole list
 _MIXED = ("EnvVarSource", "EnvFromSource", "PodFailurePolicyRule")  # errors name two set alternatives
 
@@ -93,7 +93,7 @@ def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str
     path = _path_of(schema, at, name)
     allowed = rule.get("enum") or schema.field(name).published.get("enum")
     if allowed and part not in allowed:
-        yield errors.not_supported(at if schema.type_name in _OF_WHOLE else path, part, allowed)
+        yield errors.not_supported(at if schema.type_name in _REPORTED_WHOLE else path, part, allowed)
     yield from _evaluated(part, rule, path)
 
 

@@ -1,6 +1,6 @@
 """Schema validation: whether a body can be read as its kind, as by Go's decoder, and CRDs' rules.
 
-Of kinds that come from CRDs only the metadata is read as Go does; their schema finds other errors. Two sorts
+For kinds of CRDs, only the metadata is decoded as by Go; their schemas find other errors. Two sorts
 of CEL rules are implemented: those about the form of quantities, and those that compare the amounts of a
 queue. The jsonschema library would save no lines, because each error needs Kubernetes' text.
 """

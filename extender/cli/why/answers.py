@@ -29,7 +29,7 @@ _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that h
 
 
 def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
-    """Return at least one answer. A target that does not exist ends the command."""
+    """Return at least one answer. A missing target ends the command with an error."""
     evidence = Evidence(place, place.namespace)
     namespace, name = place.namespace, target.name
     match target.kind:
@@ -119,8 +119,8 @@ def _suggestion(evidence: Evidence, name: str) -> str:
 def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Explanation]:
     """Return an answer for each group of a workload, and for its pods without one.
 
-    A workload that does not exist has none. A suspended job waits as a whole. Groups that have ended are left
-    out while others have not.
+    The result is empty for a missing workload, and one answer for a suspended job. Ended groups are left out
+    if the workload has others.
     """
     job = job_of_kind(evidence, kind, name) if kind in job_kinds() else None
     if job and job.is_suspended and job.state != Verdict.ENDED:
@@ -155,18 +155,18 @@ def _of_pods(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explana
 def _without_pods(
     evidence: Evidence, kind: OwnerKind, name: str, job: ObservedJob | None
 ) -> list[Explanation]:
-    """Return the answer about a workload that has no pods that may be read; none if it does not exist."""
+    """Return the answer about a workload without readable pods; no answer if it does not exist."""
     found, resource = evidence.find_owner(kind, name, Json), evidence.resource_of_kind(kind)
     if found is None or resource is None:
         return []
-    verdict, stands = _state_without_pods(evidence, found, job)
+    verdict, statement = _state_without_pods(evidence, found, job)
     case, what, offers = Case(evidence), f"{kind.plural}.{kind.group} {name}", []
-    if stands.code == "WorkloadSuspended":
+    if statement.code == "WorkloadSuspended":
         right = right_to("patch", resource, evidence.namespace, name)
         offers = [case.offer("LetGoOn", right, what=what, patch=json.dumps({"spec": {"suspend": False}}))]
-    elif stands.code == "NoPods":
+    elif statement.code == "NoPods":
         offers = [case.offer("DescribeOwner", case.to("list", EVENTS), what=what)]
-    answer = _of_workload(evidence, kind.name, name, resource.version, [stands], offers)
+    answer = _of_workload(evidence, kind.name, name, resource.version, [statement], offers)
     return [replace(answer, verdict=verdict)]
 
 
@@ -212,17 +212,17 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
         named = replace(answer, kind=kind, name=meta.name, api_version=job.row.api_version)
         return replace(named, group=podgroup.name, sentence=[*answer.sentence, *waits])
     if job.state == SUSPENDED:
-        stands = [Statement("JobStopped")]
+        statements = [Statement("JobStopped")]
         offers = [_offer(evidence, job, "QueueAgain", name=job.spoken_name)]
     else:
         why, offers = _why_left_alone(evidence, job)
-        stands = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), why]
-    answer = _of_workload(evidence, kind, meta.name, job.row.api_version, stands, offers)
+        statements = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), why]
+    answer = _of_workload(evidence, kind, meta.name, job.row.api_version, statements, offers)
     return replace(answer, group=podgroup.name if podgroup else "")
 
 
 def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:
-    """Return why Muster does not manage a job, as far as objects show. They do not have Muster's settings."""
+    """Return why Muster does not manage a job, as far as objects show: Muster's settings are unknown."""
     record, namespace, case = job.record(), job.meta.namespace, Case(evidence)
     owner = controller_of(job.meta.owner_references)
     if owner and record and record.is_part:
@@ -244,8 +244,8 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
         return Statement("JobNotPermitted", kind=kind), [checking(case)]
     off = "--volcano-jobs or --manage-jobs" if job.row.commanded else "--manage-jobs"
     kind = f"{job.row.kind}.{job.row.group}"
-    stands = Statement("JobNotTaken", plural=job.row.plural, off=off, namespace=namespace, kind=kind)
-    return stands, [checking(case)]
+    statement = Statement("JobNotTaken", plural=job.row.plural, off=off, namespace=namespace, kind=kind)
+    return statement, [checking(case)]
 
 
 def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:

@@ -48,7 +48,7 @@ from extender.cli.why.explanation import (
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import auto_name, group_name, group_owner_of
 from extender.domain.model.queue_of_group import explicit_queue
-from extender.domain.model.reasons import FOR_CAPACITY, NOT_TAKEN_BACK, REMEDIES, Reason, Verdict
+from extender.domain.model.reasons import FOR_CAPACITY, NOT_RECLAIMED, REMEDIES, Reason, Verdict
 from extender.domain.queues.records import TAKE_AFTER, TAKE_AT_MOST, duration_of
 from extender.kube.resources import EVENTS, PODS
 from extender.terminal.text import did_you_mean, many, near_miss, near_misses
@@ -519,7 +519,7 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
 
 def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
     """Yield when the queue reclaims capacity above the shares of other queues, or why it never does."""
-    if retained := [part for part in group.message.split("; ") if part.endswith(NOT_TAKEN_BACK)]:
+    if retained := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED)]:
         yield _message(retained[0])
         return
     queue = evidence.queue(evidence.queue_of(group))

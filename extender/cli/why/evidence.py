@@ -28,7 +28,7 @@ from extender.domain.model.reasons import REFUSAL_PREFIX, Reason
 from extender.domain.model.records import GroupRecord, Origin
 from extender.domain.model.resources import PODS, pod_requests, quantities, total
 from extender.domain.model.wire_records import any_group_record
-from extender.domain.queues.local_queues import LocalQueueRecord, QueueWays, records_by_key
+from extender.domain.queues.local_queues import LocalQueueRecord, QueueRoutes, records_by_key
 from extender.domain.snapshot.job_start_and_suspension import refusal_of_pods
 from extender.kube import resources as kube
 from extender.kube.access import AccessApi, Right
@@ -286,7 +286,7 @@ class Evidence:
 
         LocalQueues are read only for a label.
         """
-        known = self._ways if label else QueueWays(self.queue_of_namespace, {})
+        known = self._routes if label else QueueRoutes(self.queue_of_namespace, {})
         return known.queue_of(namespace, named, label) or keys.DEFAULT_QUEUE
 
     def refusal_of(self, name: str) -> tuple[str, Statement | None]:
@@ -328,14 +328,14 @@ class Evidence:
         return ways.local_queue_label(meta) is not None and self._local_queue(meta) is None
 
     @cached_property
-    def _ways(self) -> QueueWays:
-        kueue_is_served = kube.KUEUE_LOCAL_QUEUES[0].group in self.served
-        return QueueWays(self.queue_of_namespace, records_by_key(self.local_queues.values()), kueue_is_served)
+    def _routes(self) -> QueueRoutes:
+        has_kueue = kube.KUEUE_LOCAL_QUEUES[0].group in self.served
+        return QueueRoutes(self.queue_of_namespace, records_by_key(self.local_queues.values()), has_kueue)
 
     def _local_queue(self, meta: Meta) -> LocalQueueRecord | None:
         """Return the LocalQueue that an object names by a label."""
         label = ways.local_queue_label(meta)
-        return self._ways.local_queue(meta.namespace, label) if label is not None else None
+        return self._routes.local_queue(meta.namespace, label) if label is not None else None
 
     def queue_of_namespace(self, name: str) -> str:
         """Return the queue that a namespace or its quota names; empty if none does, or may be read."""

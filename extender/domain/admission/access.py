@@ -74,10 +74,10 @@ def not_granted(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
 
 
 def pods_not_reviewed(to: Destination, pods: int) -> Fault:
-    """Return the fault of a group whose pods existed before it.
+    """Return the fault of a group whose pods were created before it.
 
-    It was not known then that they would use this queue. The pods are counted, not named: the caller may
-    not be the API server.
+    At their creation, the use of this queue was unknown and not reviewed. The message counts the pods without
+    their names, because the caller may not be the API server.
     """
     text = (
         f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "

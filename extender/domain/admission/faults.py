@@ -118,7 +118,7 @@ _OF_PODS = (keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY)
 _ASKS_NOTHING = f"{_KUEUE_TOPOLOGY}unconstrained-topology"
 _MOST_WARNINGS = 8
 
-# By API group and kind: the path of a field, and what to do in place of it.
+# Ignored fields by API group and kind, with the advice to users.
 _FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
     ("scheduling.volcano.sh", "PodGroup"): {
         ("spec", "networkTopology"): _NO_TOPOLOGY,

@@ -38,7 +38,7 @@ def review_place(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
         code, text = Code.PARENT_NOT_FOUND, "there is no such queue: create it, or name an existing one"
     elif depth > max_depth:
         code = Code.DEPTH_EXCEEDED
-        text = f"that makes {depth} levels below root; at most {max_depth} are allowed"
+        text = f"{depth} levels below root: must be at most {max_depth}"
     elif not tree.children(parent) and (pods := tree.pods(parent)):
         code = Code.PARENT_HAS_PODS
         text = f"that queue has {pods} pods of its own, and only queues without children may have pods"
@@ -86,7 +86,7 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
         siblings = [_recorded_amounts(tree.queues[each]) for each in tree.children(parent) if each != name]
         for code, field, made, most in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
-            text = f"together with its siblings that makes {made}: must be at most {most}, "
+            text = f"the sum with its siblings is {made}: must be at most {most}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
         for child in tree.children(name):
@@ -116,9 +116,9 @@ def _sums_above(parts: list[_Amounts], most: _Amounts) -> Iterator[tuple[Code, s
 def guaranteed_too_much(
     queue: Queue, before: Queue | None, tree: QueueTree, there: Resources
 ) -> Iterator[str]:
-    """Yield warnings where new guarantees directly below root add up to more than nodes offer (`there`).
+    """Yield warnings if new guarantees directly below root add up to more than nodes offer (`there`).
 
-    The guarantees include those below the queues. This is no fault, since nodes come and go.
+    An excess is no fault, since nodes come and go.
     """
     own, name = _amounts(queue).guarantee, queue.metadata.name
     if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and own == _amounts(before).guarantee):
@@ -140,7 +140,7 @@ def deserved_too_much(queue: Queue, before: Queue | None, there: Resources) -> I
     for resource, amount in own.items():
         if amount > (most := there.get(resource, 0)):
             got = f"invalid value {show(resource, amount)}: nodes offer {show(resource, most)} now"
-            yield f"spec.deserved[{resource}]: {got}: until there are more, it gets no more than these"
+            yield f"spec.deserved[{resource}]: {got}: until nodes are added, the queue gets no more"
 
 
 def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[str]:
@@ -162,11 +162,11 @@ def flavor_warnings(queue: Queue, before: Queue | None, tree: QueueTree) -> Iter
         earlier = (it.name for it in flavors[:number] if not it.is_missing and labels >= set(it.nodes.labels))
         if (first := next(earlier, None)) is not None:
             text = f"all nodes with these labels are of flavor {first}, which comes first"
-            yield f"{at}: {text}: it has none"
+            yield f"{at}: {text}: this flavor has no nodes"
         for name, record in theirs.items():
             others = (flavor for flavor in record.flavors if flavor.name == own.name)
             if name != queue.metadata.name and any(flavor.nodes != own.nodes for flavor in others):
-                yield f"{at}: queue {name} calls other nodes {own.name}: they are divided apart"
+                yield f"{at}: queue {name} has a flavor {own.name} with other nodes: they are separate"
                 break
 
 
@@ -191,8 +191,8 @@ def review_flavor_deletion(name: str, tree: QueueTree) -> Iterator[Fault]:
 
 
 PROTECTED = frozenset({DEFAULT_QUEUE, ROOT_QUEUE})
-_SETTLED = ("", "Open", "Closed")
-_WRITTEN = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLimit"}
+_VALID_STATES = ("", "Open", "Closed")
+_FIELD_NAMES = {"borrowing_limit": "borrowingLimit", "lending_limit": "lendingLimit"}
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 )
@@ -203,8 +203,8 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth: int) -> list[Fault]:
     """Return the faults of a queue.
 
-    Faults of its own values hide those with other queues, and a fault of the parent hides those of the
-    amounts.
+    Later rules are not evaluated after a fault: first the queue's own values, then its parent, then the
+    amounts of other queues.
     """
     faults = [*_own_faults(queue, before), *_review_hierarchy(queue, tree)]
     faults = faults or list(_review_root(queue, before))
@@ -214,9 +214,9 @@ def review_queue(queue: Queue, before: Queue | None, tree: QueueTree, max_depth:
 
 def _own_faults(queue: Queue, before: Queue | None) -> Iterator[Fault]:
     spec, state = queue.spec, queue.status.state
-    if state not in _SETTLED and (before is None or state != before.status.state):
+    if state not in _VALID_STATES and (before is None or state != before.status.state):
         yield Fault(Code.INVALID_STATE, "status.state", f"invalid value {state!r}: must be Open or Closed")
-    if spec.state not in _SETTLED:
+    if spec.state not in _VALID_STATES:
         yield Fault(Code.INVALID_STATE, "spec.state", f"invalid value {spec.state!r}: must be Open or Closed")
     if spec.weight < 1:
         yield Fault(Code.WEIGHT_BELOW_MIN, "spec.weight", f"invalid value {spec.weight}: must be 1 or more")
@@ -243,11 +243,11 @@ def _review_amounts(queue: Queue) -> Iterator[Fault]:
         at = f"spec.flavors[{number}]"
         yield from _review_flavor(at, flavor.amounts())
         if flavor.resource_flavor and flavor.node_labels is not None:
-            yield Fault(Code.FLAVOR_NOT_VALID, at, "it has nodeLabels and a resourceFlavor; one is allowed")
+            yield Fault(Code.FLAVOR_NOT_VALID, at, "must have either nodeLabels or resourceFlavor, not both")
 
 
 def _review_flavor(at: str, lists: Mapping[str, Quantities]) -> Iterator[Fault]:
-    named = {f"{at}.{_WRITTEN.get(field, field)}": amounts for field, amounts in lists.items()}
+    named = {f"{at}.{_FIELD_NAMES.get(field, field)}": amounts for field, amounts in lists.items()}
     if wrong := [fault for field, amounts in named.items() for fault in _not_amounts(field, amounts)]:
         yield from wrong
         return
@@ -286,7 +286,7 @@ def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iter
     for name, amount in guarantee.items():
         at = f"spec.deserved[{name}]"
         if name not in deserved:
-            text = f"absent, but the guarantee is {amount}; set it to {amount} or more, or remove that"
+            text = f"absent, but the guarantee is {amount}; must be {amount} or more"
             yield Fault(Code.DESERVED_BELOW_GUARANTEE, at, text)
         elif _exact(deserved[name]) < _exact(amount):
             text = f"invalid value {deserved[name]}: must be the guarantee, {amount}, or more"
@@ -298,7 +298,7 @@ def _review_relations(lists: Mapping[str, Quantities], lent: Quantities) -> Iter
     for name, amount in lent.items():
         at = f"spec.lendingLimit[{name}]"
         if name not in deserved:
-            text = f"invalid value {amount}, but spec.deserved has no {name}: it lends what it deserves"
+            text = f"invalid value {amount}, but spec.deserved has no {name}: only deserved amounts are lent"
             yield Fault(Code.LENDING_ABOVE_DESERVED, at, text)
         elif _exact(amount) > _exact(deserved[name]):
             text = f"invalid value {amount}: must be the deserved amount, {deserved[name]}, or less"
@@ -311,7 +311,7 @@ def _exact(quantity: Quantity) -> int:
 
 
 def _review_hierarchy(queue: Queue, tree: QueueTree) -> Iterator[Fault]:
-    """Yield the first fault in the annotations of hierarchical shares; each check relies on those before."""
+    """Yield the first fault in the annotations of hierarchical shares: later checks rely on earlier ones."""
     annotations = queue.metadata.annotations or {}
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if not path and not weights:
@@ -376,8 +376,8 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     """Return the operations that fill in a new queue.
 
     They set reclaimable, a weight unless it `has_weight`, a path that begins with root, and a state:
-    that of its status, where vcctl writes it and the API server drops it. A queue from a backup that its
-    parent kept closed is Open itself.
+    Closed if its status says so, as vcctl writes it (the API server drops the status of a new object), but
+    Open for a queue from a backup that only its parent kept closed.
     """
     patch = []
     if queue.spec.reclaimable is None:

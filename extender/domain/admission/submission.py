@@ -207,7 +207,7 @@ def review_move(to: Destination, started_in: str) -> list[Fault]:
 
 
 def review_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], QueueTree]) -> list[Fault]:
-    """Return the faults of a Job that enters a queue: those of `review_entry`, and if the queue has children.
+    """Return the faults of a Job that enters a queue: also a fault if the queue has children.
 
     A Job that names no queue is always taken (Volcano's design of queue states), and its pods wait until
     `default` is open.
@@ -216,10 +216,10 @@ def review_job_entry(to: Destination, queues: QueueLookup, tree: Callable[[], Qu
     if faults or to.joined or not to.named:
         return faults
     if to.queue == keys.ROOT_QUEUE:
-        text = f"queue {to.queue!r} contains only other queues: name one of those"
+        text = f"queue {to.queue!r} accepts no groups: name a queue below it"
         return [Fault(Code.QUEUE_IS_ROOT, to.field, text)]
     if below := ", ".join(sorted(tree().children(to.queue))):
-        text = f"queue {to.queue!r} contains other queues and takes no work itself: name one of {below}"
+        text = f"queue {to.queue!r} has other queues below it and accepts no groups: name one of {below}"
         return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
     return []
 

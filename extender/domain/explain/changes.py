@@ -47,7 +47,9 @@ def window_clears(case: WaitingCase) -> StartChange | None:
 
     window, size = case.snapshot.limits.window, len(missing(case.group).members)
     count = case.trial.smallest_number(window + size, after)
-    return StartChange(f"with room for {count} more in the window") if count is not None else None
+    if count is None:
+        return None
+    return StartChange(f"with {count} more place{'s' * (count > 1)} in the window")
 
 
 def window_grows(case: WaitingCase) -> StartChange | None:
@@ -105,7 +107,7 @@ def members(case: WaitingCase) -> StartChange | None:
     text = f"with {lacking} more member{'s' * (lacking > 1)}"
     if not members:
         likely = lacking <= case.snapshot.limits.window
-        return StartChange(f"{text}, if they find room") if likely else None
+        return StartChange(f"{text}, if they fit") if likely else None
     if lacking > case.snapshot.limits.window:  # limited, since a tenant may write any number
         fewer = replace(case.group, min_member=len(members))
         text = f"if it needs no more than the {len(members)} member{'s' * (len(members) > 1)} that it has"
@@ -191,7 +193,7 @@ def local_queue_resumed(case: WaitingCase) -> StartChange | None:
 def capability(case: WaitingCase) -> StartChange | None:
     """Return the raise of the capability of the group's queue, or of one above it.
 
-    It covers the usage of its groups, the group's missing members, and those of groups ahead.
+    The new capability covers the usage of the queue, the missing members of the group, and of groups ahead.
     """
     asked = missing(case.group).requests
     for name in queues_above(case.decisions, case.group.queue):
@@ -329,7 +331,7 @@ def use_allowed(case: WaitingCase) -> StartChange:
 def ends_for_capacity(case: WaitingCase) -> StartChange | None:
     """Return the change that holders end.
 
-    Those on the group's reserved nodes come first, as in its messages.
+    Holders on the group's reserved nodes come first, as in its messages.
     """
     holders = sorted(case.evictable_holders(), key=_smallest_first)
     if (made := case.decision.reservation) is not None:

@@ -32,8 +32,9 @@ from extender.domain.snapshot.snapshot import OtherPods, Snapshot
 
 _INFINITE = {"inf": inf, "-inf": -inf}
 _WRITTEN = tuple[tuple[Resources, Constraints], ...]  # the shapes
-# Of which there may be a hundred thousand: each is text at once. Millions of parts in memory would take as
-# many bytes as the ledger, and a second in which all threads wait for the encoder or the garbage collector.
+# Types with up to a hundred thousand objects, each of which becomes text at once. Millions of parts in memory
+# would take as many bytes as the ledger, and a second in which all threads wait for the encoder or the
+# garbage collector.
 _MANY = (GroupInfo, PodRecord)
 _Act = Callable[[Any], Any]
 
@@ -291,8 +292,8 @@ class Dump(msgspec.Struct, frozen=True):
 def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mapping[str, Any]) -> bytes | None:
     """Return the dump of new decisions; None before the first ones.
 
-    It takes two seconds for 40,000 pods, and no lock: its input never changes. `versions`: of `muster`
-    and `python`.
+    A dump of 40,000 pods takes two seconds, without a lock, since decisions never change. `versions`: those
+    of `muster` and `python`.
     """
     if (carried := carried_facts_of(decisions)) is None:
         return None

@@ -11,7 +11,7 @@ from extender.api.units import listed
 from extender.domain.explain.changes import smallest_change
 from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
 from extender.domain.model.evictions import EvictionCause, ReclaimVictim
-from extender.domain.model.reasons import LACKS_CAPACITY, NOT_TAKEN_BACK, Verdict
+from extender.domain.model.reasons import LACKS_CAPACITY, NOT_RECLAIMED, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.eviction_units import Disruptions
 from extender.domain.scheduling.cycle import Cycle
@@ -56,7 +56,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 def work_of(decisions: Decisions) -> int:
     """Return the work of one cycle: groups and nodes, and the evaluation of those with affinity.
 
-    It is the work of the last cycle with all groups.
+    The estimate is the work of the last cycle that evaluated all groups.
     """
     if (memory := carried_facts_of(decisions)) is None:
         return 0
@@ -128,7 +128,7 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     if found is None or found.verdict is not Verdict.WAITING or found.reclaim is not None:
         return ""
     if is_beyond:
-        return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_TAKEN_BACK}"
+        return f"queue {group.queue} would hold {over[0]} that it deserves, {NOT_RECLAIMED}"
     found = case.trial.decision(replace(then, disruption_budgets={}))
     return _protecting_budgets(snapshot, found.reclaim.victims) if found and found.reclaim else ""
 
@@ -154,4 +154,4 @@ def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) ->
         if len(names) == 1
         else f"disruption budgets {listed(names)} keep"
     )
-    return f"{keeps} {listed(whose, _MOST_NAMES)}, {NOT_TAKEN_BACK}"
+    return f"{keeps} {listed(whose, _MOST_NAMES)}, {NOT_RECLAIMED}"

@@ -246,9 +246,11 @@ class _Evictions:
         if group is not None and group.decision.reclaim is not None:
             self._reclaims[key] = group.decision.reclaim
         if group is not None and group.decision.undo:
-            whose = key, group.decision.queue, EvictionCause.UNDO
+            beneficiary = key, group.decision.queue, EvictionCause.UNDO
             members = (pod for pod in group.info.placed if pod.uid in group.decision.undo)
-            self._undone[key] = [ReclaimVictim(pod.uid, pod.namespace, pod.name, *whose) for pod in members]
+            self._undone[key] = [
+                ReclaimVictim(pod.uid, pod.namespace, pod.name, *beneficiary) for pod in members
+            ]
 
     def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:
         """Yield the evicted pods that are gone by now, or terminating."""

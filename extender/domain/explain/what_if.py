@@ -25,8 +25,8 @@ from extender.domain.snapshot.snapshot import Snapshot
 _LARGEST = 2**31 - 1  # largest int32
 _MOST_NODES = 1000
 _MOST_TERMS = 20
-_LONGEST = 1000  # letters of a term: names of two objects and of a resource have fewer
-_SAID = 200  # letters of a term that a fault repeats
+_LONGEST = 1000  # characters of a term: names of two objects and of a resource have fewer
+_QUOTED = 200  # characters of a term that a fault repeats
 _NAMES = 8  # names in one sentence
 _MOST_OTHERS = 20
 
@@ -43,7 +43,7 @@ class Supposition(NamedTuple):
     resource: str = ""  # `cpu` of `queue.capability.cpu`
 
     def error(self, why: str) -> BadTerm:
-        return BadTerm(f"{self.text[:_SAID]!r}: {why}")
+        return BadTerm(f"{self.text[:_QUOTED]!r}: {why}")
 
 
 _AMOUNTS = {
@@ -80,7 +80,7 @@ def _term(text: str) -> Supposition:
     name, equals, value = text.partition("=")
     field, resource = name, ""
     if len(text) > _LONGEST:
-        raise Supposition(text, name, "", value).error(f"{len(text)} letters; at most {_LONGEST} are allowed")
+        raise Supposition(text, name, "", value).error(f"{len(text)} characters: must be at most {_LONGEST}")
     if name.startswith("queue."):
         _, kind, resource = [*name.split(".", 2), ""][:3]
         field = f"queue.{kind}"
@@ -238,7 +238,7 @@ def _not_found(kind: str, name: str, there: Iterable[str]) -> str:
 
 
 def _number(term: Supposition, text: str, least: int, most: int = _LARGEST) -> int:
-    """Return a whole number as users write it: `int` alone takes `1_000` and other scripts, too."""
+    """Return a whole number in ASCII digits; `int` would also accept `1_000` and digits of other scripts."""
     number = int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
     if number is None or not least <= number <= most:
         raise term.error(f"must be {ALLOWED[term.field]}, with N a whole number from {least} to {most}")
@@ -338,7 +338,7 @@ def future(group: ChangedGroup) -> str:
     if group.change == STARTS:
         return f"would start now. Without that, it waits: {before.reason}."
     if after.verdict is not Verdict.WAITING:
-        lost = f", and give up the room of {after.evicted} of its pods" if after.evicted else ""
+        lost = f", and give up the capacity of {after.evicted} of its pods" if after.evicted else ""
         return f"{_GOES_ON[after.verdict]}{lost}."
     if before.verdict is not Verdict.WAITING:
         return f"would not start now, as it does without that: {after.reason}."

@@ -27,7 +27,7 @@ class HostPorts:
                 del by_node[node]
 
     def conflicts(self, node: str, wanted: tuple[HostPort, ...], own: tuple[HostPort, ...] = ()) -> bool:
-        """Return whether any of `wanted` is taken by another claim than the one that has `own`."""
+        """Return whether any of `wanted` is used by a claim other than that with the ports `own`."""
         if not wanted:
             return False
         taken = self._pinned.get(node, Counter()) + self._planned.get(node, Counter())
@@ -39,7 +39,7 @@ class HostPorts:
 
 
 class PodsByLabels:
-    """Numbers of pods on each node, by namespace and labels, to count the pods that a new term selects.
+    """Counts of pods on each node, by namespace and labels, to count the pods that a new term selects.
 
     Pods of one template share their labels, so there are far fewer sets than pods. They are indexed by
     label pairs only in namespaces in which a term has selected pods before: most never see a term.
@@ -118,9 +118,9 @@ class _LabelSets:
         return self._having
 
 
-# Nodes on which (anti-)affinity terms apply. Of other schedulers' pods, those terms are followed
-# that select one of ours: most keep only their own kind away. A term is forgotten with the last pod that has
-# it. The cost of an event does not grow with the number of terms, which are found by the labels they require.
+# Nodes on which (anti-)affinity terms apply. Terms of other schedulers' pods are followed only if
+# they select a member pod: most of them keep only their own replicas apart. A term is dropped with the last
+# pod that has it. The cost of an event does not grow with the number of terms: an index by labels finds them.
 
 # Limits per namespace on the weight of followed terms. A wide term is compared with the pods of all
 # namespaces: with this limit, a gang of a thousand stays within its budget.
@@ -140,8 +140,8 @@ class Terms:
         self._others = _TermsOfOthers()
         self._brought: dict[Term, str] = {}  # namespace that brought a term
         self._weight: Counter[str] = Counter()  # weight of these terms by namespace
-        self._selected = _Places()
-        self._carried = _Places()
+        self._selected = _PodCounts()
+        self._carried = _PodCounts()
 
     def has_capacity_for(self, pod: PodRecord) -> bool:
         """Return whether the terms of a pod are within the limit of its namespace.
@@ -175,7 +175,7 @@ class Terms:
             self._add_user(term)
 
     def unwatch(self, uid: Uid) -> None:
-        """Record that any pod is gone."""
+        """Record that a pod, of any scheduler, is gone."""
         for term in (*self._of.pop(uid, ()), *self._others.remove(uid)):
             self._remove_user(term)
 
@@ -273,7 +273,7 @@ class _TermsOfOthers:
         return new_terms
 
     def remove(self, uid: Uid) -> list[Term]:
-        """Remove any pod; return the terms that are followed no more."""
+        """Remove a pod, of any scheduler; return the terms that are no longer followed."""
         if (ours := self._ours.pop(uid, None)) is not None and self._our_labels is not None:
             self._our_labels.count(ours, "", -1)
         terms = self._of.pop(uid, ())
@@ -295,7 +295,7 @@ class _TermsOfOthers:
         return self._our_labels
 
 
-class _Places:
+class _PodCounts:
     """Numbers of pods by term and node. Copies stay valid until a count of their term changes."""
 
     def __init__(self) -> None:

@@ -152,7 +152,7 @@ class AssumedPods:
                 if group.attempt(pod.uid).refused_at is None:
                     self._all_pods.record_refused(pod, text, self._clock())
                 self._registry.mark_dirty(pod.group)
-                self._changes.mark()
+                self._changes.notify()
             return Reason.NO_ROOM
 
     def hold(self, uid: Uid, node: str, token: int) -> Reason | None:
@@ -172,7 +172,7 @@ class AssumedPods:
             if claim.node != node and not (self._claims.fits(pod, node) and self._same_flavor(claim, [node])):
                 return Reason.NO_ROOM
             self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
-            self._changes.mark()
+            self._changes.notify()
             return None
 
     def confirm(self, key: GroupKey) -> Confirmation:
@@ -219,7 +219,7 @@ class AssumedPods:
                 self._pass_to(claim, posting[-1].token, posting)
             elif allows(ClaimEvent.RELEASE, claim.stage):
                 self._moves.end(pod, ClaimEvent.RELEASE)
-            self._changes.mark()
+            self._changes.notify()
 
     def record_barred(self, uid: Uid, words: str) -> None:
         """Record that the API server permanently refuses the binding of a pod, with its message."""
@@ -227,7 +227,7 @@ class AssumedPods:
             if (pod := self._pods.get(uid)) is not None:
                 self._registry.group(pod.group).record_barred(uid, words)
                 self._registry.mark_dirty(pod.group)
-                self._changes.mark()
+                self._changes.notify()
 
     def posted_before(self, instant: float) -> list[Claim]:
         """Return claims with all bindings posted before `instant`, unconfirmed by a watch since."""
@@ -257,7 +257,7 @@ class AssumedPods:
             group = self._registry.group(pod.group)
             group.record_withdrawn(pod.uid)
             group.record_shown(pod.uid, node, self._clock())
-            self._changes.mark_quietly()
+            self._changes.record()
         return [node]
 
     def _all_that_fit(self, pod: PodRecord, nodes: Sequence[str]) -> list[str]:

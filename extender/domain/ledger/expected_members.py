@@ -81,7 +81,7 @@ def has_later_pods(group: Group, job: JobRecord) -> bool:
     return job.is_unsuspended and group.stood_whole and job.completions is not None
 
 
-# By part of a job: the number of pods to come, and existing pods without a claim.
+# Number of expected pods, and existing pods without a claim, by part of a job.
 Missing = Mapping[int, tuple[int, list[PodRecord]]]
 
 
@@ -220,7 +220,7 @@ class ExpectedMembers:
                     self._claims.capacity.watch_terms(group.pods[uid])
                     self._count(group.namespace, 1)
             self._registry.mark_dirty(group.key)
-            self._changes.mark()
+            self._changes.notify()
 
     def _pass_on(self, group: Group, expected: PodRecord, newcomers: list[PodRecord]) -> None:
         self._count(group.namespace, -1)
@@ -240,7 +240,7 @@ def pass_on(parts: Parts, group: Group, expected: PodRecord, newcomers: list[Pod
     parts.claims.capacity.terms.unwatch(expected.uid)
     if claim is not None and newcomers and _may_take_over(parts, newcomers[-1], expected, claim.node):
         parts.moves.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
-    parts.changes.mark()
+    parts.changes.notify()
 
 
 def _may_take_over(parts: Parts, pod: PodRecord, expected: PodRecord, node: str) -> bool:
@@ -383,7 +383,7 @@ class LostMembers:
         if self._parts.claims.fits(member, pod.node):
             self._parts.moves.put(member, ClaimEvent.PLAN, pod.node)
         self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.mark()
+        self._parts.changes.notify()
 
     def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
         newcomers.sort(key=lambda pod: pod.role == member.role)

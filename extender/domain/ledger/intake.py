@@ -70,7 +70,7 @@ class Intake:
             if self._claims.capacity.set_node(record):
                 self._stuck.record_node(record)
                 self._changes.record_freed()
-                self._changes.mark()
+                self._changes.notify()
             if before != record.labels:
                 self._mark_flavored(record.name)
 
@@ -79,7 +79,7 @@ class Intake:
             self._claims.capacity.drop_node(name)
             self._stuck.record_deleted(name)
             self._mark_flavored(name)
-            self._changes.mark()
+            self._changes.notify()
 
     def _mark_flavored(self, node: str) -> None:
         """Mark the groups whose flavors depend on the labels of a node as changed."""
@@ -93,12 +93,12 @@ class Intake:
     def put_group(self, record: GroupRecord) -> None:
         with self._lock:
             if self._registry.set_group(record, self._changes.next_version):
-                self._changes.mark()
+                self._changes.notify()
 
     def drop_group(self, key: GroupKey, origin: Origin = Origin.VOLCANO) -> None:
         with self._lock:
             self._registry.drop_group(key, origin, self._changes.next_version)
-            self._changes.mark()
+            self._changes.notify()
 
     def set_owner(self, workload: Workload) -> Collection[GroupKey]:
         """Record a controller of pods. Return the changed groups of its pods."""
@@ -116,14 +116,14 @@ class Intake:
         with self._lock:
             if not self._registry.owners.put(key, record):
                 return ()
-            self._changes.mark()
+            self._changes.notify()
             return self._registry.set_owner(key, record)
 
     def drop_owner(self, key: GroupKey) -> None:
         with self._lock:
             if self._registry.owners.drop(key):
                 self._registry.set_owner(key, OwnerRecord(""))
-                self._changes.mark()
+                self._changes.notify()
 
     def set_ancestor(self, kind: str, meta: Meta) -> Collection[GroupKey]:
         """Store an owner: the author, queue and controller that its groups depend on.
@@ -201,12 +201,12 @@ class Intake:
         with self._lock:
             if self._registry.set_queue(record):
                 self._changes.record_freed()
-                self._changes.mark()
+                self._changes.notify()
 
     def drop_queue(self, name: str) -> None:
         with self._lock:
             self._registry.drop_queue(name)
-            self._changes.mark()
+            self._changes.notify()
 
     def set_flavor(self, flavor: ResourceFlavor) -> None:
         self.put_flavor(flavor.metadata.name, shared_flavor(flavor))
@@ -218,7 +218,7 @@ class Intake:
         with self._lock:
             if self._registry.set_flavor(name, flavor):
                 self._changes.record_freed()
-                self._changes.mark()
+                self._changes.notify()
 
     def set_local_queue(self, local: LocalQueue) -> None:
         self.put_local_queue(local_queue_record(local))
@@ -286,13 +286,13 @@ class Intake:
             if budgets.get(record.name) != record:
                 budgets[record.name] = record
                 self._stale.add(record.namespace)
-                self._changes.mark()
+                self._changes.notify()
 
     def drop_disruption_budget(self, namespace: str, name: str) -> None:
         with self._lock:
             if self._budgets.get(namespace, {}).pop(name, None) is not None:
                 self._stale.add(namespace)
-                self._changes.mark()
+                self._changes.notify()
 
     def disruption_budgets(self) -> BudgetsByNamespace:
         """Return the budgets, the same object until one changes; immutable. Callers hold the lock."""
@@ -341,4 +341,4 @@ class Intake:
         """Mark groups whose infos depend on a change."""
         for key in groups:
             self._registry.mark_dirty(key)
-        self._changes.mark()
+        self._changes.notify()

@@ -122,12 +122,12 @@ class Ledger:
     def record_asked(self) -> None:
         if self._changes.record_asked():
             with self._lock:
-                self._changes.mark()
+                self._changes.notify()
 
     def set_leading(self, leading: bool) -> None:
         if self._changes.set_leading(leading):
             with self._lock:
-                self._changes.mark()
+                self._changes.notify()
 
     def snapshot(self) -> Snapshot:
         with self._lock:
@@ -184,19 +184,19 @@ class Ledger:
         now = self._wall_clock()
         if self._meter.is_due(now):
             self._meter.sample(now, self.offered())
-            self._changes.mark()
+            self._changes.notify()
         self._meter.record_holdings({key: holding_of(groups.get(key)) for key in dirty}, now)
 
     def _end_answers(self) -> None:
         """End answers of filter that no bind call has followed within the start deadline.
 
-        They would hold their capacity indefinitely. The deadline includes the binding of volumes, which
-        precedes the bind call.
+        Otherwise such answers would hold capacity forever. The deadline includes the binding of volumes,
+        which precedes the bind call.
         """
         oldest = self._clock() - self.limits.start_deadline
         for claim in [claim for claim in self.claims.in_stage(ClaimStage.ANSWERED) if claim.since <= oldest]:
             self._moves.end(claim.pod, ClaimEvent.EXPIRE)
-            self._changes.mark()
+            self._changes.notify()
 
     def _expiries(self) -> Iterator[float]:
         if (until := self._refusals.next_expiry()) is not None:
@@ -281,7 +281,7 @@ class Ledger:
                 group.lost_work += eviction.victim.lost
                 group.evicted = PastEviction(eviction.victim.cause, eviction.why, self._clock())
                 self.registry.mark_dirty(group.key)
-                self._changes.mark()
+                self._changes.notify()
 
     def _record_run(self, group: Group, was: GroupDecision | None, decision: GroupDecision) -> None:
         """Record the run time of a group that has just completed."""
@@ -331,7 +331,7 @@ class Ledger:
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
         if changed:
             self.registry.mark_dirty(group.key)
-            self._changes.mark()
+            self._changes.notify()
 
     def _record_given(self, taker: GroupKey, reclaim: Reclaim | None, stayed: Collection[GroupKey]) -> None:
         """Record the loss of victims of other queues; those that `stayed` have lost nothing."""
@@ -357,7 +357,7 @@ class Ledger:
         timeless = replace(before, admitted_at=None, released_at=None)
         if start != (timeless if verdict is Verdict.RUNNING else before) or group.attempts != attempts:
             self.registry.mark_moved(group.key)
-            self._changes.mark()
+            self._changes.notify()
 
     def _replan(self, group: Group, pod: PodRecord, decision: GroupDecision, version: int) -> None:
         """Update the claim of a waiting member for the decision on its group, made on `version`.
@@ -375,19 +375,19 @@ class Ledger:
             return
         if node is None and claim is not None:
             self._moves.end(pod, ClaimEvent.WITHDRAW)
-            self._changes.mark()
+            self._changes.notify()
         elif node is not None and (claim is None or claim.node != node):
             self._moves.put(pod, ClaimEvent.PLAN, node)
             group.record_planned(pod.uid, node, is_new=claim is None)
             if self._releases.scheduler_retries(pod):
                 group.record_shown(pod.uid, node, self._clock())
-            self._changes.mark()
+            self._changes.notify()
 
     def record_refused_eviction(self, uid: Uid) -> None:
         """Record that the eviction of a pod was refused: for a while it is no victim."""
         with self._lock:
             self._spared[uid] = self._clock() + self.limits.spared
-            self._changes.mark()
+            self._changes.notify()
 
     def record_refusal(self, key: GroupKey, message: str) -> None:
         """Record the API server's answer about missing pods of a job. `message`: empty if it says nothing."""
@@ -396,7 +396,7 @@ class Ledger:
             if group is not None and group.coming.there >= 0:
                 group.coming = group.coming.after_answer(self._clock(), message)
                 self.registry.mark_dirty(key)
-                self._changes.mark()
+                self._changes.notify()
 
     def give_up_start(self, key: GroupKey, why: str) -> None:
         """Give up the start of a job that missed its start timeout: the group waits again, and backs off.
@@ -413,7 +413,7 @@ class Ledger:
             group.start = Start(failures=failures + 1, retry_at=retry_at, failure=why, rotation=rotation)
             group.waited = True
             self.registry.mark_dirty(key)
-            self._changes.mark()
+            self._changes.notify()
 
     def claims_to_release(self, groups: Iterable[GroupKey] | None = None) -> list[Claim]:
         """Return planned claims of existing pods without an answer, for the scheduler.
@@ -515,8 +515,8 @@ class Ledger:
 class ReclaimedCapacity:
     """Reclaimed capacity, and capacity for the replacements of moved pods.
 
-    It is reserved: only pods that are planned on it may use it. Their claims do not exist yet, because the
-    capacity is still in use, or the pods are still to be created: so it is counted apart from the claims.
+    Only pods planned on this capacity may use it. It is counted apart from claims, which do not exist yet:
+    the capacity is still in use, or the pods are not created yet.
     """
 
     def __init__(self, registry: Registry, capacity: NodeCapacity, limits: Limits) -> None:

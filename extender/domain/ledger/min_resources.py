@@ -197,7 +197,7 @@ class MinResources:
             )
             group.pods[member.uid] = member
         self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.mark()
+        self._parts.changes.notify()
 
     def _remove_expected(self, group: Group, member: PodRecord) -> None:
         if self._parts.claims.get(member.uid) is not None:
@@ -207,7 +207,7 @@ class MinResources:
         if not self._expected[group.namespace]:
             del self._expected[group.namespace]
         self._parts.registry.mark_dirty(group.key)
-        self._parts.changes.mark()
+        self._parts.changes.notify()
 
 
 def _made_by_muster(record: GroupRecord) -> bool:

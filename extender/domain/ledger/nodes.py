@@ -50,7 +50,7 @@ class ResourceColumns:
     Attributes:
         names: The columns' resources.
         allocatable: The allocatable amounts of nodes.
-        room: Allocatable without pinned claims.
+        capacity: Allocatable without pinned claims.
         free: Allocatable without all claims.
     """
 
@@ -287,7 +287,7 @@ class NodeCapacity:
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
         """Count from now on the pods that the terms of `pod` select.
 
-        Of the terms of other schedulers' pods, only those that keep member pods away count.
+        Terms of other schedulers' pods count only if they keep member pods away.
         """
         if pod.group:
             self.terms.watch(pod)

@@ -175,10 +175,7 @@ class Pods:
         return self.ownership.owns(pod, self._registry.routes.namespace_queue(pod.metadata.namespace))
 
     def is_left(self, scheduler: str) -> bool:
-        """Return whether pods of this scheduler name are left to another scheduler.
-
-        Muster could place them.
-        """
+        """Return whether Muster leaves pods of one of its scheduler names to another scheduler."""
         return scheduler in self.left
 
     def left_gated(self) -> list[PodRecord]:
@@ -228,14 +225,14 @@ class Pods:
                 self._registry.group(record.group).record_vacated(record)
                 self.leave_group(record)
             if record.group or record.node:
-                self._changes.mark()
+                self._changes.notify()
             self._crowded.pop(uid, None)
             if record.shape.terms:  # freed terms may make space for those of waiting pods
                 for waiting in list(islice(self._crowded.values(), _FEW_CROWDED)):
                     self._set(self._within_bounds(waiting))
 
     def set_left(self, schedulers: frozenset[str]) -> None:
-        """Leave pods of these scheduler names to another scheduler; Muster takes back all others.
+        """Leave pods of these scheduler names to another scheduler, and manage all others again.
 
         A pod that is left keeps its holdings on a node, but a plan for it is void.
         """
@@ -317,7 +314,7 @@ class Pods:
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_foreign_pod(record.uid, is_left=self.is_left(record.scheduler))
         if record.group or _has_moved(record, before):  # of other pods, only capacity matters
-            self._changes.mark()
+            self._changes.notify()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
         if is_other:
@@ -335,7 +332,7 @@ class Pods:
         if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
             return
         if self._changes.record_asked():
-            self._changes.mark()
+            self._changes.notify()
         if self._claims.get(pod.uid) is not None:
             self._moves.refuse(pod)
             self.record_refused(pod, text, self._clock())

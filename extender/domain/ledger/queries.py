@@ -118,7 +118,7 @@ class GroupQueries:
     def may_be_left(self, key: GroupKey) -> bool:
         """Return whether a group has no members of Muster.
 
-        It may belong to a scheduler that pods are left to.
+        Such a group may belong to a scheduler to which Muster leaves pods.
         """
         return bool(self._pods.left) and not self.has_members(key)
 

@@ -242,8 +242,8 @@ class Registry:
     def record_start(self, group: Group, is_under_way: bool) -> None:
         """Record the queue in which a group is starting or has started.
 
-        It is the queue recorded with its pods' bindings or, if such records do not count, the one that this
-        process saw.
+        This is the queue recorded with the bindings of its pods or, if such records do not count, the queue
+        that this process observed.
         """
         if not is_under_way:
             group.started_in = ""

@@ -137,7 +137,7 @@ class Releases:
     def record_foreign_pod(self, uid: Uid, is_left: bool) -> None:
         """Record a pod of Muster's scheduler name that Muster does not place.
 
-        It appears as it is, unless it is left to another scheduler.
+        The scheduler sees the pod unchanged, unless the pod is left to another scheduler.
         """
         if self.is_on and not is_left:
             self._met.add(uid)

@@ -9,15 +9,15 @@ from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, discard_from
 from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
-from extender.domain.queues.local_queues import LocalQueueRecord, QueueWays
+from extender.domain.queues.local_queues import LocalQueueRecord, QueueRoutes
 from extender.domain.snapshot.jobs import JobRecord, queue_of_job
 
 
 class LocalQueues:
-    """The LocalQueues that the API has, and the groups that name each: a change of one touches only those.
+    """The LocalQueues that the API has, and the groups that name each, keyed by `namespace/name`.
 
-    By `namespace/name`. A label of Kueue's counts if it names a LocalQueue of Muster; otherwise it
-    is Kueue's own if the cluster has Kueue (`kueue_is_served`), and a mistake to be reported if it has not.
+    A label of Kueue that names no LocalQueue of Muster is left to Kueue if the cluster has Kueue
+    (`kueue_is_served`), else reported as a mistake.
     """
 
     def __init__(self) -> None:
@@ -136,8 +136,8 @@ class Routes:
         return self._named_queues.get(namespace) or self._quota_queues.get(namespace, "")
 
     @property
-    def routes_into_queues(self) -> QueueWays:
-        return QueueWays(self.namespace_queue, self.local_queues.records, self.local_queues.kueue_is_served)
+    def routes_into_queues(self) -> QueueRoutes:
+        return QueueRoutes(self.namespace_queue, self.local_queues.records, self.local_queues.kueue_is_served)
 
     def queue_of_job(self, job: JobRecord) -> str:
         """Return the queue that a job enters; empty if it enters none."""

@@ -72,7 +72,7 @@ class ShownPods(Appearances):
                     self._registry.mark_dirty(group.key)
                     is_forgotten = True
             if is_forgotten:
-                self._changes.mark()
+                self._changes.notify()
 
     def record_fresh_start(self) -> None:
         with self._lock:
@@ -87,7 +87,7 @@ class ShownPods(Appearances):
             self._changes.record_asked()
             self._releases.record_ended(pod.uid)
             self._record_refusal(pod, unschedulable)
-            self._changes.mark()
+            self._changes.notify()
             return pod.uid
 
     def due_groups(self) -> set[GroupKey]:
@@ -118,7 +118,7 @@ class ShownPods(Appearances):
             for uid in list(self._releases.shown):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:
                     self._moves.end(claim.pod, ClaimEvent.WITHDRAW)
-                    self._changes.mark()
+                    self._changes.notify()
 
     def _release_group(self, group: Group) -> bool:
         """Return whether all planned members are shown now.
@@ -136,14 +136,14 @@ class ShownPods(Appearances):
                 group.record_shown(claim.pod.uid, claim.node, self._clock())
                 self._moves.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
-                self._changes.mark_quietly()
+                self._changes.record()
         return all(claim.pod.uid in self._releases.shown for claim in planned)
 
     def _leaves_nodes_to_scheduler(self, group: Group) -> bool:
         """Return whether the scheduler's own scoring picks the nodes.
 
-        That is so for a group of one whose queue does not say how pods are placed, and that reserves
-        no capacity which the scheduler does not know.
+        True for a group of one pod if its queue has no `placement`, and if the group reserves no capacity
+        unknown to the scheduler.
         """
         queue = self._registry.queues.get(self._registry.routes.queue_of(group))
         is_free = group.needs_no_barrier and not (queue and queue.placement)
@@ -152,9 +152,9 @@ class ShownPods(Appearances):
     def _appearance(self, node: str, was_refused: bool, picks_itself: bool) -> Appearance:
         """Return how a planned member looks to the scheduler.
 
-        It is nominated to its node, unless the scheduler picks one, which it may do after it has
-        refused the pod. The pod has to ask then, where claims matter that the scheduler does not
-        know.
+        The member has its planned node as nominated node, unless the scheduler picks a node itself, which it
+        may do after it has refused the pod. Then the pod must ask Muster if claims matter that the scheduler
+        does not know.
         """
         if was_refused or (picks_itself and self._minds_gangs):
             return Appearance(asks=True)

@@ -35,12 +35,12 @@ class Changes:
         """Return the version that the change under way will have."""
         return self.version + 1
 
-    def mark(self) -> None:
+    def notify(self) -> None:
         """Request a decision: a change may affect one."""
-        self.mark_quietly()
+        self.record()
         self._on_change()
 
-    def mark_quietly(self) -> None:
+    def record(self) -> None:
         """Record a change that can wait for the next decision."""
         self.version += 1
         self.changed_at = self._clock()

@@ -106,7 +106,7 @@ def is_named_by_uid(name: str) -> bool:
 def podgroup_name(job: OwnerReference) -> str:
     """Return the group as which a job waits.
 
-    It is the group of the job's pods, which name another one only where Volcano named it.
+    This is the group of the job's pods. The pods name another group only if Volcano named that group.
     """
     is_volcanos = (job.api_version, job.kind) == VOLCANO_JOB
     return f"{job.name}-{job.uid}" if is_volcanos else group_name_of(job.uid)
@@ -172,7 +172,7 @@ def is_adoptable(pod: Pod) -> bool:
 def group_name(pod: Pod) -> str:
     """Return the PodGroup that a pod names.
 
-    It names one by Volcano's annotation, scheduler-plugins' label or the native field.
+    Sources: Volcano's annotation, scheduler-plugins' label, and Kubernetes' own field.
     """
     meta = pod.metadata
     native = pod.spec.scheduling_group

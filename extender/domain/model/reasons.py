@@ -42,7 +42,10 @@ class Reason(StrEnum):
     TOO_COMPLEX = "TooComplex", "placing the group needs more work than one group may cause"
     QUEUE_NOT_OPEN = "QueueNotOpen", "the group was created after its queue was closed"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed", "the queue accepts no groups of this namespace"
-    QUEUE_NOT_ALLOWED = "QueueNotAllowed", "it has no record of a user with the right to use its queue"
+    QUEUE_NOT_ALLOWED = (
+        "QueueNotAllowed",
+        "no record shows the right to use the queue",
+    )
     QUEUE_STOPPED = "QueueStopped", "the queue admits no groups until it is resumed"
     HELD = "Held", "the group is held by its owner"
     START_TIMED_OUT = "StartTimedOut", "its pods did not run before the start timeout, several times in a row"
@@ -54,11 +57,11 @@ class Reason(StrEnum):
         "the queue has used its deserved share, and other queues have a claim on the rest",
     )
     BEHIND_OTHERS = "BehindOthers", "the queue's order puts other groups first"
-    NO_ROOM = "NoRoom", "the suitable nodes do not have enough room now"
+    NO_ROOM = "NoRoom", "the suitable nodes lack free capacity now"
     FRAGMENTED = "Fragmented", "total free capacity suffices, but no placement fits"
-    NO_DOMAIN = "NoDomain", "no domain of its topology has enough room now"
-    RESERVED = "Reserved", "the room is reserved for another group"
-    RECLAIMING = "Reclaiming", "room is being reclaimed for the group"
+    NO_DOMAIN = "NoDomain", "no domain of the group's topology has enough free capacity now"
+    RESERVED = "Reserved", "the free capacity is reserved for another group"
+    RECLAIMING = "Reclaiming", "capacity is being reclaimed for the group"
     BACKING_OFF = "BackingOff", "a start of the group failed; it is backing off"
     WINDOW_FULL = "WindowFull", "as many members as the window allows are already starting"
     TOO_LARGE_FOR_WINDOW = "TooLargeForWindow", "the group is larger than the starting window"
@@ -101,7 +104,8 @@ LACKS_CAPACITY = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN)
 # Reasons that a further node may change, as for a scheduler without Muster. A pod that the scheduler's own
 # rules reject everywhere may lack a node in a volume's zone, or a domain to spread over.
 NODES_HELP = frozenset({*LACKS_CAPACITY, Reason.REFUSED_BY_SCHEDULER})
-FOR_OTHERS = (
+# Reasons that may end when other groups end or start.
+ENDED_BY_OTHERS = (
     *LACKS_CAPACITY,
     Reason.QUEUE_CEILING,
     Reason.QUEUE_SHARE,
@@ -111,7 +115,7 @@ FOR_OTHERS = (
     Reason.WINDOW_FULL,
     Reason.REFUSED_BY_SCHEDULER,
     Reason.BACKING_OFF,
-)  # reasons that may end once others have ended, or started
+)
 
 # Reasons of a PodGroup's condition while the group does not wait.
 NOT_WAITING = frozenset(map(str, (*Verdict, *Outcome)))
@@ -135,8 +139,8 @@ _SUITS = ("node(s) had untolerated taint", "node(s) didn't match Pod's node affi
 def lacks_only_capacity(words: str, counted: Collection[str]) -> bool:
     """Return whether the scheduler refuses a pod only for reasons that Muster evaluates as well.
 
-    These are amounts of `counted` resources, taints and labels. Where Muster knows of a node for the pod,
-    its knowledge is newer.
+    These are amounts of `counted` resources, taints and labels. If Muster finds a node for the pod, its
+    data is newer than the scheduler's.
     """
     listed = words.partition(" nodes are available: ")[2].partition(" preemption: ")[0].removesuffix(".")
     before, *parts = _PART.split(listed)
@@ -190,7 +194,7 @@ NoDomain: Wait for running pods of a domain to end, ask for a larger domain (ann
   `kube-muster.io/required-topology`), or use fewer or smaller members.
 Reserved: Wait, or declare a run time (annotation `kube-muster.io/run-time`): groups that end in time may go
   first.
-Reclaiming: Wait: pods are being evicted for it, and the room is kept until it starts.
+Reclaiming: Wait: pods are being evicted for it, and their capacity is reserved until it starts.
 BackingOff: Muster retries by itself, after 5 s, then 10 s and so on, up to five minutes (`--start-backoff`,
   `--start-backoff-max`). If its pods are refused, raise the quota that it names, or ask the owner of the
   webhook.
@@ -203,13 +207,13 @@ NotReady: Wait for `/readyz`. If a pod stays like this, either it could not be r
 """)
 REMEDIES: Mapping[Reason, str] = {Reason(code): text for code, text in _TEXTS.items()}
 
-# Remedy for pods that Muster put into one group and that start one by one.
+# Remedy for pods that Muster put into one group, but starts one by one.
 TO_START_WHOLE = "They need not start together (the annotation kube-muster.io/min-member: all makes them)."
 
-# The end of a sentence that says why a group gets nothing of what others hold above their shares.
-NOT_TAKEN_BACK = "so nothing is reclaimed for it"
+# End of a sentence that says why no capacity is reclaimed for a group.
+NOT_RECLAIMED = "so nothing is reclaimed for it"
 
-# Holders that block a group: all that hold capacity, or those of its own queue.
+# Reasons by which a group waits for holders of capacity: of any queue, or of its own queue.
 FOR_CAPACITY = (*LACKS_CAPACITY, Reason.RECLAIMING)
 IN_ITS_QUEUE = (Reason.QUEUE_CEILING, Reason.QUEUE_SHARE)
 

@@ -55,7 +55,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     uid: Uid
     namespace: str
     name: str
-    shape: Shape  # its requests and constraints, shared with all pods alike
+    shape: Shape  # its requests and constraints, shared with all equal pods
     labels: Labels  # shared with all pods that have the same
     node: str = ""  # spec.nodeName; empty while it is unbound
     scheduler: str = ""  # spec.schedulerName

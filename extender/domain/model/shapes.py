@@ -329,18 +329,18 @@ def _excess(spec: PodSpec) -> str:
     sides = affinity.pod_affinity, affinity.pod_anti_affinity
     terms = sum(len(side.required or ()) for side in sides if side)
     if terms > MOST_TERMS:
-        return f"{terms} required pod (anti-)affinity terms; {MOST_TERMS} are judged at most"
+        return f"{terms} required pod (anti-)affinity terms: must be at most {MOST_TERMS}"
     ports = sum(len(container.ports or ()) for container in spec.containers)
     if ports > MOST_PORTS and (ports := len(_host_ports(spec))) > MOST_PORTS:
-        return f"{ports} host ports; {MOST_PORTS} are judged at most"
+        return f"{ports} host ports: must be at most {MOST_PORTS}"
     parts = (spec, *spec.containers, *(spec.init_containers or ()))
     asked = [part.resources.requests for part in parts if part.resources and part.resources.requests]
     if sum(map(len, asked)) > MOST_RESOURCES and (names := len(set().union(*asked))) > MOST_RESOURCES:
-        return f"{names} resources; {MOST_RESOURCES} are judged at most"
+        return f"{names} resources: must be at most {MOST_RESOURCES}"
     text = msgspec.msgpack.encode((spec.node_selector, affinity, spec.tolerations, _unplanned(spec)))
     if len(text) > MOST_TEXT:
         size, most = len(text) // 1024, MOST_TEXT // 1024
-        return f"{size} KiB of selectors, affinity, tolerations and volumes; {most} are judged at most"
+        return f"{size} KiB of selectors, affinity, tolerations and volumes: must be at most {most}"
     return ""
 
 

@@ -67,7 +67,7 @@ class _Sort:
 class TermSets:
     """Both sorts of term sets, those that pods have and those that select pods, and their common terms.
 
-    They are kept for a scheduling cycle: neither depends on the nodes of pods.
+    The sets are kept for a scheduling cycle, because they do not depend on the nodes of pods.
     """
 
     def __init__(self, index: TermIndex, spend: Spend) -> None:
@@ -310,8 +310,8 @@ class OverBudget(Exception):
 class Effort:
     """Budget for the evaluation of a group, in looks at a node for a term.
 
-    It counts work, not time, so that one snapshot leads to the same decision on any machine. It has no limit
-    until `allow`.
+    The budget counts work, not time, so that a snapshot leads to the same decision on any machine. There is
+    no limit before `allow`.
     """
 
     def __init__(self) -> None:

@@ -71,8 +71,7 @@ class RunTimes:
     def end_of(self, group: GroupInfo) -> RunEnd:
         """Return when a group that runs, or starts, is expected to end.
 
-        Of groups without any known run time, those that have run for the longest time are expected to
-        run the longest.
+        A group without a known run time is expected to run for as long again as it has run.
         """
         if group.key not in self._ends:
             since, now = self._since(group), self._snapshot.now

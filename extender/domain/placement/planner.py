@@ -1,7 +1,7 @@
 """Planner: places all members of a group at once on real nodes, in a working copy of the capacity.
 
-Pods of one shape are placed in bulk; pods whose constraints concern other pods, or that other pods' terms
-select, only together with pods of the same kind.
+Pods of one shape are placed in bulk. Pods with constraints on other pods, or selected by such a constraint,
+are placed in batches of pods with equal shape and equal selecting terms.
 """
 
 from collections import Counter
@@ -22,50 +22,52 @@ from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
 
 ZONE = "topology.kubernetes.io/zone"
-_ENOUGH = 3  # refusing nodes from which on their whole zone counts as refusing the shape
-_FEW = 16  # most pods of the rarer shape in a search through all divisions
-_MUCH = 2**40  # pods
-_FEW_PODS = 6  # most pods whose nodes are searched one by one
-_MOST_TRIES, _MOST_LOOKS = 100, 5e4  # tries and looks of one bounded search for a gang
+_REFUSING_NODES = 3  # with so many refusing nodes, their whole zone counts as refusing the shape
+_MOST_EXHAUSTIVE = 16  # pods of the rarer shape, or rows: up to this number, all choices are tried
+_IMPOSSIBLE = 2**40  # cost of a placement that does not fit: more pods than any cluster has
+_MOST_ONE_BY_ONE = 6  # most pods whose nodes are searched one by one
+_MOST_TRIES, _MOST_EFFORT = 100, 5e4  # tries, and affinity look-ups, in one bounded search for a gang
 PlannedPod = tuple[PodRecord, str]
 
 
-# Allocations from the budget of a cycle, which can be undone, and reads of it. The decision on a waiting
-# group stays valid until one of the answers read for it would differ.
+# Allocations from the budget of a cycle, which can be undone, and reads of the budget. The decision on a
+# pending group stays valid until one of the answers that it was based on would differ.
 
-Kind = Hashable  # groups of one kind get equal decisions, so reads for one count for all
+EquivalenceClass = Hashable  # key of groups with equal decisions: the reads for one of them count for all
 Topic = Hashable  # subject of a read: a shape, or a part of the budget and a queue
 
 
 class Question(NamedTuple):
-    """Question that can be asked again, of the same part of a later budget."""
+    """Question to a part of the budget, which can be asked again in a later cycle."""
 
     part: type
     ask: Callable[..., object]
     about: tuple[Any, ...]
     answer: object
 
-    def is_answered_similar(self, part: object) -> bool:
+    def has_same_answer(self, part: object) -> bool:
         return self.ask(part, *self.about) == self.answer
 
 
-Read = Mapping[Topic, Sequence[Question]]  # by topic; without questions, any change counts
+Read = Mapping[Topic, Sequence[Question]]  # by topic; any change concerns a topic without questions
 
 
 class Reads:
     def __init__(self) -> None:
-        self.by_kind: dict[Kind, dict[Topic, list[Question]]] = {}
-        self.kind_of: dict[GroupKey, Kind] = {}  # a unique group has a kind of its own
-        self.now: dict[Topic, list[Question]] | None = None  # reads for the evaluated group; None: none
+        self.by_class: dict[EquivalenceClass, dict[Topic, list[Question]]] = {}
+        self.class_of: dict[GroupKey, EquivalenceClass] = {}  # a unique group is a class of its own
+        self.now: dict[Topic, list[Question]] | None = (
+            None  # reads for the evaluated group; None: no such group
+        )
 
     def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
-        self.now = self.by_kind.setdefault(self.kind_of.setdefault(group, group), {})
+        self.now = self.by_class.setdefault(self.class_of.setdefault(group, group), {})
 
-    def set_kind(self, group: GroupKey, kind: Kind) -> None:
-        """Record that the group under evaluation turns out to be of a kind."""
-        own, self.kind_of[group] = self.now or {}, kind
-        self.now = self.by_kind.setdefault(kind, {})
+    def set_class(self, group: GroupKey, class_: EquivalenceClass) -> None:
+        """Record the equivalence class of the group under evaluation, and move its reads there."""
+        own, self.class_of[group] = self.now or {}, class_
+        self.now = self.by_class.setdefault(class_, {})
         if own is not self.now:
             for topic, questions in own.items():
                 self.now.setdefault(topic, []).extend(questions)
@@ -77,7 +79,7 @@ class Reads:
                 questions.append(question)
 
     def share_reads(self, read: Read) -> None:
-        """Record that knowledge from another group rests on the capacity that was read for that group."""
+        """Record the topics, without questions, of another group whose result is reused."""
         for topic, questions in read.items():
             if not questions:
                 self.record(topic)
@@ -99,13 +101,13 @@ class Journal:
         """Record an allocation."""
         self._undo.append(partial(allocation, -times))
 
-    def mark(self) -> int:
+    def checkpoint(self) -> int:
         """Return a checkpoint to roll back to."""
         return len(self._undo)
 
-    def roll_back(self, mark: int) -> None:
-        """Undo all allocations and releases since a mark."""
-        while len(self._undo) > mark:
+    def roll_back(self, checkpoint: int) -> None:
+        """Undo all allocations and releases since a checkpoint."""
+        while len(self._undo) > checkpoint:
             self._undo.pop()()
 
 
@@ -184,9 +186,9 @@ class Planner:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
-        """Return the planner of the capacity net of all pinned claims."""
+        """Return the planner of the capacity without all pinned claims."""
         journal = Journal() if journal is None else journal
-        refused, free = by_domain(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
+        refused, free = with_refusing_zones(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refused, record=journal.reads.record)
         return cls(capacity, snapshot.occupancy, journal, groups=snapshot.groups)
 
@@ -196,11 +198,11 @@ class Planner:
 
         Args:
             snapshot: The nodes and their capacity.
-            like: The planner of the scheduling cycle.
+            like: The affinity counts of the scheduling cycle, whose caches are reused.
             keeps_refusals: Leave out the nodes that the scheduler refuses.
         """
         nodes = snapshot.nodes
-        refused = by_domain(snapshot.refused, nodes) if keeps_refusals else {}
+        refused = with_refusing_zones(snapshot.refused, nodes) if keeps_refusals else {}
         most = None if keeps_refusals else nodes.most
         capacity = Capacity(snapshot.dimensions, nodes, snapshot.allocatable.copy(), refused, most)
         return cls(capacity, Occupancy(terms=snapshot.occupancy.terms), like=like)
@@ -239,38 +241,38 @@ class Planner:
                 plan = self._place(by_choice, partly) if by_choice != batches else None
                 plan = self._place(batches[::-1], partly) if plan is None else plan
                 plan = self._place_two(*batches) if plan is None and len(batches) == 2 else plan
-                plan = self._place_otherwise(batches) if plan is None and not partly else plan
+                plan = self._search_placement(batches) if plan is None and not partly else plan
         return plan
 
     def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
         """Return whether all of `pods` would fit; nothing is allocated.
 
-        `shapes`: how many have each shape.
+        `shapes`: the number of pods of each shape.
         """
         if self.capacity.is_short_for(shapes):
             return False
         if len(shapes) == 1 and not self.affinity.any_particular(pods, shapes):
             return True
-        mark = self._journal.mark()
+        checkpoint = self._journal.checkpoint()
         try:
             return self.place(pods) is not None
         finally:
-            self._journal.roll_back(mark)
+            self._journal.roll_back(checkpoint)
 
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
         """Return the pods that would fit at the same time, as many as possible; nothing is allocated.
 
         The smallest shapes come first.
         """
-        mark = self._journal.mark()
+        checkpoint = self._journal.checkpoint()
         try:
             with self.affinity.gathering(pods):
                 return frozenset(self._place(self.batches(pods)[::-1], partly=True) or {})
         finally:
-            self._journal.roll_back(mark)
+            self._journal.roll_back(checkpoint)
 
     def take_holdings(self, holdings: Iterable[Holding]) -> bool:
-        """Allocate the holdings of groups, all or nothing; return whether they fitted."""
+        """Allocate the holdings of groups, all or nothing; return whether they fit."""
         rows: dict[Shape, list[Rows]] = {}
         for holding in holdings:
             if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
@@ -299,7 +301,7 @@ class Planner:
                 part, batch = batch[:at_once], batch[at_once:]
                 found = self._take_part(part, where)
                 taken.update(found)
-                at_once = len(batch) if found else at_once  # the others follow the first one
+                at_once = len(batch) if found else at_once  # the other pods follow the first one
         return taken
 
     def take_node(self, pod: PodRecord, node: str) -> bool:
@@ -307,7 +309,7 @@ class Planner:
         return bool(self._take_part([pod], {pod.uid: node}))
 
     def _take_part(self, pods: Sequence[PodRecord], where: Mapping[Uid, str]) -> dict[Uid, str]:
-        """Allocate nodes for those of some pods of one kind that fit."""
+        """Allocate the nodes `where` for pods of one batch; return the pods that fit, with their nodes."""
         placed = ((pod, self.nodes.row.get(where[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in placed if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_particular(pods[0]):
@@ -326,8 +328,8 @@ class Planner:
         """Allocate capacity for no particular pod; with `times` -1, free it."""
         self._journal.apply(partial(self.capacity.take_amounts, rows, amounts), times)
 
-    def give_back(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
-        """Undo a placing of `pods`."""
+    def unplace(self, pods: Iterable[PodRecord], plan: Mapping[Uid, str]) -> None:
+        """Free the capacity of `pods` that were placed by `plan`."""
         self.allocate(((pod, plan[pod.uid]) for pod in pods if pod.uid in plan), -1)
 
     def free(self, pods: Iterable[PodRecord]) -> None:
@@ -335,9 +337,9 @@ class Planner:
         self.allocate(((pod, pod.node) for pod in pods), -1)
 
     def allocate(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
-        """Allocate capacity for pods on given nodes, even where it is not free yet.
+        """Allocate capacity for pods on given nodes, even if it is not free yet.
 
-        No other group gets it as it becomes free. With `times` -1, the capacity is freed.
+        No other group then gets that capacity when it becomes free. With `times` -1, the capacity is freed.
         """
         rows = ((pod, self.nodes.row.get(node)) for pod, node in planned)
         self._count_all([(pod, row) for pod, row in rows if row is not None], times)
@@ -366,7 +368,7 @@ class Planner:
         placed: list[tuple[PodRecord, int]] = []
         for batch in batches:
             pod = batch[0]
-            # Members that must share a domain follow the first one.
+            # Members that must share a domain follow the first member.
             leads = len(batch) > 1 and pod.shape.shares_domain
             for part in (batch[:1], batch[1:]) if leads else (batch,):
                 if apart and not self.affinity.is_particular(pod):
@@ -384,14 +386,14 @@ class Planner:
     def _rows_for(
         self, pods: Sequence[PodRecord], counts: Rows, apart: bool = False, near: Mask | None = None
     ) -> Rows:
-        """Return rows for pods of one kind, as many as there are pods if all fit.
+        """Return rows for pods of one batch, as many as there are pods if all fit.
 
         The tightest come first, or the emptiest if `apart`. Each row is filled before the next one,
         and rows that are `near` come first.
 
         Args:
-            pods: The pods of one kind.
-            counts: How many of them each row has capacity for.
+            pods: The pods of one batch.
+            counts: The number of such pods that fit on each row.
             apart: Prefer the emptiest rows.
             near: The rows to fill first, if any.
         """
@@ -412,13 +414,13 @@ class Planner:
         rows = rows & self.affinity.admit(pod) if self.affinity.is_particular(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
-    def _place_otherwise(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
+    def _search_placement(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
         """Return nodes by a bounded search, if each batch fits alone.
 
-        The first pod of a batch is tried in each domain, and the others follow it. Few pods are tried
-        one by one; on few nodes each of them on each node.
+        The first pod of a batch is tried in each domain, and the others follow it. If there are few
+        pods, each is a batch of its own; if there are few nodes, each node is tried.
         """
-        pods, mark = list(chain.from_iterable(batches)), self._journal.mark()
+        pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
         left = self.capacity.sum_for(shapes)
         is_any_particular = len(batches) > 2 or self.affinity.particular(pods)
@@ -426,30 +428,30 @@ class Planner:
             return None
         for batch in batches:
             is_alone = self._place([batch], partly=False) is not None
-            self._journal.roll_back(mark)
+            self._journal.roll_back(checkpoint)
             if not is_alone:
                 return None
-        parts = [[pod] for pod in pods] if len(pods) <= _FEW_PODS else batches
+        parts = [[pod] for pod in pods] if len(pods) <= _MOST_ONE_BY_ONE else batches
         keys = {term.topology_key for shape in shapes for term in shape.terms}
         keys |= {shape.constraints.level for shape in shapes if shape.constraints.level}
         domains = [self.nodes.domains(key) for key in sorted(keys)]
         search = partial(self._place_parts, parts, domains, [_MOST_TRIES])
-        if (plan := self.affinity.effort.within(_MOST_LOOKS, search)) is None:
-            self._journal.roll_back(mark)
+        if (plan := self.affinity.effort.within(_MOST_EFFORT, search)) is None:
+            self._journal.roll_back(checkpoint)
         return plan
 
     def _place_parts(
         self, parts: Sequence[Sequence[PodRecord]], domains: Sequence[Rows], tries_left: list[int]
     ) -> dict[Uid, str] | None:
-        """Place parts by depth-first search. `domains`: the domain of each row, by the terms of the pods."""
+        """Place parts by depth-first search. `domains`: the domain of each row, for each topology key."""
         if not parts:
             return {}
-        (pod, *others), mark, counts = parts[0], self._journal.mark(), self.capacity.counts
+        (pod, *others), checkpoint, counts = parts[0], self._journal.checkpoint(), self.capacity.counts
         rows = self._open_rows(pod).tolist()
-        large = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # of several nodes
+        large = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # with shared domains
         first_in = {tuple(int(codes[row]) for codes in large): row for row in reversed(rows)}
         firsts = sorted(first_in.values(), key=rows.index)
-        for row in firsts if len(rows) > _FEW else dict.fromkeys([*firsts, *rows]):
+        for row in firsts if len(rows) > _MOST_EXHAUSTIVE else dict.fromkeys([*firsts, *rows]):
             tries_left[0] -= 1
             if tries_left[0] < 0:
                 return None
@@ -465,28 +467,31 @@ class Planner:
                 if later is not None:
                     names = map(self.name_of, found)
                     return later | {each.uid: name for each, name in zip(parts[0], names, strict=True)}
-            self._journal.roll_back(mark)
+            self._journal.roll_back(checkpoint)
         return None
 
     def _place_two(self, *batches: list[PodRecord]) -> dict[Uid, str] | None:
-        """Place pods of two shapes if possible: the few go where they cost the many the least capacity."""
+        """Place pods of two shapes if possible.
+
+        Pods of the rarer shape go to the rows where they cost the other shape the least capacity.
+        """
         few, many = sorted(batches, key=len)
         most = len(few)
-        if most > _FEW or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):
+        if most > _MOST_EXHAUSTIVE or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):
             return None
         rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape)
-        costs = np.where(fits < 0, _MUCH, fits[:, :1] - fits)
-        # A row that takes k of them can be exchanged for one of the cheapest rows for k.
+        costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
+        # In a solution, any row with k rare pods can be replaced by one of the cheapest rows for k pods.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
         # Cost and rows, by number of placed pods of the rarer shape.
-        ways: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_MUCH, ())] * most]
+        best: list[tuple[int, tuple[int, ...]]] = [(0, ()), *[(_IMPOSSIBLE, ())] * most]
         for at in np.unique(cheapest).tolist():
             cost, row = costs[at].tolist(), int(rows[at])
             for n in range(most, 0, -1):
-                more = ((ways[n - k][0] + cost[k], ways[n - k][1] + (row,) * k) for k in range(1, n + 1))
-                ways[n] = min(ways[n], *more)
-        cost_of_all, on = ways[most]
-        if cost_of_all >= _MUCH or fits[:, 0].sum() - cost_of_all < len(many):
+                more = ((best[n - k][0] + cost[k], best[n - k][1] + (row,) * k) for k in range(1, n + 1))
+                best[n] = min(best[n], *more)
+        cost_of_all, on = best[most]
+        if cost_of_all >= _IMPOSSIBLE or fits[:, 0].sum() - cost_of_all < len(many):
             return None
         placed = list(zip(few, on, strict=True))
         self._count_all(placed, 1)
@@ -501,7 +506,7 @@ class Planner:
         return taken
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
-        """Count pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
+        """Allocate pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
         mates: list[PlannedPod] = []
         for pod, row in placed:
@@ -530,19 +535,19 @@ class Planner:
         return node.name
 
 
-def by_domain(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
+def with_refusing_zones(refused: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
     """Return the rows that refuse each shape, with whole zones where several nodes refuse it.
 
-    A volume that exists only in another zone, or a zone that is down, makes the scheduler refuse every
-    node of it. To find that out node by node costs a member seconds each, and meanwhile a place among
-    pods in flight. In a cluster of one zone only the nodes themselves count.
+    The scheduler refuses every node of a zone that is down, or that lacks the volume of the pod. Learning
+    this node by node would take a member seconds for each, and a place of the window meanwhile. In a
+    cluster of one zone, only the refusing nodes themselves count.
     """
     spread: dict[Shape, set[int]] = {}
     for shape, of_shape in refused.items():
         rows = spread[shape] = set(of_shape)
         zones = nodes.domains(ZONE)
-        if len(rows) >= _ENOUGH and zones.max(initial=-1) >= 1:
+        if len(rows) >= _REFUSING_NODES and zones.max(initial=-1) >= 1:
             numbers, counts = np.unique(zones[list(rows)], return_counts=True)
-            lost = numbers[(counts >= _ENOUGH) & (numbers >= 0)]
+            lost = numbers[(counts >= _REFUSING_NODES) & (numbers >= 0)]
             rows |= set(np.flatnonzero(np.isin(zones, lost)).tolist())
     return spread

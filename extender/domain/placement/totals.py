@@ -1,7 +1,7 @@
 """Totals over all nodes: how many pods of each shape fit, and the free amounts.
 
-They are kept from cycle to cycle: an event changes one row of many thousands, and the totals by that. They
-exist only for shapes that the scheduler refuses nowhere.
+Totals are kept from cycle to cycle, and updated by each changed row. Shapes that the scheduler refuses on
+some node have no totals.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
@@ -40,7 +40,7 @@ class Totals:
         """What is left on the nodes that suit any of these shapes."""
         self.changed: Sequence[Hashable] | None = None
         """What is read otherwise than by the totals of which these are the next ones; None where they were
-        counted anew."""
+        counted again."""
         self.is_fresh = True  # whether it was counted without those of an earlier cycle
         self._table = _ShapeTable((), dimensions, nodes)
 

@@ -234,7 +234,7 @@ class Search:
                 if not trials:
                     return plan
                 trials -= 1
-                planner.give_back(wanted.members, plan)
+                planner.unplace(wanted.members, plan)
                 picks.put_back(pick)
                 if picks.may_take(other):
                     picks.evict([other])
@@ -318,7 +318,7 @@ def _spare_unneeded(
         if not (is_spare and trials) or picks.is_needed_whole(pick):
             continue
         trials -= 1
-        planner.give_back(wanted.members, plan)
+        planner.unplace(wanted.members, plan)
         picks.put_back(pick)
         other = planner.place(wanted.members) if shares.suffices() else None
         if other is None:

@@ -161,17 +161,17 @@ class Division:
         """Return whether both divide the same amounts, in the same tree."""
         return self.tree is other.tree and self.total == other.total and self.names == other.names
 
-    def nodes_unlike(self, other: "Division") -> set[int]:
-        """Return the nodes with other deserved amounts or ceilings than in a comparable division."""
+    def nodes_changed_since(self, other: "Division") -> set[int]:
+        """Return the nodes with other deserved amounts or ceilings than in `other`, a comparable division."""
         if self is other:
             return set()
-        unlike = self.takes_part != other.takes_part
+        changed = self.takes_part != other.takes_part
         for name in ("reserved", "deserved", "ceilings", "potential"):
-            unlike |= (getattr(self, name) != getattr(other, name)).any(axis=1)
-        unlike |= (
+            changed |= (getattr(self, name) != getattr(other, name)).any(axis=1)
+        changed |= (
             self.specified.effective_limits(slice(None)) != other.specified.effective_limits(slice(None))
         ).any(axis=1)
-        return set(np.flatnonzero(unlike).tolist())
+        return set(np.flatnonzero(changed).tolist())
 
     def _work_out(self, changed: Sequence[str] | Demands) -> None:
         """Compute the rows. `changed`: queues whose demands are not yet in the rows."""
@@ -331,11 +331,11 @@ class Holdings:
             self._filled = summed_up(division.tree, own, self.reserved)
 
     def after(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
-        """Return the holdings, equal to new ones; only differences are counted again."""
-        similar = division.tree is self._division.tree and bool(
+        """Return the holdings under a later division; only changed queues are counted again."""
+        is_comparable = division.tree is self._division.tree and bool(
             (division.reserved == self._division.reserved).all()
         )
-        if not similar or not have_same_keys(own, self.own):
+        if not is_comparable or not have_same_keys(own, self.own):
             return Holdings(division, own)
         later = self.copy()
         later._division, later.own = division, own
@@ -352,8 +352,8 @@ class Holdings:
         later._filled = list(self._filled) if self._filled is not self._held else later._held
         return later
 
-    def nodes_unlike(self, other: "Holdings") -> set[int]:
-        """Return the nodes with other held or reserved amounts than in `before`."""
+    def nodes_changed_since(self, other: "Holdings") -> set[int]:
+        """Return the nodes with other held or reserved amounts than in `other`."""
         sums = [(self._held, other._held)]
         if self._filled is not self._held or other._filled is not other._held:
             sums.append((self._filled, other._filled))

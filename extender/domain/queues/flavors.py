@@ -93,7 +93,7 @@ def flavor_on(flavors: Iterable[Flavor], labels: Labels) -> Flavor | None:
 def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
     """Return the flavors in the order in which they are tried.
 
-    Those that name a ResourceFlavor have no nodes yet.
+    Flavors that name a ResourceFlavor have no nodes yet.
 
     Raises:
         BadQuantity: An amount cannot be read.
@@ -106,7 +106,7 @@ def flavors_of(written: Sequence[QueueFlavor]) -> tuple[Flavor, ...]:
             wrong = "the name of an earlier flavor" if name else "no name"
             raise BadQuantity(f"spec.flavors[{number}].name: {name!r} is {wrong}")
         if written[number].resource_flavor and written[number].node_labels is not None:
-            raise BadQuantity(f"spec.flavors[{number}] has nodeLabels and a resourceFlavor; one is allowed")
+            raise BadQuantity(f"spec.flavors[{number}] has both nodeLabels and resourceFlavor: must have one")
     parts = parts_of([None if each.resource_flavor else each.node_labels or {} for each in written])
     return tuple(_flavor(flavor, part) for flavor, part in zip(written, parts, strict=True))
 

@@ -18,8 +18,8 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    queue: str = ""  # the queue that its groups go to
-    stop_policy: str = ""  # spec.stopPolicy, as of a queue, for its groups only
+    queue: str = ""  # the queue of its groups
+    stop_policy: str = ""  # spec.stopPolicy: as for a queue, but only for groups of this LocalQueue
     uid: str = ""  # empty: there is no such LocalQueue
     fault: str = ""  # fault of its spec, for users; empty if valid
 
@@ -61,7 +61,7 @@ def records_by_key(objects: Iterable[LocalQueue]) -> dict[str, LocalQueueRecord]
     return {record.key: record for record in map(local_queue_record, objects)}
 
 
-class QueueWays(NamedTuple):
+class QueueRoutes(NamedTuple):
     """Routes into queues for groups and jobs that name no queue themselves."""
 
     namespace_queue: Callable[[str], str]  # the queue that a namespace or its quota names; empty: none
@@ -71,8 +71,8 @@ class QueueWays(NamedTuple):
     def local_queue(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         """Return the LocalQueue that a label names, whether it exists or not.
 
-        A label of Kueue's without a LocalQueue of Muster is Kueue's own if the cluster has Kueue: None. If it
-        has not, the label is a mistake to report.
+        If Muster has no LocalQueue for a label of Kueue, the label is left to Kueue (None), or
+        reported as a mistake in a cluster without Kueue.
         """
         if label is None:
             return None
@@ -82,10 +82,10 @@ class QueueWays(NamedTuple):
         return found or LocalQueueRecord(namespace, label.name)
 
     def queue_of(self, namespace: str, named: str, label: LocalQueueLabel | None) -> str:
-        """Return the queue that is entered, by precedence: `named`, the LocalQueue's, the namespace's.
+        """Return the queue of a group or job: `named`, else the LocalQueue's, else the namespace's.
 
-        `named`: by a PodGroup (see `explicit_queue`), by pods without one, or by a job. Empty if nothing
-        names a queue: a group then enters `default`, and a suspended job none.
+        `named` is the queue that a PodGroup (see `explicit_queue`), pods without one, or a job name. The
+        result is empty if nothing names a queue: a group then enters `default`, and a suspended job none.
         """
         if named:
             return named
@@ -106,7 +106,7 @@ class Activity(NamedTuple):
 
 
 def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bool) -> Activity:
-    """Return the first obstacle to starts in a LocalQueue. `queue`: its target, if that exists."""
+    """Return the first obstacle to starts in a LocalQueue, or `Ready`. `queue`: its target."""
     name = local.queue
     if local.fault:
         return Activity("InvalidSpec", local.fault)
@@ -122,4 +122,4 @@ def activity_of(local: LocalQueueRecord, queue: QueueInfo, namespace_allowed: bo
     for whose, policy in policies.items():
         if policy:
             return Activity("Stopped", f"spec.stopPolicy of {whose} is {policy}")
-    return Activity(READY, f"it leads to queue {name}")
+    return Activity(READY, f"groups enter queue {name}")

@@ -134,7 +134,7 @@ def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsedBy, float]:
 class UsageMeter:
     """Meter of usage: allocations of groups, averaged over time.
 
-    It costs what changes, and a sum at each interval.
+    An update costs time in proportion to the changes, and a sum at each interval.
 
     Args:
         past: The usage before.
@@ -147,7 +147,7 @@ class UsageMeter:
         self._written: dict[str, str] = {}  # by queue the timestamp of the status that was read at first
         self._total: Resources | None = None  # total of the cluster; None: not known yet
         self._held: dict[UsedBy, float] = {}
-        # By holder: amounts that changed since the last sample, times the seconds without them.
+        # Amounts that changed since the last sample times the seconds without them, by holder.
         self._late: defaultdict[UsedBy, float] = defaultdict(float)
 
     def record_holdings(self, holdings: Mapping[GroupKey, HeldAmounts | None], now: float) -> None:

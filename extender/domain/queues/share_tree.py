@@ -164,8 +164,8 @@ EPSILON = 0.1  # millicores, bytes or devices: smaller differences do not count
 def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     """Return the limits of a queue by its specification alone.
 
-    They are its capability (cpu and memory of zero are no limit), and its specified deserved amounts plus its
-    borrowing limit. A resource that is not listed is unlimited.
+    The limits are its capability (cpu and memory of zero are no limit), and its specified deserved amounts
+        plus its borrowing limit. A resource that is not listed is unlimited.
     """
     limits = {
         name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)

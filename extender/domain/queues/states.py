@@ -2,8 +2,8 @@
 
 A queue that is being deleted is closed. Otherwise spec.state decides; if that is empty, the last state in the
 status stays in force. Closing a queue also closes those below it, whatever their own spec says. Each of these
-gets an annotation before its status changes. When the parent opens, queues with the annotation open, and
-those that are closed themselves do not.
+gets the closed-by-parent annotation before its status changes. When the parent opens, so do the queues with
+the annotation; queues closed by their own spec or a Command stay closed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ def read_state(text: str) -> QueueState | None:
 
 
 def desired_state(queue: QueueRecord) -> QueueState:
-    """Return the state of the queue apart from its parents. A deletion cannot be undone."""
+    """Return the state of the queue without regard to its ancestors. A deletion cannot be undone."""
     if queue.deleting:
         return QueueState.CLOSED
     if queue.spec_state:
@@ -68,7 +68,7 @@ def state_of(wished: QueueState, has_groups: bool, held_shut: bool = False) -> Q
 
     Args:
         wished: The state that spec.state or a Command asks for.
-        has_groups: In any phase.
+        has_groups: Whether the queue has groups, in any phase.
         held_shut: The queue has the closed-by-parent annotation, and its parent is shut.
     """
     if wished is QueueState.UNKNOWN or (wished is QueueState.OPEN and not held_shut):
@@ -101,10 +101,10 @@ def parent_of(name: str, queue: QueueRecord) -> str:
 
 
 def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
-    """Return the step about the closed-by-parent annotation.
+    """Return the step for the closed-by-parent annotation.
 
     `below_shut`: an ancestor is closed. The annotation is removed once it has no effect: the queue itself is
-    closed, or the parent is open, and so is the queue by spec.state or status.
+    closed, or the parent and, by spec.state or status, the queue are open.
     """
     wished = desired_state(queue)
     if not queue.flagged:
@@ -117,10 +117,10 @@ def mark_of(queue: QueueRecord, below_shut: bool) -> Mark:
 
 # Commands of `bus.volcano.sh`: users create them to open or close a queue.
 #
-# A Command is executed once, even if Muster is stopped halfway: what it asks for and its UID are written to
-# the queue in one step, and then only the Command is left to be removed. Those for one queue are executed in
-# the order of their creation. An invalid one is refused and removed, since nothing else would remove it;
-# those for other kinds are left to their controllers.
+# A Command is executed once, even if Muster is stopped halfway: one write to the queue records the new
+# state and the UID of the Command, and then the Command is deleted. Commands for one queue are executed in
+# the order of their creation. An invalid Command is refused and deleted, since no other controller would
+# delete it. Commands for other kinds are left to their controllers.
 
 _QUEUE_GROUP = "scheduling.volcano.sh/"
 
@@ -145,7 +145,7 @@ class CommandStep(StrEnum):
     LOOK_FOR_QUEUE = "look for its queue"  # the watch has not shown the queue: it is new, or gone
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class CommandReview(msgspec.Struct, frozen=True):
     """Review of a Command. `state`: the new spec.state; `why`: the cause of a refusal, for users."""
 
     step: CommandStep
@@ -154,7 +154,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def command_record(command: Command) -> CommandRecord | None:
-    """Return the record of a Command; None for one that is not about a queue."""
+    """Return the record of a Command; None if its target is not a queue."""
     meta, target = command.metadata, command.target
     if target is None or target.kind != "Queue" or not target.api_version.startswith(_QUEUE_GROUP):
         return None
@@ -177,18 +177,18 @@ def first_of_each_queue(commands: Iterable[CommandRecord]) -> list[CommandRecord
     return list(heads.values())
 
 
-def review(command: CommandRecord, queue: QueueRecord | None) -> Judgement:
-    """Return the step about a Command, given the queue that it names."""
+def review(command: CommandRecord, queue: QueueRecord | None) -> CommandReview:
+    """Return the step for a Command and its target queue."""
     if command.action not in {*QueueAction}:
         return _refuse(f"action is {command.action!r}: must be {' or '.join(QueueAction)}")
     state = QueueAction(command.action).spec_state
     if command.queue == ROOT_QUEUE and state is QueueState.CLOSED:
         return _refuse("a Command cannot close queue root; to close all queues, set its spec.state to Closed")
     if queue is None or not queue.uid or queue.uid != command.queue_uid:
-        return Judgement(CommandStep.LOOK_FOR_QUEUE)
+        return CommandReview(CommandStep.LOOK_FOR_QUEUE)
     if queue.last_command == command.uid:
-        return Judgement(CommandStep.REMOVE)
-    return Judgement(CommandStep.EXECUTE, state)
+        return CommandReview(CommandStep.REMOVE)
+    return CommandReview(CommandStep.EXECUTE, state)
 
 
 def lost_target(command: CommandRecord) -> str:
@@ -196,5 +196,5 @@ def lost_target(command: CommandRecord) -> str:
     return f"target: there is no queue {command.queue} with the UID {command.queue_uid!r}"
 
 
-def _refuse(why: str) -> Judgement:
-    return Judgement(CommandStep.REFUSE, why=why)
+def _refuse(why: str) -> CommandReview:
+    return CommandReview(CommandStep.REFUSE, why=why)

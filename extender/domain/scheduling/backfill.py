@@ -39,7 +39,7 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing
 
 FAR = 6.0  # assumed run time of groups without a known one, in reserved periods
 GivenBackCounts = dict[frozenset[GroupKey], tuple[CapacityCounts, CapacityCounts]]
-"""By whose room was given back: what was known of the room without it, and with it."""
+"""Counts without and with the capacity that reservations gave back, by the groups of these reservations."""
 
 
 class Forecast:
@@ -247,8 +247,9 @@ class Backfill:
     def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
         """Return the reservations that a group may pass.
 
-        It ends before their start; or it is within its share and they are not; or it comes first in their
-        queue and they have no promise. `lends`: the group is above its share.
+        A group may pass a reservation if the group ends before the reserved start; if only the group is
+        within its share; or if it is ahead in the queue of a reservation without a guaranteed time. `lends`:
+        whether the group is above its share.
         """
         passed: list[ReservedCapacity] = []
         for held_capacity in self._reserved.values():
@@ -276,7 +277,7 @@ class Backfill:
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a group that starts use reserved capacity and headroom before unreserved capacity.
 
-        It frees the reserved part before the reservation needs it.
+        The group ends before the reservation needs that capacity.
         """
         if held_capacities := [
             held_capacity
@@ -306,8 +307,7 @@ class Backfill:
     def holding_up(self, group: GroupInfo, wanted: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that keep members from starting, as text.
 
-        It is empty where the members would not fit, or lack headroom, without the reservations
-        either.
+        Empty if the members would lack capacity or headroom even without the reservations.
         """
         at_ceiling = reason is Reason.QUEUE_CEILING
         if not (self._has_headroom(group, wanted) if at_ceiling else self._has_capacity(wanted)):
@@ -322,7 +322,7 @@ class Backfill:
 
     def _has_headroom(self, group: GroupInfo, wanted: Missing) -> bool:
         """Return whether members would have headroom without reservations."""
-        mark = self._cycle.journal.mark()
+        checkpoint = self._cycle.journal.checkpoint()
         for reserved in self._reserved.values():
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
         budget = self._cycle.budget
@@ -331,7 +331,7 @@ class Backfill:
             for it in budget.flavors.requests_by_assignment(group)
         )
         has_some = suffices(budget, group, wanted) and any(is_within)
-        self._cycle.journal.roll_back(mark)
+        self._cycle.journal.roll_back(checkpoint)
         return has_some
 
     def _has_capacity(self, wanted: Missing) -> bool:

@@ -55,8 +55,8 @@ class Retry(NamedTuple):
 def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     """Return when replacements and elastic members that the scheduler refuses are tried again.
 
-    They move to other nodes at first. Where that does not help either, they back off, and leave their
-    places in the window to others.
+    Refused members first move to other nodes. If that does not help either, they back off, and leave their
+    places in the window to other groups.
     """
     start, now = active.group.start, cycle.snapshot.now
     if words := binding_refusal(active.group):

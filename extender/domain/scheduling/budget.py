@@ -139,7 +139,7 @@ class Budget:
 
     def free_plan(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Free the capacity and share of a group's plan."""
-        self.planner.give_back(group.waiting, plan)
+        self.planner.unplace(group.waiting, plan)
         self.shares.add(group.queue, self.requests(group, plan), -1)
 
     def end(self, group: GroupInfo) -> None:
@@ -186,7 +186,7 @@ class Window:
     ) -> None:
         """Choose the groups that reserve places.
 
-        They are among the gangs in line and `others`, which start members one by one.
+        Candidates are the gangs in line, and `others`, which start members one by one.
         """
         waiting = sorted(filter(_waits_for_places, gangs), key=self._rank)
         candidates = sorted((*waiting, *filter(_waits_for_places, others)), key=self._rank)

@@ -121,7 +121,7 @@ class Cycle:
     def reclaimed_by(self, queue: str) -> dict[LosingTo, Reclaimed]:
         """Return when a queue last reclaimed within an hour.
 
-        It is remembered, or an earlier process wrote it.
+        The time comes from memory, or from the status that an earlier process wrote.
 
         The reclaims of this cycle are added there, too.
         """
@@ -138,7 +138,7 @@ class Cycle:
     def _is_used(self, taken: QueueTaken) -> bool:
         """Return whether a group has used its reclaimed capacity.
 
-        It has if it has run for as long as was agreed, or has completed.
+        True if the group has run for the agreed time, or has completed.
         """
         group = self.find_taker(taken)
         if group is None or outcome_of(group) is Outcome.COMPLETED:
@@ -240,7 +240,7 @@ class Cycle:
         planner = self._empty_but_for_refusals if is_refused else self.empty
         if planner.affinity.any_particular(wanted.members, wanted.shapes):
             return planner.could_place(wanted.members, wanted.shapes)
-        known = self._alone_but_for_refusals if is_refused else self.snapshot.nodes.standing_alone()
+        known = self._alone_but_for_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
         numbers = frozenset((shape.number, count) for shape, count in wanted.shapes.items())
         if numbers not in known:
             known[numbers] = planner.could_place(wanted.members, wanted.shapes)
@@ -258,14 +258,14 @@ class Guard:
     more.
     """
 
-    __slots__ = ("_allowed", "_cycle", "_group", "_held", "_left", "_mark", "_outer", "_read")
+    __slots__ = ("_allowed", "_checkpoint", "_cycle", "_group", "_held", "_left", "_outer", "_read")
 
     def __init__(self, cycle: Cycle, group: GroupInfo, held: Mapping[Uid, str] = _NOTHING) -> None:
         self._cycle, self._group, self._held = cycle, group, held
 
     def __enter__(self) -> None:
         cycle, key = self._cycle, self._group.key
-        self._mark, self._outer = cycle.journal.mark(), cycle.evaluated
+        self._checkpoint, self._outer = cycle.journal.checkpoint(), cycle.evaluated
         cycle.evaluated, self._read = key, cycle.reads.now
         cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # any error of the group
@@ -282,14 +282,14 @@ class Guard:
         if not isinstance(fault, Exception):  # no error of one group stops the others
             return False
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
-        journal.roll_back(self._mark)
+        journal.roll_back(self._checkpoint)
         is_over_budget = isinstance(fault, OverBudget)
         cycle.settle(over_budget(cycle, group) if is_over_budget else error_decision(group, fault))
-        mark = journal.mark()
+        checkpoint = journal.checkpoint()
         try:
             cycle.budget.release(group, self._held)
         except Exception:  # a group that cannot be counted is left out
-            journal.roll_back(mark)
+            journal.roll_back(checkpoint)
         return True
 
 

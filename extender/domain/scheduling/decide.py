@@ -45,14 +45,13 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     """Evaluate all groups, in the numbered steps of a cycle.
 
-    Each group is evaluated inside a guard: if that raises, the group waits, and the others are not
-    affected.
+    Each group is evaluated inside a guard: if its evaluation raises, only this group waits.
     """
     lending, strategies = Lending(cycle), Strategies(cycle)
     reservations = Reservations(cycle, strategies)
     admission = gang_admission.Admission(cycle, lending, reservations, strategies, inadmissible.next_equal)
 
-    # 1. Groups by their state. Groups at rest, and those that cannot be evaluated, are decided.
+    # 1. Groups are sorted by state. Groups at rest, and groups that cannot be evaluated, get their decisions.
     groups = _by_state(cycle)
     in_line = evaluable_groups(cycle, strategies, groups[State.WAITING])
 
@@ -60,8 +59,8 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     starts = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
     replacing = sorted(groups[State.REPLACING], key=lambda group: group.order)
     replacements = keep_all(cycle, replacing) if replacing else []
-    stands = sorted(groups[State.STANDING], key=lambda group: group.order)
-    standing = keep_all(cycle, stands) if stands else []
+    in_place = sorted(groups[State.STANDING], key=lambda group: group.order)
+    standing = keep_all(cycle, in_place) if in_place else []
     one_by_one = (active.group for active in (*replacements, *standing))
     cycle.budget.window.reserve_places(in_line, one_by_one, cycle.is_due)
     if cycle.snapshot.moves:
@@ -73,7 +72,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         members.complete(cycle, starts)
     replaced = members.reserve(cycle, replacements) if replacements else []
 
-    # 4. On reserved nodes, capacity is reserved for the groups that have waited too long.
+    # 4. The capacity of reserved nodes is withheld for the groups with a reservation.
     reservations.begin(waiting)
     allocations = cycle.budget.allocations
     in_line += inadmissible.requeue_changed(cycle, reservations.in_force)
@@ -81,7 +80,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     # 5. Gangs at or below their queue's deserved share, queue by queue in order of share.
     above_share = admission.admit(in_line)
 
-    # 6. Lending: those above it, with the capacity on which no group of step 5 has a claim.
+    # 6. Lending: groups above their queue's share, with capacity that no group of step 5 has a claim on.
     reservations.lends = True
     if above_share:
         lending.begin()
@@ -92,22 +91,22 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     if replaced:
         members.replace(cycle, replaced)
 
-    # 8. Elastic members one by one, within their queue's share and then above it.
+    # 8. Elastic members start one by one, first within their queue's share, then above it.
     if standing:
         members.grow(cycle, standing, lending, reservations)
 
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
-    does_any_wait = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
-    may_any_starve = does_any_wait or inadmissible.then is not None
+    is_any_pending = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
+    may_any_starve = is_any_pending or inadmissible.then is not None
     starving = (
         reclaim.begin_reclaims(cycle, lending, reservations) if may_any_starve else reclaim.NONE_STARVES
     )
     if cycle.draining:
         victims.drain_queues(cycle)
 
-    has_taken = cycle.budget.allocations > allocations or bool(replacements)
-    takes = has_taken or _keeps_any(cycle, lending, reservations)
+    has_allocated = cycle.budget.allocations > allocations or bool(replacements)
+    takes = has_allocated or _keeps_any(cycle, lending, reservations)
     concerns_all = _concerns_all(cycle)
     lines, heads = admission.lines, admission.heads
     return Evaluation(cycle, strategies, reservations, starving, lines, heads, takes, concerns_all)
@@ -123,15 +122,15 @@ def _keeps_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bo
 def _concerns_all(cycle: Cycle) -> bool:
     """Return whether decisions of one group depend on others beyond the budget.
 
-    They depend on running groups that may have to go, on refusals that groups of one kind repeat, and on
-    places that a group waits for.
+    Such decisions depend on running groups that may be evicted, on refusals shared by equal pods, and on
+    places of the window that a group waits for.
     """
     is_refused = cycle.snapshot.refused or cycle.budget.planner.capacity.is_refused_anywhere
     return bool(cycle.takes_back or is_refused or cycle.budget.window.is_waited_for)
 
 
 def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
-    """Return the groups to be evaluated; the others are settled."""
+    """Return the groups to evaluate, by state, and decide on all others."""
     groups: dict[State, list[GroupInfo]] = {state: [] for state in State}
     are_any_evicted = bool(cycle.draining or cycle.promised)
     for group in cycle.groups.values():
@@ -146,7 +145,10 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
 
 
 def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group without PodGroup or queue: running ones are left alone."""
+    """Return the decision on a group that cannot be evaluated; None: it can be.
+
+    Running members of a group without PodGroup or queue are left alone.
+    """
     state = state_of(group)
     goes_on = group.is_on_nodes and state is not State.WAITING
     if not goes_on and (fault := blocking_decision(cycle, group)) is not None:
@@ -156,5 +158,5 @@ def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None
         return GroupDecision(
             group.key, group.queue, Verdict.RUNNING, Reason.GROUP_NOT_FOUND, missing_group_message(group)
         )
-    lacks_all = "the group needs one member to start, and none is there"
+    lacks_all = "the group has no members: it needs at least one to start"
     return waiting_decision(group, Reason.NOT_ENOUGH_MEMBERS, lacks_all) if state is State.EMPTY else None

@@ -1,9 +1,10 @@
 """Flavors: the allocation of queues by flavor, and the flavors that the members of a group get.
 
 The rule is that of Kueue v0.1 for the pod sets of a workload: role by role, the flavors are tried in their
-order, after the flavors of earlier roles of the same group, and the first with capacity for the whole role is
-assigned. In addition, an earlier role gives way to a later one that would find none. A role is never divided:
-if members of it run already, the others follow them. The flavor of a node follows from its labels.
+order, after the flavors of earlier roles of the same group, and the first with capacity for the whole role
+is assigned. In addition, an earlier role takes another flavor if a later role would find none. A role is
+never divided: if members of it run already, the others follow them. The flavor of a node follows from its
+labels.
 """
 
 from collections import Counter, defaultdict
@@ -83,8 +84,7 @@ class Flavors:
     def assignments(self, group: GroupInfo, wanted: Missing) -> Iterator[Way]:
         """Yield the assignments of its queue's flavors to the roles of missing members.
 
-        These are the first flavors with nodes for them; one empty assignment where the queue has no
-        flavors.
+        Each role gets the first flavors with nodes for it; a queue without flavors has one empty assignment.
         """
         roles = (
             [pods for _, pods in by_role(group, wanted.members).items()]
@@ -240,7 +240,7 @@ def _always_fits(_: Missing) -> Why | None:
     return None
 
 
-# Of the reasons of several flavors, the one nearest to a start counts.
+# Reasons, nearest to a start first: among the reasons of several flavors, the first counts.
 _NEAREST_FIRST = (
     *LACKS_CAPACITY,
     Reason.REFUSED_BY_SCHEDULER,
@@ -385,7 +385,7 @@ class _Search(msgspec.Struct, eq=False):
     ) -> None:
         """Record why the first of `roles` found no flavor.
 
-        It is not recorded where the group would never fit that way, so that earlier roles need other
+        Not recorded if the group would never fit with these assignments, so that earlier roles need other
         flavors.
         """
         role, reasons = roles[0][0], list[Tried]()

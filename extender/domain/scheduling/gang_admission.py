@@ -40,7 +40,7 @@ BEHIND = "behind"  # topic of reads of groups behind the head of a queue
 
 
 class Behind(NamedTuple):
-    """Kind of the groups behind the head of a queue."""
+    """EquivalenceClass of the groups behind the head of a queue."""
 
     scope: Scope
 
@@ -123,7 +123,7 @@ class Admission:
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
             if scope is not None:
-                self._cycle.reads.set_kind(group.key, Behind(scope))
+                self._cycle.reads.set_class(group.key, Behind(scope))
                 self._cycle.reads.record(BEHIND)
                 return waiting_decision(
                     group, Reason.BEHIND_OTHERS, behind_message(self.heads[scope], group.queue)
@@ -215,7 +215,7 @@ class Admission:
                 self._lending.claim_borrowed(group),
             )
             equals = group.queue, (similar, in_front_of, whose, claim_borrowed)
-            self._cycle.reads.set_kind(group.key, equals)
+            self._cycle.reads.set_class(group.key, equals)
             if equals in self._equals:
                 known = self._equals[equals]
                 return None if known is None else replace(known, key=group.key)
@@ -345,7 +345,7 @@ class Admission:
 def largest_fitting(wanted: Members, least: Members, fits: Callable[[Members], bool]) -> Members | None:
     """Return the most members that fit; None if not even `least` do, or if no role may give up any.
 
-    By Kueue's rule, all roles give up the same part of their spare members, rounded down, and no more
+    As in Kueue, all roles give up the same part of their spare members, rounded down, and no more
     than is needed; a role that `least` does not name gives up none.
     """
     spare = {role: max(n - least.get(role, n), 0) for role, n in wanted.items()}

@@ -1,7 +1,7 @@
 """Headroom: the free part below the ceilings of a queue and of those above it, and below its limits.
 
-It is reserved like capacity, by the same reservation: a group that has waited too long gets what it will need
-on its way up to root once enough of the running groups there have ended. The rest is left to all.
+A reservation also covers headroom: enough for the group at each level up to root is withheld once running
+groups have ended. Other groups may use the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -123,7 +123,7 @@ class HeadroomForecast:
     @contextmanager
     def _once_ended(self, queue: str, instant: float) -> Iterator[None]:
         budget, journal = self._cycle.budget, self._cycle.journal
-        mark = journal.mark()
+        checkpoint = journal.checkpoint()
         try:
             for amounts in self._reserved:
                 reserve(budget, amounts)
@@ -134,7 +134,7 @@ class HeadroomForecast:
                 budget.end(group)
             yield
         finally:
-            journal.roll_back(mark)
+            journal.roll_back(checkpoint)
 
     def _ends_in_tree(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
         """Return the ends of the groups that count for any level of a queue."""

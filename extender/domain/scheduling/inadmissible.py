@@ -19,7 +19,7 @@ from extender.domain.model.evictions import EvictionCause
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.shared_maps import have_same_keys
-from extender.domain.placement.planner import Kind, Question, Topic
+from extender.domain.placement.planner import EquivalenceClass, Question, Topic
 from extender.domain.placement.totals import PLACES, Totals
 from extender.domain.scheduling.budget import Budget, RunningCounts, Scope
 from extender.domain.scheduling.cycle import Cycle
@@ -46,10 +46,10 @@ class InadmissibleGroups:
         self.carried = carried
         self.then: Memory | None = None  # the memory of inadmissible groups; None: all are active
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
-        self.requeued: dict[Kind, GroupKey] = {}  # the evaluated group of each class
-        self._following: dict[GroupKey, tuple[Kind, Iterator[GroupKey]]] = {}  # groups behind it
+        self.requeued: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
+        self._following: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # rest of the class
         self.is_alert = False  # whether one group of each equivalence class is evaluated
-        self.are_all_active = True  # except, perhaps, groups at rest
+        self.are_all_active = True  # groups at rest may be left out
         if carried is None:
             return
         if carried.memory.concerns_all:
@@ -78,16 +78,16 @@ class InadmissibleGroups:
         if self.then is None or not self.then.classes.groups:
             return []
         self.is_alert |= capacity.base is None
-        kinds: Iterable[Kind] = self.then.classes.groups
+        classes: Iterable[EquivalenceClass] = self.then.classes.groups
         if not self.is_alert and capacity.base is not None:
-            kinds = self._dirty_kinds(cycle, in_force, capacity.base)
-        for kind in self.then.classes.groups if self.is_alert else kinds:
-            self._requeue_one(kind, filter(self.is_inadmissible, self.then.classes.groups[kind]))
+            classes = self._dirty_classes(cycle, in_force, capacity.base)
+        for class_ in self.then.classes.groups if self.is_alert else classes:
+            self._requeue_one(class_, filter(self.is_inadmissible, self.then.classes.groups[class_]))
         return [self.snapshot.groups[key] for key in self.requeued.values()]
 
-    def _dirty_kinds(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[Kind]:
-        """Return the kinds whose reads of the budget would give another result now."""
-        then, dirty = self.then, dict[Kind, None]()
+    def _dirty_classes(self, cycle: Cycle, in_force: InForce, totals: Totals) -> Set[EquivalenceClass]:
+        """Return the classes whose reads of the budget would give another result now."""
+        then, dirty = self.then, dict[EquivalenceClass, None]()
         if then is None or then.grounds is None:
             return dirty.keys()
         now, classes = Grounds.from_cycle(cycle, in_force, totals), then.classes
@@ -95,20 +95,22 @@ class InadmissibleGroups:
             topics = touches(then.grounds, now)
             self.is_alert |= topics is None
             for topic in topics or ():
-                for kind in classes.by_topic.get(topic, ()):
-                    if kind not in dirty and not _is_read_similar(classes.read[kind][topic], cycle.budget):
-                        dirty[kind] = None
+                for class_ in classes.by_topic.get(topic, ()):
+                    if class_ not in dirty and not _have_same_answers(
+                        classes.read[class_][topic], cycle.budget
+                    ):
+                        dirty[class_] = None
         return dirty.keys()
 
-    def _requeue_one(self, kind: Kind, inadmissible: Iterator[GroupKey]) -> GroupKey | None:
+    def _requeue_one(self, class_: EquivalenceClass, inadmissible: Iterator[GroupKey]) -> GroupKey | None:
         """Requeue the next group of an equivalence class, if there is one."""
         if (key := next(inadmissible, None)) is not None:
-            self.requeued[kind] = key
-            self._following[key] = kind, inadmissible
+            self.requeued[class_] = key
+            self._following[key] = class_, inadmissible
         return key
 
     def next_equal(self, group: GroupInfo) -> GroupInfo | None:
-        """Return the group of a class that is evaluated after one which starts; None without one."""
+        """Return the next group of the class of `group`, which starts; None: it has no other group."""
         if group.key not in self._following:
             return None
         key = self._requeue_one(*self._following[group.key])
@@ -117,17 +119,17 @@ class InadmissibleGroups:
     def is_inadmissible(self, group: GroupKey) -> bool:
         return group not in self.active and group in self.snapshot.groups  # the group may be gone
 
-    def those_in(self, queues: Set[str]) -> Iterator[GroupKey]:
-        """Yield the inadmissible groups of some queues."""
+    def in_queues(self, queues: Set[str]) -> Iterator[GroupKey]:
+        """Yield the inadmissible groups in `queues`."""
         groups = self.snapshot.groups.items() if queues else ()
         return (key for key, group in groups if group.queue in queues and self.is_inadmissible(key))
 
-    def those_limited(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
+    def in_scopes(self, scopes: Set[Scope]) -> Iterator[GroupKey]:
         """Yield the inadmissible groups to which limits of some users and namespaces apply."""
         budget, groups = self.budget, self.snapshot.groups
         if budget is None or not scopes:
             return iter(())
-        inside = self.those_in({scope.queue for scope in scopes})
+        inside = self.in_queues({scope.queue for scope in scopes})
         return (key for key in inside if budget.running.concerns(groups[key], scopes))
 
     def requeues_after(self, evaluated: Evaluation) -> bool:
@@ -184,29 +186,29 @@ class InadmissibleGroups:
     ) -> Iterator[GroupDecision]:
         """Yield the decisions on the other groups of a class, with the numbers of its evaluated group."""
         classes = self.then.classes.groups if self.then is not None else {}
-        for kind, key in self.requeued.items():
+        for class_, key in self.requeued.items():
             now, before = decided[key], self.before.groups[key]
-            if _is_head(kind, key, heads):
+            if _is_head(class_, key, heads):
                 now = replace(before, detail=behind_message(key, now.queue))
-            is_similar = now.detail == before.detail and now.claims_capacity == before.claims_capacity
-            if is_similar or now.verdict is Verdict.STARTING:
+            is_unchanged = now.detail == before.detail and now.claims_capacity == before.claims_capacity
+            if is_unchanged or now.verdict is Verdict.STARTING:
                 continue
-            for other in classes[kind]:
+            for other in classes[class_]:
                 if other not in decided and self.is_inadmissible(other):
                     reported = self.before.groups[other]
                     yield replace(reported, detail=now.detail, claims_capacity=now.claims_capacity)
 
 
-def _is_head(kind: Kind, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
-    """Return whether a group of those behind a head is the head now."""
-    return isinstance(kind, Behind) and heads.get(kind.scope) == group
+def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
+    """Return whether the evaluated group of a class behind a head has become the head."""
+    return isinstance(class_, Behind) and heads.get(class_.scope) == group
 
 
-def _is_read_similar(questions: Sequence[Question], budget: Budget) -> bool:
+def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
     """Return whether all questions have the same answer; without questions, any change counts."""
     parts: Mapping[type, object] = {QueueShares: budget.shares, RunningCounts: budget.running}
     try:
-        return bool(questions) and all(asked.is_answered_similar(parts[asked.part]) for asked in questions)
+        return bool(questions) and all(asked.has_same_answer(parts[asked.part]) for asked in questions)
     except Exception:  # a group with an error is evaluated again inside a guard
         return False
 
@@ -217,7 +219,7 @@ def _is_read_similar(questions: Sequence[Question], budget: Budget) -> bool:
 def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey] | None:
     """Return the groups affected by changes of the cluster besides the budget."""
     before, now = carried.snapshot, inadmissible.snapshot
-    is_similar = (
+    is_unchanged = (
         before.now <= now.now
         and now.limits is before.limits
         and now.nodes is before.nodes
@@ -225,10 +227,10 @@ def cluster_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> 
         and now.dimensions == before.dimensions
         and now.refused == before.refused
         and have_same_keys(now.queues, before.queues)
-        and now.occupancy.is_similar(before.occupancy)
+        and now.occupancy.is_equal(before.occupancy)
         and np.array_equal(now.allocatable, before.allocatable)
     )
-    return () if is_similar else None
+    return () if is_unchanged else None
 
 
 def object_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> Iterable[GroupKey]:
@@ -251,7 +253,7 @@ def usage_changes(inadmissible: InadmissibleGroups, carried: CarriedFacts) -> It
     if inadmissible.snapshot.past is carried.snapshot.past:
         return ()
     queues = inadmissible.snapshot.queues.items()
-    return inadmissible.those_in({name for name, queue in queues if orders_by_usage(queue.record)})
+    return inadmissible.in_queues({name for name, queue in queues if orders_by_usage(queue.record)})
 
 
 # Changed parts of the budget, as topics that lead to equivalence classes; None: all.
@@ -270,23 +272,25 @@ def reservation_changes(then: Grounds, now: Grounds) -> Iterable[Topic] | None:
     """
     if then.in_force != now.in_force:
         return None
-    are_turns_similar = now.shares.snapshot.past is then.shares.snapshot.past
-    are_turns_similar = are_turns_similar and now.shares.nodes_unlike(then.shares) == set()
-    is_similar = are_turns_similar and now.history is then.history
-    is_similar = is_similar and PLACES not in (now.totals.changed or ())
-    return () if is_similar or not now.in_force else (RESERVED,)
+    are_turns_unchanged = now.shares.snapshot.past is then.shares.snapshot.past
+    are_turns_unchanged = are_turns_unchanged and now.shares.nodes_changed_since(then.shares) == set()
+    is_unchanged = are_turns_unchanged and now.history is then.history
+    is_unchanged = is_unchanged and PLACES not in (now.totals.changed or ())
+    return () if is_unchanged or not now.in_force else (RESERVED,)
 
 
 def share_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
     """Yield the queues of which the share, ceiling, holdings or decayed usage differ, also of one above."""
-    is_past_similar = now.shares.snapshot.past is then.shares.snapshot.past
-    unlike = now.shares.queues_unlike(then.shares) if is_past_similar else now.shares.division.tree.seat
-    return ((QueueShares, queue) for queue in unlike)
+    is_past_unchanged = now.shares.snapshot.past is then.shares.snapshot.past
+    changed = (
+        now.shares.queues_changed_since(then.shares) if is_past_unchanged else now.shares.division.tree.seat
+    )
+    return ((QueueShares, queue) for queue in changed)
 
 
 def running_changes(then: Grounds, now: Grounds) -> Iterable[Topic]:
-    """Return changes in what runs of a queue that has limits on it."""
-    queues = (scope.queue for scope in _unlike(then.running, now.running))
+    """Return the queues with limits on running groups or pods whose running counts have changed."""
+    queues = (scope.queue for scope in _changed_keys(then.running, now.running))
     return [(RunningCounts, queue) for queue in dict.fromkeys(queues)]
 
 
@@ -295,7 +299,7 @@ def changed_heads(then: Grounds, now: Grounds) -> Iterable[Topic]:
     return (BEHIND,)
 
 
-def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
+def _changed_keys(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
     return (key for key in {**one, **other} if one.get(key) != other.get(key))
 
 
@@ -305,24 +309,26 @@ def _unlike(one: Mapping[T, object], other: Mapping[T, object]) -> Iterator[T]:
 def decision_changes(
     inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation
 ) -> Iterable[GroupKey]:
-    """Return the members of classes of which one group got another decision and does not start."""
-    kind_of = evaluated.cycle.reads.kind_of
-    for kind, key in inadmissible.requeued.items():
+    """Return the groups of each class whose evaluated group got another decision and does not start."""
+    class_of = evaluated.cycle.reads.class_of
+    for class_, key in inadmissible.requeued.items():
         before, now = inadmissible.before.groups[key], evaluated.cycle.decided[key]
-        if now.verdict is Verdict.STARTING or _is_head(kind, key, evaluated.heads):
+        if now.verdict is Verdict.STARTING or _is_head(class_, key, evaluated.heads):
             continue
         if (
-            kind_of[key] != kind
+            class_of[key] != class_
             or replace(now, detail=before.detail, life=before.life, position=before.position) != before
         ):
-            yield from then.classes.groups[kind]
+            yield from then.classes.groups[class_]
 
 
 def user_changes(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evaluation) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
     now, known = evaluated.cycle.budget.running, inadmissible.budget
     before = {} if known is None else known.running.personal
-    return inadmissible.those_limited({*_unlike(before, now.begun), *_unlike(now.begun, now.personal)})
+    return inadmissible.in_scopes(
+        {*_changed_keys(before, now.begun), *_changed_keys(now.begun, now.personal)}
+    )
 
 
 def newly_blocked(
@@ -330,7 +336,7 @@ def newly_blocked(
 ) -> Iterable[GroupKey]:
     """Return the groups behind a group that newly blocks its queue."""
     known = inadmissible.carried.evaluated.heads if inadmissible.carried is not None else {}
-    return inadmissible.those_in({scope.queue for scope in evaluated.heads.keys() - known.keys()})
+    return inadmissible.in_queues({scope.queue for scope in evaluated.heads.keys() - known.keys()})
 
 
 def next_in_turn(
@@ -342,16 +348,16 @@ def next_in_turn(
         return None  # all other groups waited behind it
     waiting = {
         group.queue
-        for kind, group in then.first_due.items()
-        if (kind, group.key) not in reservations.candidates
+        for class_, group in then.first_due.items()
+        if (class_, group.key) not in reservations.candidates
         and (group.key in evaluated.cycle.decided or group.key not in groups)
     }
     starving = (
         group.queue
-        for kind, group in then.first_starving.items()
-        if _comes_later(first.first.get(kind), group) and first.may_find(group, ALL_CAUSES)
+        for class_, group in then.first_starving.items()
+        if _comes_later(first.first.get(class_), group) and first.may_find(group, ALL_CAUSES)
     )
-    return inadmissible.those_in(waiting.union(starving))
+    return inadmissible.in_queues(waiting.union(starving))
 
 
 def _comes_later(now: GroupInfo | None, before: GroupInfo) -> bool:
@@ -366,10 +372,10 @@ def new_victims(inadmissible: InadmissibleGroups, then: Memory, evaluated: Evalu
     cycle, idle, causes = evaluated.cycle, then.idly_starving.values(), ALL_CAUSES
     before, now = then.snapshot.groups, cycle.snapshot
     moved = (groups.get(key) for key in {*cycle.groups, *now.dirty} for groups in (before, now.groups))
-    is_calm = then.grounds and not any(cycle.budget.shares.standing.queues_unlike(then.grounds.shares))
+    is_calm = then.grounds and not any(cycle.budget.shares.standing.queues_changed_since(then.grounds.shares))
     if is_calm and not any(group is not None and group.placed for group in moved):
         causes = (EvictionCause.UNMANAGED,)  # no further group of Muster runs
-    return inadmissible.those_in(
+    return inadmissible.in_queues(
         {group.queue for group in idle if evaluated.starving.may_find(group, causes)}
     )
 

@@ -1,9 +1,9 @@
 """Lending: capacity that queues use above their deserved share, and its reclaim.
 
-They use capacity that no queue within its share has a claim on. A group within its share that only lacks
-capacity has a claim on the free part already; one that only lacks headroom below a ceiling, which others fill
-by borrowing, on that. It is reserved only if the whole group would run on nodes without other pods, and for a
-limited time; then it is lent for as long, and so on: no group that can never start keeps nodes idle.
+Queues borrow capacity that no group has a claim on. A group within its queue's share has a claim on free
+capacity if it lacks only capacity, and on headroom if it lacks only headroom below a ceiling that borrowers
+fill. The claimed amount is reserved if the whole group would fit on empty nodes. Reserved and lent periods of
+equal length alternate, so that no group that never starts keeps nodes idle.
 
 Lent capacity can be reclaimed from queues above their deserved share, down to their guarantee at most.
 """
@@ -17,7 +17,7 @@ from extender.domain.model.resources import PODS, Resources, add
 from extender.domain.model.shapes import Shape
 from extender.domain.placement.capacity import CapacityCounts
 from extender.domain.placement.eviction_units import Loss, Pick
-from extender.domain.placement.planner import Holding, Kind, Planner
+from extender.domain.placement.planner import EquivalenceClass, Holding, Planner
 from extender.domain.queues.share_tree import EPSILON
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import Way
@@ -33,8 +33,8 @@ class Lending:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._claimants: list[tuple[GroupInfo, Missing]] = []  # and members without capacity
-        self._claiming: set[Kind] = set()  # kinds of claimants; the first of each gets capacity
+        self._claimants: list[tuple[GroupInfo, Missing]] = []  # with their members without capacity
+        self._claiming: set[EquivalenceClass] = set()  # classes of which the first claimant is recorded
         self._reserved: list[tuple[GroupKey, Holding]] = []  # the reserved capacity, and its group
         self._at_ceiling: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
         self._headroom: dict[int, dict[str, int]] = {}  # reserved headroom, by node in the tree of queues
@@ -56,12 +56,12 @@ class Lending:
             return False
         if self.claim_borrowed(group) or not self._cycle.could_stand_alone(wanted, keeps_refusals=True):
             return False
-        kind = self._cycle.reads.kind_of.get(group.key, group.key)
-        if kind not in self._claiming:
-            self._claiming.add(kind)
+        class_ = self._cycle.reads.class_of.get(group.key, group.key)
+        if class_ not in self._claiming:
+            self._claiming.add(class_)
             (self._at_ceiling if at_ceiling else self._claimants).append((group, wanted))
             if shares.is_above_share(group.queue, wanted.requests):
-                self.reserve(group, wanted)  # otherwise groups within their share would use it piece by piece
+                self.reserve(group, wanted)  # else smaller groups would use the capacity piece by piece
         return True
 
     def claim_borrowed(self, group: GroupInfo) -> bool:
@@ -77,7 +77,7 @@ class Lending:
         return bool(periods % 2)
 
     def begin(self) -> None:
-        """Begin to lend: first reserve the capacity that claimants could use already."""
+        """Begin to lend, after reserving the free capacity and headroom that claimants could use now."""
         if self.has_begun:
             return
         self.has_begun = True
@@ -95,7 +95,7 @@ class Lending:
                     add(self._headroom.setdefault(node, {}), reserved)
 
     def reserve(self, group: GroupInfo, wanted: Missing) -> None:
-        """Reserve the free capacity that a claimant could use already."""
+        """Reserve the free capacity that a claimant could use now."""
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in wanted.shapes)
         if plan := planner.place(wanted.members, partly=True) if has_capacity else None:
@@ -135,19 +135,19 @@ class Lending:
         return f"groups in {queues} have a claim on the capacity"
 
     def keeps_headroom_from(self, group: GroupInfo, wanted: Missing) -> str:
-        """Return the claimants of the headroom that members lack; empty if they would lack it anyway."""
+        """Return whose reserved headroom the members lack, for users; empty if it would not suffice."""
         if not self._headroom:
             return ""
         shares, journal = self._cycle.budget.shares, self._cycle.journal
-        mark = journal.mark()
+        checkpoint = journal.checkpoint()
         self.give_back_headroom()
         has_some = not shares.above_ceiling(group.queue, wanted.requests)
-        journal.roll_back(mark)
+        journal.roll_back(checkpoint)
         queues = ", ".join(sorted({group.queue for group, _ in self._at_ceiling}))
-        return f"groups in {queues} have a claim on what the ceiling leaves" if has_some else ""
+        return f"groups in {queues} have a claim on the headroom below the ceiling" if has_some else ""
 
     def keeps_capacity_from(self, pod: PodRecord) -> bool:
-        """Return whether a pod that did not fit would without reservations."""
+        """Return whether a pod that did not fit would fit without the reserved capacity."""
         unclaimed = self.unclaimed
         return unclaimed is not None and unclaimed.could_place([pod], Counter({pod.shape: 1}))
 
@@ -169,10 +169,10 @@ class VictimShares:
     """Shares of the cycle for a search for victims of `group`.
 
     Attributes:
-        scarce: The resources that the group lacks. If it only lacks them in one piece, the excess of a
-            queue counts: a queue with all GPUs may lack memory.
-        way: The assigned flavors. Allocations on their nodes are compared, not those on all nodes.
-        from_others: Other queues lose capacity, so the group's queue stays within its share.
+        scarce: The resources that the group lacks. If free capacity is only fragmented, a queue may lose
+            pods if it exceeds its share in any requested resource.
+        way: The assigned flavors. Only allocations on the nodes of these flavors are compared.
+        from_others: Whether other queues lose capacity, so that the group's queue must stay within its share.
     """
 
     def __init__(
@@ -196,11 +196,11 @@ class VictimShares:
         return self._flavors.requests(((pod, pod.node) for pod in pick.pods), pick.requests)
 
     def may_lose(self, queue: str, amounts: Resources) -> bool:
-        """Return whether a queue may lose `amounts`, and each one above it that is not above the group's own.
+        """Return whether a queue may lose `amounts`, and so may its ancestors below the common one.
 
-        It keeps its guarantee, and holds more than it deserves of one scarce resource, as long as it
-        has the amounts: a group that straddles that border goes, or one large gang would keep all
-        there is. In its own queue a group takes the place of others.
+        Each of them must exceed its deserved share in a scarce resource before the loss, and keep its
+        guarantee after it. A loss below the share is allowed, or one large gang would keep everything.
+        In its own queue, a group may always replace others.
         """
         if queue == self._own:
             return True
@@ -222,10 +222,7 @@ class VictimShares:
             self._parts.pop(queue, None)
 
     def share(self, queue: str) -> float:
-        """Return the share.
-
-        Of queues equally far above theirs, the nearest one in the tree has the largest.
-        """
+        """Return the share of a queue. Among equal shares, that of the nearest queue is largest."""
         if not queue:
             return 0.0
         if queue not in self._parts:

@@ -1,6 +1,6 @@
 """Memory from one cycle to the next: inadmissible groups, and the grounds of their decisions.
 
-It decides nothing: with or without it, the decisions are equal.
+Memory only saves work: with or without it, the decisions are equal.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
@@ -15,7 +15,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.run_history import RunHistory
 from extender.domain.model.shared_maps import with_changes
-from extender.domain.placement.planner import Kind, Read, Reads, Topic
+from extender.domain.placement.planner import EquivalenceClass, Read, Reads, Topic
 from extender.domain.placement.totals import FEW, Totals
 from extender.domain.scheduling.budget import Scope, Sums
 from extender.domain.scheduling.cycle import Cycle
@@ -59,26 +59,26 @@ class EquivalenceClasses:
 
     def __init__(
         self,
-        kind_of: Mapping[GroupKey, Kind],
-        groups: Mapping[Kind, Sequence[GroupKey]],
-        read: Mapping[Kind, Read],
+        class_of: Mapping[GroupKey, EquivalenceClass],
+        groups: Mapping[EquivalenceClass, Sequence[GroupKey]],
+        read: Mapping[EquivalenceClass, Read],
     ) -> None:
         self.groups = groups
         self.read = read
-        self._kind_of = kind_of
+        self._class_of = class_of
 
     @cached_property
-    def by_topic(self) -> Mapping[Topic, Sequence[Kind]]:
-        """Return the kinds that read a topic."""
-        kinds: dict[Topic, list[Kind]] = {}
-        for kind, read in self.read.items():
+    def by_topic(self) -> Mapping[Topic, Sequence[EquivalenceClass]]:
+        """Return the equivalence classes that read each topic."""
+        classes: dict[Topic, list[EquivalenceClass]] = {}
+        for class_, read in self.read.items():
             for topic in read:
-                kinds.setdefault(topic, []).append(kind)
-        return kinds
+                classes.setdefault(topic, []).append(class_)
+        return classes
 
     def after(
         self,
-        lie_in: Mapping[GroupKey, Kind],
+        settled: Mapping[GroupKey, EquivalenceClass],
         left: Collection[GroupKey],
         reads: Reads,
         rank: Callable[[GroupKey], Rank],
@@ -87,29 +87,29 @@ class EquivalenceClasses:
         """Return the equivalence classes after a cycle.
 
         Args:
-            lie_in: the groups that are inadmissible again.
+            settled: the groups that are inadmissible again.
             left: groups that were evaluated, or are gone.
             reads: what was read in the cycle.
             rank: the order of groups in an equivalence class.
             reordered: groups of which the rank may have changed.
         """
-        now: dict[GroupKey, Kind | None] = {**dict.fromkeys(left, None), **lie_in}
-        known = self._kind_of
-        moved = {key: kind for key, kind in now.items() if known.get(key) != kind or key in reordered}
-        read = {**self.read, **{kind: reads.by_kind[kind] for kind in set(lie_in.values())}}
+        now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(left, None), **settled}
+        known = self._class_of
+        moved = {key: class_ for key, class_ in now.items() if known.get(key) != class_ or key in reordered}
+        read = {**self.read, **{class_: reads.by_class[class_] for class_ in set(settled.values())}}
         if not moved:
-            return EquivalenceClasses(known, self.groups, read) if lie_in else self
-        joining: dict[Kind, list[GroupKey]] = {known[key]: [] for key in moved if key in known}
-        for key, kind in moved.items():
-            if kind is not None:
-                joining.setdefault(kind, []).append(key)
+            return EquivalenceClasses(known, self.groups, read) if settled else self
+        joining: dict[EquivalenceClass, list[GroupKey]] = {known[key]: [] for key in moved if key in known}
+        for key, class_ in moved.items():
+            if class_ is not None:
+                joining.setdefault(class_, []).append(key)
         groups = dict(self.groups)
-        for kind, more in joining.items():
-            members = [key for key in groups.get(kind, ()) if key not in moved]
-            groups[kind] = sorted((*members, *more), key=rank) if more else members
-            if not groups[kind]:
-                del groups[kind]
-                read.pop(kind, None)
+        for class_, more in joining.items():
+            members = [key for key in groups.get(class_, ()) if key not in moved]
+            groups[class_] = sorted((*members, *more), key=rank) if more else members
+            if not groups[class_]:
+                del groups[class_]
+                read.pop(class_, None)
         return EquivalenceClasses(with_changes(known, moved), groups, read)
 
 
@@ -142,10 +142,10 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     active: frozenset[GroupKey]  # groups of the next cycle in any case; all others are inadmissible
     not_at_rest: frozenset[GroupKey] | None  # groups not at rest; None: groups at rest may be evicted
     classes: EquivalenceClasses
-    first_due: Mapping[Kind, GroupInfo]  # the first group of each kind that may get a reservation
+    first_due: Mapping[EquivalenceClass, GroupInfo]  # first that may get a reservation, by class
     first_in_turn: GroupInfo | None  # the group whose reservation needs others to end
-    first_starving: Mapping[object, GroupInfo]  # by kind the first that looks for victims
-    idly_starving: Mapping[tuple[str, int], GroupInfo]  # by queue and priority one for which no victim runs
+    first_starving: Mapping[object, GroupInfo]  # first that looks for victims, by class
+    idly_starving: Mapping[tuple[str, int], GroupInfo]  # by queue and priority: no victim runs for it
 
     def at_rest_only(self, now: Snapshot) -> "Memory":
         """Return the memory with all other groups active."""
@@ -160,7 +160,10 @@ class NodeRequests(NamedTuple):
 
 
 class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Facts that one cycle carries to the next. All are equal: no decision depends on them."""
+    """Facts that one cycle carries to the next.
+
+    All instances compare equal: no decision depends on them.
+    """
 
     evaluated: Evaluation
     then: Memory | None  # memory of the groups that were inadmissible in it; None: none
@@ -175,7 +178,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.evaluated.cycle.snapshot
 
     def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
-        """Return whether nothing has changed since, and no time has come that would change a decision."""
+        """Return whether nothing has changed since, not even by the time that has passed."""
         requeue_at = inf if previous.requeue_at is None else previous.requeue_at
         return (
             snapshot.version == previous.version
@@ -201,33 +204,35 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         if then is not None and then.not_at_rest is not None:
             moving |= then.not_at_rest.difference(ours, gone)
         reads, base = cycle.reads, capacity.all_known()
-        kinds = {key: reads.kind_of[key] for key in ours if key not in active and key in reads.kind_of}
-        read = {kind: reads.by_kind[kind] for kind in {*kinds.values()}}
-        # After a cycle with an allocation, one group of each kind is evaluated in any case.
-        heard = set(read)
+        class_of = {key: reads.class_of[key] for key in ours if key not in active and key in reads.class_of}
+        read = {class_: reads.by_class[class_] for class_ in {*class_of.values()}}
+        # After a cycle with an allocation, one group of each class is evaluated in any case.
+        covered = set(read)
         if evaluated.is_calm:
-            heard = {kind for kind, topics in read.items() if base is not None and base.cover(topics)}
-        active |= {key for key, kind in kinds.items() if kind not in heard}
-        lie_in = {key: kind for key, kind in kinds.items() if kind in heard and read[kind]}
-        is_past_other = then is None or then.snapshot.past is not snapshot.past
+            covered = {class_ for class_, topics in read.items() if base is not None and base.cover(topics)}
+        active |= {key for key, class_ in class_of.items() if class_ not in covered}
+        settled = {key: class_ for key, class_ in class_of.items() if class_ in covered and read[class_]}
+        is_usage_changed = then is None or then.snapshot.past is not snapshot.past
         classes = (_NO_CLASSES if then is None else then.classes).after(
-            lie_in,
+            settled,
             (*ours, *gone),
             reads,
             lambda key: evaluated.strategies.rank(snapshot.groups[key]),
-            snapshot.groups.keys() if is_past_other else snapshot.dirty,
+            snapshot.groups.keys() if is_usage_changed else snapshot.dirty,
         )
         first, idle = dict(reservations.first_due), starving.idle
         if then is not None:
-            for kind, group in then.first_due.items():
+            for class_, group in then.first_due.items():
                 if group.key not in ours and group.key in snapshot.groups:
-                    first[kind] = min(group, first.get(kind, group), key=evaluated.strategies.rank)
-            those = (*then.idly_starving.values(), *then.first_starving.values())
-            rest = [group for group in those if not starving.may_find(group, ALL_CAUSES)]
+                    first[class_] = min(group, first.get(class_, group), key=evaluated.strategies.rank)
+            looking = (*then.idly_starving.values(), *then.first_starving.values())
+            rest = [group for group in looking if not starving.may_find(group, ALL_CAUSES)]
             idle = {**{(group.queue, group.priority): group for group in rest}, **idle}
         if base is not None and len(base.pods) > FEW + _FEW_SHAPES * len(classes.read):
             # most of these shapes are outdated
-            base = base.with_topics({*chain.from_iterable((*classes.read.values(), *reads.by_kind.values()))})
+            base = base.with_topics(
+                {*chain.from_iterable((*classes.read.values(), *reads.by_class.values()))}
+            )
         in_force = reservations.in_force
         grounds = None
         if evaluated.is_calm and base is not None and not (base.is_fresh and not _knows_all(base, classes)):
@@ -266,7 +271,7 @@ def carried_facts_of(previous: Decisions) -> CarriedFacts | None:
 def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: GroupDecision) -> bool:
     """Return whether a group may be inadmissible.
 
-    It only waits, holds nothing, and others do not ask for it.
+    Such a group only waits and holds nothing, and no other group depends on it.
     """
     if decision.fault or at_rest(group) is not None:
         return not decision.fault
@@ -285,6 +290,6 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
         and not group.job.least  # it is evaluated with several sizes
         and not group.computed(has_choice)
         and group.key not in evaluated.cycle.costly  # it leaves others less effort
-        # other groups of its kind may come before it
+        # other groups of its class may come before it
         and not (evaluated.reservations.in_force and group.spec.run_time is not None)
     )

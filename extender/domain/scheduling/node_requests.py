@@ -132,7 +132,7 @@ def _changed_queues(
     if before is None:
         return None
     snapshot, shares = evaluated.cycle.snapshot, evaluated.cycle.budget.shares
-    nodes = shares.standing.nodes_unlike(before.evaluated.cycle.budget.shares.standing)
+    nodes = shares.standing.nodes_changed_since(before.evaluated.cycle.budget.shares.standing)
     if nodes is None:
         return None
     queues = {it.queue for key, it in evaluated.cycle.decided.items() if _is_news(known.get(key), it)}
@@ -161,7 +161,7 @@ class _Cycle:
         Queues whose groups may all ask are left out.
         """
         journal = self._budget.journal
-        mark = journal.mark()
+        checkpoint = journal.checkpoint()
         self._evaluated.reservations.give_headroom_back()  # these groups ask as well
         limited = self._limited(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited}
@@ -176,7 +176,7 @@ class _Cycle:
             misfits[queue] += fitting < len(run)
             if misfits[queue] < _MOST_MISFITS:
                 line.extend(islice(sources[queue], 1))
-        journal.roll_back(mark)
+        journal.roll_back(checkpoint)
         return answers
 
     def _limited(self, waiting: Lines) -> list[str]:
@@ -185,7 +185,7 @@ class _Cycle:
         Queues that share a ceiling with them are among them.
         """
         shares, journal = self._budget.shares, self._budget.journal
-        mark, short = journal.mark(), set[int]()
+        checkpoint, short = journal.checkpoint(), set[int]()
         for queue in waiting:
             info = self._queues.get(queue)
             held = info.allocated if info is not None else {}
@@ -197,7 +197,7 @@ class _Cycle:
             if lacks or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
                 short.update(shares.tree.path(queue)[-2:-1])
             shares.add(queue, more)
-        journal.roll_back(mark)
+        journal.roll_back(checkpoint)
         return [queue for queue in waiting if not short.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
     def _is_limited(self, queue: str, line: Iterable[GroupInfo]) -> bool:

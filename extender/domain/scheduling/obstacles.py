@@ -199,13 +199,13 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
         return never
     is_refused = any(capacity.refuses(shape) for shape in shapes)
     if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
-        detail = group.start.failure or "the scheduler rejects the nodes that have room"
+        detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
     if not planner.affinity.any_particular(members, shapes) and capacity.is_short_for(shapes):
         # Too little capacity for some shape alone, and no member looks at others: nothing needs to be placed.
         at_once = f"{_capacity_for(capacity, shapes)} at once"
     else:
-        at_once = f"room for {len(planner.fitting(members))} of {len(members)} members at once"
+        at_once = f"capacity for {len(planner.fitting(members))} of {len(members)} members at once"
     parts: list[Mapping[Shape, int]] = [{shape: count} for shape, count in shapes.items()]
     for part in (*parts, shapes) if len(parts) > 1 else parts:
         if numbers := _short(capacity, part, "left"):
@@ -223,7 +223,7 @@ def _domains_text(planner: Planner, wanted: Missing) -> str:
         label, members = level[:_LONGEST_NAME], sum(sharing.values())
         if (found := planner.affinity.largest_domain(level, sharing)) is None:
             return f"no node has the label {label} that the topology of its pods names"
-        return f"{label}={found[0]} has the most room, for {found[1]} of {members} members"
+        return f"{label}={found[0]} has the most free capacity, for {found[1]} of {members} members"
     return ""
 
 
@@ -300,7 +300,7 @@ def _in_words(node_terms: bytes) -> str:
 def _capacity_for(capacity: Capacity, shapes: Counter[Shape]) -> str:
     """Return the capacity for shapes, as text; each of several is counted alone."""
     fitting = sum(min(capacity.total(shape), n) for shape, n in shapes.items())
-    return f"room for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
+    return f"capacity for {'at most ' * (len(shapes) > 1)}{fitting} of {shapes.total()} members"
 
 
 def amounts_text(amounts: Resources) -> str:

@@ -100,7 +100,7 @@ class Traverse:
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
         """Return whether only recorded changes matter to its place and its evaluation.
 
-        These are changes of its queue and its reads.
+        Relevant changes are those of its queue and of its reads.
         """
         return True
 

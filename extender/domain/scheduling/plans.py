@@ -24,9 +24,9 @@ from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, members_to_replace, missing
 
-_UNHEARD = 4  # factor of the grace period of an unused node while the scheduler shows no sign of life
-_MOST_AT_ONCE = 1e5  # looks at a node for a term, to check whether plans concern other pods
-Wish = tuple[GroupInfo, Holding, dict[Uid, str]]
+_SILENT_FACTOR = 4  # factor of the grace period of an unused node while the scheduler shows no sign of life
+_MOST_AT_ONCE = 1e5  # affinity look-ups, to check whether plans concern other pods
+WantedPlan = tuple[GroupInfo, Holding, dict[Uid, str]]  # with members whose node the scheduler rejected
 
 
 class ActivePlan(msgspec.Struct):
@@ -44,33 +44,33 @@ class ActivePlan(msgspec.Struct):
         return [pod for pod in self.unplanned if pod.uid not in self.plan]
 
     def add(self, more: dict[Uid, str]) -> None:
-        """Add to a plan; a plan that nothing is added to stays the same object."""
+        """Add nodes to the plan. Without `more`, the plan stays the same object."""
         if more:
             self.plan = {**self.plan, **more}
 
 
 def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
-    """Return the valid parts of the plans of `groups`, with their capacity, share and places.
+    """Return the valid parts of the plans of `groups`, and allocate their capacity.
 
-    Where not all of them fit any more, the first come first.
+    If the plans do not all fit any more, earlier groups come first.
     """
-    wishes: list[Wish] = []
+    wanted: list[WantedPlan] = []
     for group in groups:
         with Guard(cycle, group):
-            wishes.append(_wanted_plan(cycle, group))
+            wanted.append(_wanted_plan(cycle, group))
     budget, left = cycle.budget, cycle.effort.allow(_MOST_AT_ONCE)
     try:
-        is_taken = budget.planner.take_holdings([holding for _, holding, _ in wishes])
-    except Exception:  # one of them, or all together, are over budget: each is planned alone
-        is_taken = False
+        all_fit = budget.planner.take_holdings([holding for _, holding, _ in wanted])
+    except Exception:  # the plans are over budget, one alone or all together: each gets its nodes alone
+        all_fit = False
     finally:
         cycle.effort.allow(left)
     active: list[ActivePlan] = []
-    for group, holding, moved in wishes:
+    for group, holding, moved in wanted:
         with Guard(cycle, group):
             plan: dict[Uid, str] = holding.plan
             unplanned: Sequence[PodRecord] = holding.unplanned
-            if not is_taken:
+            if not all_fit:
                 plan = budget.planner.take_nodes(holding.pods)
                 unplanned = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned)
             if places := group.computed(_placeholders):
@@ -84,11 +84,11 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
     return active
 
 
-def _wanted_plan(cycle: Cycle, group: GroupInfo) -> Wish:
+def _wanted_plan(cycle: Cycle, group: GroupInfo) -> WantedPlan:
     """Return the holding that a group wants to keep, and the members whose nodes the scheduler rejected."""
     holding, unused = group.computed(_holding), group.computed(_longest_unused)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
-        # Some of these nodes have no flavor of the queue any more: labels changed.
+        # A node whose labels changed may have no flavor of the queue any more.
         stray = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
         holding = holding.without_pods(stray) if stray else holding
     if not any(_is_overdue(cycle, group, node) for node in unused):
@@ -122,7 +122,7 @@ def _within_share(
         group.queue, budget.requests(group, places)
     ):
         return plan, unplanned
-    budget.planner.give_back(group.waiting, places)
+    budget.planner.unplace(group.waiting, places)
     return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *lent)
 
 
@@ -131,14 +131,13 @@ def _within_ceilings(
 ) -> tuple[dict[Uid, str], Sequence[PodRecord]]:
     """Return the plan without members that are above a ceiling.
 
-    They have taken over capacity that was reserved for minResources, and may ask for more than that
-    names.
+    Such members took over capacity that was reserved for minResources, and may request more than it lists.
     """
     joining = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
     places = {pod.uid: plan[pod.uid] for pod in joining}
     if not places or not budget.shares.above_ceiling(group.queue, budget.requests(group, places)):
         return plan, unplanned
-    budget.planner.give_back(group.waiting, places)
+    budget.planner.unplace(group.waiting, places)
     return {uid: node for uid, node in plan.items() if uid not in places}, (*unplanned, *joining)
 
 
@@ -198,7 +197,7 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight
     if asked is not None:
         return cycle.is_due(asked + grace)
-    return unused.known and cycle.is_due(begun + _UNHEARD * grace)
+    return unused.known and cycle.is_due(begun + _SILENT_FACTOR * grace)
 
 
 # Members that join: on the flavors of their roles, if their queue has any.

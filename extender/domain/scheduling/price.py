@@ -98,7 +98,7 @@ class Price:
     def why_not(self, group: GroupInfo, wanted: Missing, picks: Sequence[Pick]) -> str:
         """Return why these victims are not evicted for a group yet, for users; empty: they may be.
 
-        It is looked at again when that may have changed.
+        The cycle asks again when the answer may have changed.
         """
         snapshot, patience = self._cycle.snapshot, self._rules(group).patience
         lost, end, latest = self.loss(picks).work, self._end(picks), self.latest(group)
@@ -106,10 +106,10 @@ class Price:
         is_soon = (left <= self._rules(group).after or end <= latest) and end <= self._spared_until(group)
         if lost > patience * self.wait_for_capacity(group, wanted) and latest > snapshot.now:
             self._cycle.look_again_at(latest)
-            text = "evictions for it would lose more work than it has waited for"
-            text += f"; they come by {by}" if (by := snapshot.timestamp(latest)) else ""
+            text = "evictions for the group would lose more work than its wait is worth"
+            text += f"; at the latest, they begin at {by}" if (by := snapshot.timestamp(latest)) else ""
         elif is_soon and lost > patience * self.part_of_cluster(wanted.requests) * left:
-            text = "evictions for it would lose more work than it gains until the pods end by themselves, by "
+            text = "evictions for the group would lose more work than it gains before the pods end, by "
             text += snapshot.timestamp(end)
         else:
             return ""
@@ -128,7 +128,7 @@ class Price:
     def worth_after(self, wanted: Missing, picks: Sequence[Pick]) -> float:
         """Return for how many seconds a group has to run until the evictions were worth it.
 
-        It has then done as much work as was lost, within bounds.
+        After that time, the group has done as much work as was lost, within bounds.
         """
         work, part = self.loss(picks).work, self.part_of_cluster(wanted.requests)
         return min(max(work / part if part else 0.0, _LEAST_USE), _MOST_USE)

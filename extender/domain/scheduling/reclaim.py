@@ -92,8 +92,8 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
 def _is_still_right(cycle: Cycle, group: GroupInfo, wanted: Missing) -> bool:
     """Return whether a reclaim continues: it would be decided again, or has already broken a gang.
 
-    It would be decided again for the same members, on nodes that admit them, within the queue's share, and
-    without a protected victim.
+    The same decision requires the same members, nodes that admit them, a queue within its share, and no
+    protected victim.
     """
     reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.spared
     if reclaim.plan.keys() != {pod.uid for pod in wanted.members} or not group.preempts:
@@ -171,12 +171,12 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
         node = reclaim.plan[pod.uid]
         flavor = budget.flavors.flavor_on(group.queue, node)
         planned.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
-    mark = budget.journal.mark()
+    checkpoint = budget.journal.checkpoint()
     plan = budget.planner.take_nodes(planned)
     if len(plan) == len(planned):
         budget.count(group, plan)
         return plan
-    budget.journal.roll_back(mark)
+    budget.journal.roll_back(checkpoint)
     return None if budget.flavors.flavors_of(group.queue) else budget.place(group, wanted.members)
 
 
@@ -223,9 +223,9 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
     seeking = [group for group in may_find if group.preempts and not reservations.limits(group)]
     if seeking and places > 0:
         seeking.sort(key=lambda group: (ranks[group.queue], group.order))
-        mark = cycle.budget.journal.mark()
+        checkpoint = cycle.budget.journal.checkpoint()
         _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(seeking, places)
-        cycle.budget.journal.roll_back(mark)
+        cycle.budget.journal.roll_back(checkpoint)
     return found
 
 
@@ -393,14 +393,14 @@ class _Searches:
         for flavored in self._cycle.budget.flavors.assignments(group, wanted):
             way = flavored.wanted
             planner = self._base.clone()
-            planner.give_back(wanted.members, self._lending.reserved_for(group))
+            planner.unplace(wanted.members, self._lending.reserved_for(group))
             self._reservations.give_back_own(group, planner)
             available = planner.capacity.sum_for(way.shapes)  # fragmented resources are not scarce
             scarce = [name for name, n in way.requests.items() if n > available.get(name, 0)]
             if moves and scarce:
                 continue
             about = (self._cycle, group, flavored, scarce, from_others, self._price)
-            mark = journal.mark()
+            checkpoint = journal.checkpoint()
             self._reservations.give_back_own_headroom(group)
             disruptions = self._candidates.disruptions
             if moves:
@@ -409,7 +409,7 @@ class _Searches:
                 )
             else:
                 found = Search(planner, VictimShares(*about), eviction_units, disruptions.clone()).find(way)
-            journal.roll_back(mark)
+            journal.roll_back(checkpoint)
             if found is not None:
                 return found
         return None
@@ -431,7 +431,7 @@ class _Searches:
         self._candidates.taken.update(pod.uid for pod in pods)
         self._candidates.disruptions.count(pods)
         base.free(pods)
-        base.give_back(missing(group).members, self._lending.reserved_for(group))
+        base.unplace(missing(group).members, self._lending.reserved_for(group))
         base.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
         if found.homes:  # moved pods come back
             base.allocate((pod, found.homes[pod.uid]) for pod in pods)

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import LACKS_CAPACITY, Reason
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources, add
-from extender.domain.placement.planner import Kind, Planner
+from extender.domain.placement.planner import EquivalenceClass, Planner
 from extender.domain.scheduling.backfill import FAR, Backfill, ReservedCapacity, start_of
 from extender.domain.scheduling.consolidation import reserved_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
@@ -64,8 +64,8 @@ class Reservations:
         self._reserved: dict[GroupKey, tuple[GroupInfo, Reservation]] = {}
         self._withheld: dict[GroupKey, ReservedCapacity] = {}
         self.lends = False  # whether groups above their share are evaluated now
-        self._lacking: defaultdict[Kind, list[GroupInfo]] = defaultdict(list)  # capacity
-        self.first_due: Mapping[Kind, GroupInfo] = {}  # the first group of each kind, which stands for all
+        self._lacking: defaultdict[EquivalenceClass, list[GroupInfo]] = defaultdict(list)  # capacity
+        self.first_due: Mapping[EquivalenceClass, GroupInfo] = {}  # the first group of each class
         self.due: list[GroupInfo] = []  # groups that might get a reservation now, in order
         self.first_in_turn: GroupInfo | None = None  # the group that alone may get the next reservation
 
@@ -194,11 +194,11 @@ class Reservations:
 
     def limits(self, group: GroupInfo) -> bool:
         """Return whether limits on what its queue runs keep a group back, apart from its reservation."""
-        mark = self._cycle.journal.mark()
+        checkpoint = self._cycle.journal.checkpoint()
         for reserved in self.reserved_for(group):
             reserve(self._cycle.budget, reserved.headroom.reserved, -1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
-        self._cycle.journal.roll_back(mark)
+        self._cycle.journal.roll_back(checkpoint)
         return is_limited
 
     def give_headroom_back(self) -> None:
@@ -269,29 +269,29 @@ class Reservations:
             return replace(decision, detail=detail, reservation=reservation)
         is_open = decision.reason is Reason.QUEUE_CEILING and self._cycle.budget.flavors.has_choice(group)
         if decision.reason in _MAY_RESERVE and not is_open and self._is_due(group):  # open flavor
-            self._lacking[self._kind_of(group)].append(group)
+            self._lacking[self._class_of(group)].append(group)
         return decision
 
-    def _kind_of(self, group: GroupInfo) -> Kind:
-        """Return the kind of a group. Groups of one kind find nodes or not together."""
+    def _class_of(self, group: GroupInfo) -> EquivalenceClass:
+        """Return the equivalence class of a group. Groups of one class find nodes or not together."""
         wanted, budget = missing(group), self._cycle.budget
         if budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
             return group.key
         return group.queue, wanted.signature, budget.running.class_key(group)
 
     @property
-    def candidates(self) -> Set[tuple[Kind, GroupKey]]:
-        """Return the groups that might get a reservation, with their kind."""
-        return {(kind, group.key) for kind, line in self._lacking.items() for group in line}
+    def candidates(self) -> Set[tuple[EquivalenceClass, GroupKey]]:
+        """Return the groups that might get a reservation, with their class."""
+        return {(class_, group.key) for class_, line in self._lacking.items() for group in line}
 
     def make(self) -> None:
-        """Make more reservations at the end of a cycle, which count from the next one on.
+        """Make more reservations at the end of a cycle, which count from the next cycle on.
 
-        The first group of each queue is next, and among queues the one whose first group has waited the
-        longest. A group that cannot get a reservation does not block others, unless the limit of all
-        reservations is too low for it.
+        Candidates are the first groups of the queues, the group with the longest wait first. A group
+        that cannot get a reservation does not block others, unless the limit of all reservations is too
+        low for it.
         """
-        self.first_due = {kind: min(line, key=self._rank) for kind, line in self._lacking.items()}
+        self.first_due = {class_: min(line, key=self._rank) for class_, line in self._lacking.items()}
         served = {group.queue for group, _ in self._reserved.values()}
         lines: defaultdict[str, list[GroupInfo]] = defaultdict(list)
         for group in sorted(self.first_due.values(), key=self._rank):
@@ -326,7 +326,7 @@ class Reservations:
 
     def _search(self, groups: Iterable[GroupInfo]) -> None:
         """Make a reservation for each group that can get one; they reserve nothing in this cycle yet."""
-        mark, made_for = self._cycle.journal.mark(), dict[str, GroupKey]()  # by queue
+        checkpoint, made_for = self._cycle.journal.checkpoint(), dict[str, GroupKey]()  # by queue
         for group in groups:
             with Guard(self._cycle, group):
                 if group.queue in made_for:
@@ -341,7 +341,7 @@ class Reservations:
                     made_for[group.queue] = group.key
                     self._reserved[group.key] = group, reservation
                     self._backfill.reserve(group, reservation)
-        self._cycle.journal.roll_back(mark)
+        self._cycle.journal.roll_back(checkpoint)
         for key in made_for.values():
             self._withheld.pop(key, None)
             self._reserved.pop(key, None)

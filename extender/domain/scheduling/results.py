@@ -112,8 +112,7 @@ _NOT_IN_LINE = (
 
 class Positions(NamedTuple):
     of: Mapping[GroupKey, int]
-    """By group its place, 1 for the next one; in lines that have not changed, only of those that were
-    judged."""
+    """Positions by group, 1 for the next group. Unchanged lines have only their evaluated groups."""
     lines: Mapping[str, Sequence[GroupInfo]]  # by queue the groups that are in line, in their order
 
 
@@ -306,22 +305,27 @@ class _Earlier(NamedTuple):
     views: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
     keeping: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
-    unlike: Iterable[int] = ()  # nodes with other allocations, shares or ceilings
+    changed: Iterable[int] = ()  # nodes of the tree with other allocations, shares or ceilings
 
     @classmethod
     def from_groups(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_Earlier":
         if (carried := inadmissible.carried) is None:
             return cls()
         shares, then, snapshot = cycle.budget.shares, carried.evaluated.cycle.budget.shares, cycle.snapshot
-        began = shares.at_first.nodes_unlike(then.at_first)
-        unlike = shares.standing.nodes_unlike(then.standing)
-        is_similar = (
+        changed_at_first = shares.at_first.nodes_changed_since(then.at_first)
+        changed = shares.standing.nodes_changed_since(then.standing)
+        is_comparable = (
             snapshot.past.shown is carried.snapshot.past.shown and snapshot.pools == carried.snapshot.pools
         )
-        if began is None or unlike is None or not is_similar or shares.at_first.unmet != then.at_first.unmet:
+        if (
+            changed_at_first is None
+            or changed is None
+            or not is_comparable
+            or shares.at_first.unmet != then.at_first.unmet
+        ):
             return cls()
         known = inadmissible.before.queues, carried.snapshot.queues, carried.lines, carried.keeping
-        return cls(*known, began | unlike)
+        return cls(*known, changed_at_first | changed)
 
     def changed_groups(
         self,
@@ -329,21 +333,21 @@ class _Earlier(NamedTuple):
         reserved: Mapping[str, Reservation],
         lines: Mapping[str, Sequence[GroupInfo]],
     ) -> Set[str]:
-        """Return the queues with other facts in this cycle, even if their allocations are equal."""
+        """Return the queues with changed lines, reservations or reclaims, even if allocations are equal."""
         changed_groups = {
             name for name in lines.keys() | self.lines if lines.get(name) is not self.lines.get(name)
         }
         for name in filter(self.decisions.__contains__, {*self.keeping, *cycle.reclaimed, *reserved}):
             known = self.decisions[name]
             is_any_reclaimed = known.reclaimed or name in cycle.reclaimed  # expires after an hour
-            has_reclaimed_else = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
-            if has_reclaimed_else or known.reservation != reserved.get(name):
+            is_reclaim_changed = is_any_reclaimed and known.reclaimed != cycle.reclaimed_by(name)
+            if is_reclaim_changed or known.reservation != reserved.get(name):
                 changed_groups.add(name)
         return changed_groups
 
 
 class _Sums:
-    """Amounts of some queues, and of all above them."""
+    """Sums of amounts of queues, which also count for their ancestors."""
 
     def __init__(self, ancestry: Callable[[str], Sequence[str]]) -> None:
         self.of: dict[str, dict[str, int]] = {}
@@ -366,9 +370,9 @@ def _queues(
     more: Mapping[Place, int],
     positions: Positions,
 ) -> Mapping[str, QueueDecision]:
-    """Return the queues' decisions; only the few that differ are made again.
+    """Return the decisions on queues; those without a change are reused.
 
-    `more`: difference of `counts`.
+    `counts`: groups by queue and column of its status; `more`: the changes of these counts.
     """
     snapshot, shares, before = cycle.snapshot, cycle.budget.shares, inadmissible.before.queues
     queues, tree, earlier = snapshot.queues, shares.tree, _Earlier.from_groups(inadmissible, cycle)
@@ -382,46 +386,63 @@ def _queues(
             asked.add(name, earlier.views[name].requested if name in earlier.views else {}, -1)
     reserved = {made.queue: made.reservation for made in cycle.decided.values() if made.reservation}
     lines = positions.lines
-    unlike = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.unlike)}
-    unlike |= earlier.changed_groups(cycle, reserved, lines)
-    if not unlike:
+    changed = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.changed)}
+    changed |= earlier.changed_groups(cycle, reserved, lines)
+    if not changed:
         return before
     flavors = _Flavors(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
-    for name in filter(queues.__contains__, unlike) if earlier.decisions else queues:
-        queue, node, known = queues[name], tree.node[name], earlier.decisions.get(name, _UNKNOWN)
+    for name in filter(queues.__contains__, changed) if earlier.decisions else queues:
+        known = earlier.decisions.get(name, _UNKNOWN)
         counted, requested = dict(known.counts), dict(known.requested)
         add(counted, columns.of.get(name, {}))
         add_times(requested, asked.of.get(name, {}), 1)
-        decision = QueueDecision(
-            name=name,
-            state=queue.state,
-            weight=queue.record.weight,
-            parent=tree.parent_of(name),
-            allocated=on_all_nodes(shares.at_first.holdings.held(node)),
-            requested=requested,
-            deserved=on_all_nodes(shares.standing.deserved_at(node)),
-            ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
-            share=shares.relative_share(node),
-            borrowed=on_all_nodes(shares.borrowed(node)),
-            above_nodes=_above_nodes(queue.record, shares.at_first.division.total),
-            unmet=shares.at_first.unmet.get(name, {}),
-            usage=snapshot.past.shown.get(name),
-            flavors=flavors.shares_of(queue, node),
-            counts=counted,
-            uid=queue.record.uid,
-            wish=queue.wish,
-            deleting=queue.record.deleting,
-            closed_above=queue.closed_above,
-            mark=queue.mark,
-            fault=queue.fault,
-            missing_flavors=tuple(it.shared for it in queue.record.flavors if it.is_missing),
-            reservation=reserved.get(name),
-            reclaimed=cycle.reclaimed_by(name),
-            waiting=len(lines.get(name, ())),
-        )
+        reservation, waiting = reserved.get(name), len(lines.get(name, ()))
+        decision = _queue_decision(cycle, queues[name], flavors, requested, counted, reservation, waiting)
         changes[name] = _reuse(before.get(name), decision)
     return with_changes(earlier.decisions, changes)
+
+
+def _queue_decision(
+    cycle: Cycle,
+    queue: QueueInfo,
+    flavors: "_Flavors",
+    requested: Resources,
+    counts: Mapping[str, int],
+    reservation: Reservation | None,
+    waiting: int,
+) -> QueueDecision:
+    """Return the decision on a queue from its info and the shares of the cycle."""
+    record, shares = queue.record, cycle.budget.shares
+    name, tree = record.name, shares.tree
+    node = tree.node[name]
+    return QueueDecision(
+        name=name,
+        state=queue.state,
+        weight=record.weight,
+        parent=tree.parent_of(name),
+        allocated=on_all_nodes(shares.at_first.holdings.held(node)),
+        requested=requested,
+        deserved=on_all_nodes(shares.standing.deserved_at(node)),
+        ceiling=on_all_nodes(shares.standing.ceiling_at(node)),
+        share=shares.relative_share(node),
+        borrowed=on_all_nodes(shares.borrowed(node)),
+        above_nodes=_above_nodes(record, shares.at_first.division.total),
+        unmet=shares.at_first.unmet.get(name, {}),
+        usage=cycle.snapshot.past.shown.get(name),
+        flavors=flavors.shares_of(queue, node),
+        counts=counts,
+        uid=record.uid,
+        wish=queue.wish,
+        deleting=record.deleting,
+        closed_above=queue.closed_above,
+        mark=queue.mark,
+        fault=queue.fault,
+        missing_flavors=tuple(it.shared for it in record.flavors if it.is_missing),
+        reservation=reservation,
+        reclaimed=cycle.reclaimed_by(name),
+        waiting=waiting,
+    )
 
 
 def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueDecision]) -> Set[str]:
@@ -435,7 +456,7 @@ def _reserving_queues(inadmissible: InadmissibleGroups, now: Mapping[str, QueueD
 class _Flavors:
     """Flavors of queues: allocated and deserved amounts.
 
-    They concern flavors that the queue may use, and others of which it holds too much.
+    Includes the flavors that the queue may use, and others of which it holds too much.
     """
 
     def __init__(self, snapshot: Snapshot, shares: QueueShares) -> None:

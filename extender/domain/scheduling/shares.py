@@ -42,7 +42,7 @@ class Standing(NamedTuple):
     def from_snapshot(cls, snapshot: Snapshot, before: "Standing | None") -> "Standing":
         """Return the standing at the start of a cycle.
 
-        It is equal whether or not it is made from the one `before`.
+        The result does not depend on `before`, which only saves work.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         pooled = _pooled(snapshot)
@@ -76,24 +76,26 @@ class Standing(NamedTuple):
     def pool_rows(self) -> PoolRows:
         return self.snapshot.nodes.pool_rows(self.snapshot.pools)
 
-    def queues_unlike(self, before: "Standing") -> Iterator[str]:
-        """Yield the queues that deserve, may hold or hold something else than `before`.
+    def queues_changed_since(self, before: "Standing") -> Iterator[str]:
+        """Yield the queues of which the deserved share, ceiling or usage has changed.
 
-        Queues below a changed one may be among them.
+        Queues below a changed queue may be among them.
         """
-        tree, unlike = self.division.tree, self.nodes_unlike(before)
-        for queue in tree.seat if unlike or unlike is None else ():
-            if unlike is None or not unlike.isdisjoint(tree.path(queue)):
+        tree, changed = self.division.tree, self.nodes_changed_since(before)
+        for queue in tree.seat if changed or changed is None else ():
+            if changed is None or not changed.isdisjoint(tree.path(queue)):
                 yield queue
 
-    def nodes_unlike(self, before: "Standing") -> Set[int] | None:
+    def nodes_changed_since(self, before: "Standing") -> Set[int] | None:
         """Return the nodes with a different standing; None if they cannot be compared."""
         if (
             not self.division.is_comparable_with(before.division)
             or self.oversold_resources() != before.oversold_resources()
         ):
             return None
-        return self.division.nodes_unlike(before.division) | self.holdings.nodes_unlike(before.holdings)
+        return self.division.nodes_changed_since(before.division) | self.holdings.nodes_changed_since(
+            before.holdings
+        )
 
     def oversold_resources(self) -> Set[str]:
         """Return the resources of which queues are guaranteed more than exists."""
@@ -228,7 +230,7 @@ class QueueShares:
 
         Amounts that it held when the cycle began count.
 
-        It is empty where that is enough.
+        Empty if the deserved amounts suffice.
         """
         seat = self.tree.seat[queue]
         held, due = self.at_first.holdings.held(seat), self.standing.deserved_at(seat)
@@ -399,7 +401,7 @@ class QueueShares:
     def own_share(self, queue: str) -> float:
         """Return how much of what they deserve the groups of the queue itself hold, in the dominant resource.
 
-        It is infinite where they hold something of which the queue deserves nothing.
+        Infinite if the groups hold a resource of which the queue deserves nothing.
         """
         if queue not in self.tree.seat:
             return 0.0

@@ -151,7 +151,7 @@ def is_any_in_part(cycle: Cycle, reclaim: Reclaim) -> bool:
 def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
     """Return the group's namespace if a queue gives no capacity to it for now; else an empty text.
 
-    That says nothing about other equal groups.
+    The result does not apply to other groups of the same class.
     """
     namespace, taken = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
     known = (last for losing, last in taken if losing.namespace == namespace)
@@ -199,7 +199,7 @@ class Candidates:
     def disruptions(self) -> Disruptions:
         """Return what disruption budgets allow in addition to current evictions.
 
-        They are checked for each chosen unit, since several units may count for one budget.
+        Budgets are checked for each chosen unit, since several units may share a budget.
         """
         cycle, budgets = self._cycle, self._cycle.snapshot.disruption_budgets
         evictions = cycle.evictions.values() if budgets else ()

@@ -43,7 +43,7 @@ class PlainPods(StrEnum):
     WAITING = "waiting"  # plain pods that have waited for a short time
     NEVER = "never"
 
-    def need_one(self, decision: GroupDecision | None) -> bool:
+    def need_podgroup(self, decision: GroupDecision | None) -> bool:
         """Return whether a plain pod with this decision needs a PodGroup now.
 
         The limit of pods in flight and the scheduler's own queue do not count as waiting: a burst of

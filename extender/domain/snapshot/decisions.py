@@ -351,12 +351,12 @@ def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
 def _why(queue: QueueDecision) -> tuple[str, str]:
     match queue.state:
         case QueueState.OPEN:
-            return "Open", "it takes new groups"
+            return "Open", "the queue accepts new groups"
         case QueueState.UNKNOWN:
-            return "UnknownState", "its state is not a known state; set spec.state to Open or Closed"
+            return "UnknownState", "the state is unknown; set spec.state to Open or Closed"
     if queue.deleting:
-        return "Deleting", "it is being deleted and takes no new groups; existing groups continue"
+        return "Deleting", "the queue is being deleted and accepts no new groups; existing groups continue"
     if queue.wish is QueueState.CLOSED:
-        return "Closed", "it takes no new groups; existing groups continue"
+        return "Closed", "the queue accepts no new groups; existing groups continue"
     above = f"queue {queue.closed_above} above it is closed"
     return "ParentClosed", f"{above}; this queue opens when that one does"

@@ -54,7 +54,7 @@ class Reservation(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Return when and where the group is expected to start, for users."""
         if self.is_for_moved:
-            return f"nodes {listed(self.node_names, _MOST_NAMES)} have room for it, since it was moved there"
+            return f"nodes {listed(self.node_names, _MOST_NAMES)} are reserved for the moved group"
         is_reported = self.is_promised and not self.is_put_off
         instant = f"about {self.expected}" if self.expected and is_reported else "once they are free"
         lent = f"; until {self.lent_until} others may use them" if self.lent_until else ""
@@ -133,8 +133,8 @@ class GroupHistory(msgspec.Struct, frozen=True, gc=False):
     accepted_by: str  # the UID of the queue that takes it in; empty while none does
     ran_with: Needs | None  # needs when it had fully run: lost members are replaced; None: never
     resumes: bool  # whether members on nodes belong to a start that Muster admitted before its last restart
-    took_from: Mapping[GroupKey, float]  # by group: when capacity was last taken from it for this one
-    gave_to: Mapping[str, float] = {}  # by queue: when it was last evicted for one of its groups
+    took_from: Mapping[GroupKey, float]  # when this group last reclaimed capacity, by the group that lost it
+    gave_to: Mapping[str, float] = {}  # when this group was last evicted, by the queue that got the capacity
     ready_at: str = ""  # timestamp since when the group may start again; empty: always
     lost_work: float = 0.0  # the seconds of its work, as a whole group, that evictions have cost it
     evicted: PastEviction | None = None  # its last eviction, for users
@@ -205,8 +205,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     def missing_request(self) -> Resources:
         """Return the request beyond the allocation.
 
-        It is empty without a PodGroup, and while the group is not entitled, is held or may not enter its
-        queue.
+        Empty without a PodGroup, and while the group is not entitled, is held or may not enter its queue.
         """
         waits = self.exists and self.history.entitled
         return (
@@ -231,8 +230,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     def is_in_queue(self) -> bool:
         """Return whether the queue counts the group.
 
-        It has a PodGroup or, if it needs none, pods on nodes or pods created while the queue was
-        open. Later pods, or pods of a deleted PodGroup, do not keep the queue from closing.
+        A counted group has a PodGroup or, if it needs none, pods on nodes or pods created while the queue
+        was open. Later pods, or pods of a deleted PodGroup, do not keep the queue from closing.
         """
         return self.spec.recorded or (self.exists and (self.history.entitled or self.has_live_members))
 

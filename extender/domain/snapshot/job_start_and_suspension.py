@@ -38,7 +38,7 @@ def min_resources(job: JobRecord) -> dict[str, str]:
 def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     """Return the PodGroup of a job as it is created.
 
-    It belongs to the job, and ends with it. `members`: how many pods start together.
+    The PodGroup is owned by the job, and deleted with it. `members`: how many pods start together.
     """
     spec = {
         "minMember": members,
@@ -171,7 +171,7 @@ class ManagedJob(msgspec.Struct, frozen=True):
         if self.decision is not None and self.decision.reason is Reason.BACKING_OFF:
             return self.decision.detail
         if self.job.suspended:
-            return f"it could not be unsuspended within {_ADMIT_WITHIN:g} s"
+            return f"the job could not be unsuspended within {_ADMIT_WITHIN:g} s"
         late, existing = f"not all its pods ran within {self.timeout:g} s", max(self.coming.there, 0)
         return f"{late}; {created(existing, self.members)}" if existing < self.members else late
 
@@ -330,10 +330,10 @@ def with_fields(obj: Json, fields: Json) -> list[Operation]:
 
 
 def suspend(obj: Json, row: WorkloadRow, for_good: str = "") -> list[Operation]:
-    """Return the operations that suspend a job, with its full number of pods, and take back its admission.
+    """Return the operations that suspend a job, with its full number of pods, and withdraw its admission.
 
-    A kind without a field for it is taken back by an empty annotation; only a Command stops it for good.
-    Concurrent changes conflict only where a number of pods is written.
+    For a kind without a suspend field, an empty annotation withdraws the admission; only a Command stops the
+    job for good. Concurrent changes conflict only where a number of pods is written.
 
     Args:
         obj: The job in the API server.

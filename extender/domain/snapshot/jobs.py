@@ -40,7 +40,7 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import pod_record
-from extender.domain.queues.local_queues import QueueWays
+from extender.domain.queues.local_queues import QueueRoutes
 
 
 class JobChange(NamedTuple):
@@ -317,7 +317,7 @@ def _named_by_itself(row: WorkloadRow | None, job: AnyJob) -> str:
     return explicit_queue(ownership.name_of(str(job.spec.get("queue") or "")))
 
 
-def queue_of_job(job: JobRecord, ways: QueueWays) -> str:
+def queue_of_job(job: JobRecord, ways: QueueRoutes) -> str:
     """Return the queue that a job enters; empty if nothing names one, or if its label is Kueue's own.
 
     A job that two projects start and suspend never settles.

@@ -192,7 +192,7 @@ class NodeTable:
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks, with the age at which they were computed
         # Whether numbers of shapes fit on all empty nodes, as far as known; callers add results.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
-        self._standing_alone: dict[frozenset[tuple[int, int]], bool] = {}
+        self._fits_when_empty: dict[frozenset[tuple[int, int]], bool] = {}
         self._pooled: PoolRows | None = None
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
@@ -201,7 +201,7 @@ class NodeTable:
         if len(table.nodes) != len(self.nodes):
             return table
         old, new = self.nodes, table.nodes
-        changed = [row for row in rows if not _suit_similar(old[row], new[row])]
+        changed = [row for row in rows if not _suit_same_shapes(old[row], new[row])]
         table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
         table._index, table._pooled = self._index, None if changed else self._pooled
         if changed:
@@ -233,14 +233,14 @@ class NodeTable:
         self._masks[test.key] = known  # the most recently used mask comes last
         return known[1]
 
-    def standing_alone(self) -> dict[frozenset[tuple[int, int]], bool]:
-        """Return whether these numbers of shapes fit on empty nodes, as far as known.
+    def fits_when_empty(self) -> dict[frozenset[tuple[int, int]], bool]:
+        """Return cached answers: whether gangs fit on empty nodes, keyed by their pods of each shape.
 
-        Callers add to the result.
+        Callers add answers; the oldest beyond a limit are dropped.
         """
-        for oldest in tuple(islice(self._standing_alone, max(len(self._standing_alone) - _MOST_GANGS, 0))):
-            del self._standing_alone[oldest]
-        return self._standing_alone
+        for oldest in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MOST_GANGS, 0))):
+            del self._fits_when_empty[oldest]
+        return self._fits_when_empty
 
     def pool_rows(self, pools: Pools) -> PoolRows:
         """Return the rows of each pool; the same object until one of these changes."""
@@ -261,8 +261,8 @@ class NodeTable:
         return self._index.domains(topology_key)
 
 
-def _suit_similar(one: NodeRecord | None, other: NodeRecord | None) -> bool:
-    """Return whether the same shapes suit both."""
+def _suit_same_shapes(one: NodeRecord | None, other: NodeRecord | None) -> bool:
+    """Return whether the same shapes suit both nodes."""
     if one is None or other is None:
         return one is other
     return (one.name, one.labels, one.taints) == (other.name, other.labels, other.taints)

@@ -27,8 +27,8 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable
 class Attention(msgspec.Struct, frozen=True):
     """Attention of the scheduler: whether decisions take effect.
 
-    They do if this replica leads, and the scheduler calls it. Time in which no plan could take effect is
-    no evidence against the plan. Timestamps are seconds on the ledger's clock.
+    Decisions take effect if this replica leads and the scheduler calls it. Other times are no evidence
+    against a plan. Timestamps are seconds on the ledger's clock.
     """
 
     leading_since: float | None = -inf  # since when this replica leads; None: it does not
@@ -128,7 +128,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     terms: TermIndex = TermIndex()  # all terms in use, by the labels that they select; never changed
     namespaces: int = 0  # in how many namespaces pods of groups have terms
 
-    def is_similar(self, other: "Occupancy") -> bool:
+    def is_equal(self, other: "Occupancy") -> bool:
         own = self.ports, self.selected, self.carried
         return self.terms is other.terms and own == (other.ports, other.selected, other.carried)
 

@@ -54,9 +54,9 @@ def _messages() -> dict[str, ProtoMessage]:
 
 @cache
 def _types() -> dict[str, Any]:
-    """Return the classes by the full name with underscores.
+    """Return the message classes, keyed by full name with underscores for dots.
 
-    A map is a list of messages, each a key and a value.
+    A map is a list of messages with a key and a value each.
     """
     tables: dict[str, Fields] = {}
     for name, known in _messages().items():

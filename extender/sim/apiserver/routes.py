@@ -41,7 +41,7 @@ def reviewed(kind: ResourceKind, asked: Json) -> Json:
         return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
     spec = asked.get("spec") or {}
     if kind is ACCESS:
-        why = "the embedded cluster has no authentication: everybody may do everything"
+        why = "the embedded cluster has no authentication: all users may do everything"
         return {**head, "spec": spec, "status": {"allowed": True, "reason": why}}
     resources = [{name: ["*"] for name in ("verbs", "apiGroups", "resources")}]
     urls = [{name: ["*"] for name in ("verbs", "nonResourceURLs")}]

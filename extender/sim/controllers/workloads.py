@@ -118,7 +118,7 @@ class WorkloadControllers(StoreFollower):
         """Count the usage of quotas again. Return the UIDs of workloads that may make more pods now."""
         freeing = [change for change in changes if _frees_quota(change)]
         freed = {change.object["metadata"]["namespace"] for change in freeing}
-        for change in freeing:  # a start that is taken back frees its capacity again
+        for change in freeing:  # a withdrawn start frees its capacity
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
                 self._freed_at[change.object["metadata"]["namespace"]] = time.monotonic()
         for namespace in freed:

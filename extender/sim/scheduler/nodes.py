@@ -197,7 +197,7 @@ def fit_error(nodes: int, reasons: Counter[str]) -> str:
     return f"0/{nodes} nodes are available:" + (f" {listed}." if listed else "")
 
 
-# ---- making room for a pod that fits nowhere: whom to evict
+# ---- preemption for a pod that fits no node: the victims
 
 _NO_VICTIMS = Rejection(("No preemption victims found for incoming pod",))
 

@@ -17,7 +17,7 @@ from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, pod_requests, total
-from extender.domain.queues.local_queues import QueueWays, records_by_key
+from extender.domain.queues.local_queues import QueueRoutes, records_by_key
 from extender.domain.queues.quota_records import entering_namespaces
 from extender.sim.scheduler.loop import EXTENDED
 from extender.sim.show.gangs import (
@@ -100,7 +100,7 @@ def observe(objects: ShownObjects, look: Look) -> ClusterState:
         if named := namespace_queue(namespace):
             queue_of[namespace.metadata.name] = named
     local_queues = records_by_key(typed(obj, LocalQueue) for obj in objects.local_queues)
-    ways = QueueWays(lambda namespace: queue_of.get(namespace, ""), local_queues)
+    ways = QueueRoutes(lambda namespace: queue_of.get(namespace, ""), local_queues)
     gangs = []
     for key, group in groups.items():
         gang = gang_of(group, members.get(key, []), ways)

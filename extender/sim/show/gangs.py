@@ -16,7 +16,7 @@ from extender.domain.explain.observed import ObservedGroup
 from extender.domain.model.ownership import auto_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.reasons import Reason, Verdict
-from extender.domain.queues.local_queues import QueueWays
+from extender.domain.queues.local_queues import QueueRoutes
 from extender.sim.scheduler.loop import EXTENDED, PLAIN
 from extender.terminal.text import did_you_mean, many, names_in, near_miss, near_misses, pods_that_name
 
@@ -160,7 +160,7 @@ class Gang(msgspec.Struct, frozen=True):
         return len(self.pods) - self.bound if self.state is Verdict.RUNNING else 0
 
 
-def gang_of(group: ObservedGroup, members: Sequence[Pod], ways: QueueWays) -> Gang:
+def gang_of(group: ObservedGroup, members: Sequence[Pod], ways: QueueRoutes) -> Gang:
     named, label = explicit_queue(group.spec.queue), local_queue_label(group.metadata)
     return Gang(group, ways.queue_of(group.namespace, named, label) or DEFAULT_QUEUE, members)
 

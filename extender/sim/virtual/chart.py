@@ -167,7 +167,7 @@ def _waiting(timeline: GroupTimeline) -> Iterable[Change]:
 
 
 def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) -> Iterator[str]:
-    """Yield marks of the reservations and the evictions of a group."""
+    """Yield the boxes that show reservations and evictions of a group."""
     for begin, end in timeline.reserved:
         title = f"{timeline.name}: nodes were reserved for {two_units(end - begin)}"
         yield svg.box(panel.x(begin), top, panel.x(end) - panel.x(begin), height / 2, RESERVED, title)

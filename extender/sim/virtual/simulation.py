@@ -85,9 +85,9 @@ class Simulation(VirtualCluster):
         begun, epoch = (dumped.snapshot.now, dumped.snapshot.epoch) if dumped else (0.0, BEGIN.timestamp())
         super().__init__(Ownership(schedulers, auto_groups=True), limits, begun, epoch, TimeStep())
         self._observer = observer
-        self._started = 0  # pods, also those that ended
-        self._members: dict[Uid, PodArrival] = {}  # those that have not ended
-        self._runs: dict[GroupKey, float | None] = {}  # seconds of each pod of a group of a dump
+        self._started = 0  # number of started pods, with ended ones
+        self._members: dict[Uid, PodArrival] = {}  # pods that have not ended
+        self._runs: dict[GroupKey, float | None] = {}  # run time of pods, by group of the dump; None: no end
         self._running: set[Uid] = set()
         self.refused: list[RefusedPod] = []
         self._tries_again = False

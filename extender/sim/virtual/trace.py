@@ -199,8 +199,8 @@ def from_rows(rows: Sequence[Row], known: Iterable[Queue], weights: Mapping[str,
 #
 # A little more work comes than the cluster can do, so there is contention from soon after the beginning to
 # the end. The teams are five in each of four departments. Sizes and run times of their jobs are heavy-tailed,
-# as those of real clusters are: most jobs are small and short, and a few hold most of the room. Two of three
-# owners declare a run time, some of them a wrong one.
+# as those of real clusters are: most jobs are small and short, and a few hold most of the capacity. Two of
+# three owners declare a run time, some of them a wrong one.
 
 
 WEIGHTS = {"research": 5, "training": 4, "serving": 3, "reports": 2, "adhoc": 1}
