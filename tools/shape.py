@@ -238,7 +238,7 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     imports = sum(module.import_lines for module in known.values())
     yield Figure("import lines", imports / total, 0.07, form=".1%")
     # Raised from 48,300: the dashboard shows capacity, health, evictions, LocalQueues and YAML, stops jobs.
-    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 48_900)
+    yield Figure("lines of the server, no docstrings", sum(code.values()) - tools, 48_950)
     yield Figure("  of the tools", tools, 18_350)
 
 

@@ -50,6 +50,8 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
 
 def group_named(reader: Reader, namespace: str, name: str) -> ObservedGroup:
     """Return the PodGroup of a name, or of an owner by its name, `train` or `job/train`."""
+    if not name:
+        raise click.UsageError("invalid value '': must be the name of a group or of its owner")
     if "/" not in name:
         with suppress(NotFound):
             return reader.get(POD_GROUPS, namespace, name, ObservedGroup)

@@ -127,8 +127,7 @@ class ObservedJob(NamedTuple):
     @property
     def is_unsuspended_by_muster(self) -> bool:
         """Return whether it waits as a job: it or its pods name a queue, and its pods no PodGroup."""
-        record = self.record()
-        return record is None or bool((record.queue or record.local_queue) and not record.named_group)
+        return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj, SCHEDULERS)
 
     @property
     def _queue_state(self) -> str:

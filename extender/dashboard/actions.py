@@ -12,6 +12,7 @@ from flask import Blueprint, g, redirect, render_template, request, url_for
 from werkzeug.exceptions import BadRequest, Conflict, Forbidden, NotFound
 from werkzeug.wrappers import Response
 
+from extender.api.configuration import Configuration
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import OF_GROUP, OF_QUEUE, Patch, new_command, priority_patch
 from extender.api.setting_kinds import NAME
@@ -21,7 +22,7 @@ from extender.api.workloads.shape import Json, WorkloadRow
 from extender.api.workloads.table import WORKLOADS
 from extender.dashboard.source import RightsUnknown, Source, Viewer
 from extender.dashboard.words import address_parts
-from extender.domain.snapshot.jobs import JobChange, resuming, stopping
+from extender.domain.snapshot.jobs import JobChange, is_unsuspended_by_muster, resuming, stopping
 from extender.kube.errors import NotFound as Missing
 from extender.kube.resources import COMMANDS, POD_GROUPS, QUEUES, Resource, resource_of
 
@@ -190,7 +191,10 @@ def _changed_job(group: GroupSummary, chosen: Chosen, action: str) -> Response |
     if found is None:
         raise Conflict(f"{chosen.spoken_name} cannot be read, or is no job with a field that suspends it")
     row, obj = found
-    change = stopping(row, obj, timestamp_at(time.time())) if action == "stop" else resuming(row, obj)
+    if action == "stop":
+        change = stopping(row, obj, timestamp_at(time.time()))
+    else:
+        change = resuming(row, obj, is_unsuspended_by_muster(row, obj, Configuration().scheduler_names))
 
     def write() -> None:
         _write(group, row, obj, change)

@@ -689,6 +689,11 @@ def test_invalid_amounts_are_refused(amounts: str, *, desk: Desk) -> None:
 # ---- groups by the names of their owners
 
 
+@each_of("hold", "resume")
+def test_an_empty_name_of_a_group_is_refused(command: str, *, desk: Desk) -> None:
+    assert "invalid value '': must be the name of a group" in desk.refuses(command, "", status=2)
+
+
 def test_groups_are_held_by_the_names_of_their_owners(town: Desk) -> None:
     assert town.output("hold", "waits", "job/runs") == "job/waits held\njob/runs held\n"
     assert [unit(town, name)["metadata"]["annotations"] for name in ("waits", "runs")] == [{HOLD: "true"}] * 2

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 from werkzeug.test import Client, TestResponse
 
-from extender.api.keys import HOLD, START_TIMEOUTS, STARTED
+from extender.api.keys import HOLD, QUEUE, START_TIMEOUTS, STARTED
 from extender.api.summaries import GroupSummary, Overview
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.kube.errors import Refused, Unreachable, refused
@@ -58,14 +58,17 @@ def test_a_confirmed_action_writes_what_the_command_writes(path: str, fields: An
     assert screen.viewer.patched == [patched]
 
 
-def job(suspend: bool, started: str = "") -> dict[str, Any]:
+def job(suspend: bool, started: str = "", queue: str = "research") -> dict[str, Any]:
     meta = {
         "name": "train",
+        "namespace": "team",
         "uid": "u",
         "resourceVersion": "7",
-        "annotations": {STARTED: started} if started else {},
+        "annotations": ({STARTED: started} if started else {}) | ({QUEUE: queue} if queue else {}),
     }
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"suspend": suspend}}
+    template = {"spec": {"schedulerName": "muster", "containers": [{"name": "main"}]}}
+    spec = {"suspend": suspend, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 
 SEEN = {"uid": "u", "resourceVersion": "7"}
@@ -76,6 +79,10 @@ OF_JOB = "/namespaces/team/job/train"
     ("stop", RUNS, job(False, "then"), [{"spec": {"suspend": True}, "metadata": SEEN}]),
     ("resume", replace(RUNS, stopped=True), job(True, "then"), [
         annotated({HOLD: None, START_TIMEOUTS: None}), {"metadata": {"annotations": {STARTED: None}, **SEEN}},
+    ]),
+    ("resume", replace(RUNS, stopped=True), job(True, "then", queue=""), [
+        annotated({HOLD: None, START_TIMEOUTS: None}),
+        {"spec": {"suspend": False}, "metadata": {"annotations": {STARTED: None}, **SEEN}},
     ]),
 )  # fmt: skip
 def test_a_job_is_stopped_and_resumed_as_by_the_command(

@@ -131,3 +131,19 @@ def test_a_gang_that_starts_stays_in_one_rack_when_nodes_change_theirs(
         planned = {labels[name] for pod, name in world.plan("g").items() if pod not in taken}
         assert planned <= {labels[name] for name in taken.values()} or not taken
         assert len(planned) <= max(1, len(taken))
+
+
+@each_of((1, 1), (2, 2))
+def test_the_scheduler_gets_no_node_of_another_rack(members: int, needed: int) -> None:
+    """Neither for pods that start one by one, nor where it does not offer the planned node."""
+    world = World(*racks(a=1, b=2), gang("g", members, needed, cpu="2", annotations=IN_A_RACK)).settle()
+    planned = world.plan("g")["g-0"]
+    world.ungate(*world.plan("g"))
+    assert world.answer("g-0", ["a0", "b0", "b1"]) == [planned]
+    assert world.answer("g-0", [name for name in ("a0", "b0", "b1") if name != planned]) is Reason.NO_ROOM
+
+
+def test_two_sizes_that_fit_only_alone_say_so() -> None:
+    pods = [pod("g-0", "g", "3", annotations=IN_A_RACK), pod("g-1", "g", "2", annotations=IN_A_RACK)]
+    world = World(*racks(a=1, b=1), gang("g", 0, min_member=2), pods).settle()
+    assert world.detail("g").endswith(f"{RACK}=a has the most free capacity, for all, but not together")

@@ -223,7 +223,8 @@ def _domains_text(planner: Planner, wanted: Missing) -> str:
         label, members = level[:_LONGEST_NAME], sum(sharing.values())
         if (found := planner.affinity.largest_domain(level, sharing)) is None:
             return f"no node has the label {label} that the topology of its pods names"
-        return f"{label}={found[0]} has the most free capacity, for {found[1]} of {members} members"
+        held = "all, but not together" if found[1] == members else f"{found[1]} of {members} members"
+        return f"{label}={found[0]} has the most free capacity, for {held}"
     return ""
 
 

@@ -23,6 +23,7 @@ from extender.api.workloads.shape import (
     WorkloadRow,
     is_stopped,
     is_suspended,
+    is_whole,
     outcome_of,
     spoken_kind,
     value_at,
@@ -218,6 +219,16 @@ class AnyJob(JobRuntime, frozen=True):
 
     def __post_init__(self) -> None:
         refuse_deep(self.spec, self.status)
+
+
+def is_unsuspended_by_muster(row: WorkloadRow, obj: Json, schedulers: Iterable[str]) -> bool:
+    """Return whether a job waits as one: it or its pods name a queue, and its pods no PodGroup."""
+    if not is_whole(row, obj):
+        return True
+    kind, job = JobKind(*row.key), msgspec.convert(obj, AnyJob, strict=False)
+    table = {**WORKLOADS, row.key: row}
+    record = job_record(kind, job, table, Shapes(), schedulers, auto_groups=True)
+    return bool((record.queue or record.local_queue) and not record.named_group)
 
 
 def job_record(
