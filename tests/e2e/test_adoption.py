@@ -63,14 +63,16 @@ def _scheduler_of_daemon(stage: Stage) -> str:
     """Return the scheduler of a pod that the DaemonSet controller makes; both are gone afterwards."""
     controller = stage.cluster.start_controller_manager(("daemonset-controller",))
     stage.api.create(DAEMON_SETS, _without_scheduler(_of_apps(stage, "DaemonSet", "agent")))
+
+    def pods() -> list[Json]:
+        return list(stage.api.items(PODS, stage.namespace, labelSelector="app=agent"))
+
     try:
-        (agent,) = wait_for(
-            lambda: stage.api.items(PODS, stage.namespace, labelSelector="app=agent"), what="its pod"
-        )
+        (agent,) = wait_for(pods, what="its pod")
     finally:
         controller.kill()
         stage.api.delete(DAEMON_SETS, "agent", stage.namespace)
-    stage.delete_pods([agent["metadata"]["name"]])
+    wait_for(lambda: not pods(), what="its pod is collected")
     return str(agent["spec"]["schedulerName"])
 
 
