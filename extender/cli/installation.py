@@ -1,7 +1,6 @@
 """One installation of Muster as the API server has it: its objects, and the settings of `muster serve`."""
 
 import http.client
-import json
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
@@ -61,7 +60,7 @@ class Installation:
             remedy = "-n names another namespace, --debug-address a Muster outside of the cluster"
             raise click.ClickException(f"no pod of Muster runs in namespace {self.namespace}\n{remedy}")
         for pod in pods:
-            if len(pods) == 1 or json.loads(self._debug_page(pod, "leadership", _LARGEST_FAULT))["leads"]:
+            if len(pods) == 1 or b'"leads": true' in self._debug_page(pod, "leadership", _LARGEST_FAULT):
                 return self._debug_page(pod, page, most)
         raise click.ClickException(f"none of {len(pods)} pods of Muster leads: try again in some seconds")
 

@@ -127,7 +127,7 @@ class ObservedJob(NamedTuple):
     @property
     def is_unsuspended_by_muster(self) -> bool:
         """Return whether it waits as a job: it or its pods name a queue, and its pods no PodGroup."""
-        return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj, SCHEDULERS)
+        return self.obj is None or records.is_unsuspended_by_muster(self.row, self.obj)
 
     @property
     def _queue_state(self) -> str:

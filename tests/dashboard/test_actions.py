@@ -131,6 +131,21 @@ def test_the_yaml_of_a_job_and_its_podgroup_is_shown_as_by_kubectl() -> None:
     assert Screen(none, RUNS).client.get(f"{OF_JOB}/yaml").status_code == 403
 
 
+def nested(depth: int) -> dict[str, Any]:
+    return {"a": nested(depth - 1)} if depth else {}
+
+
+@each_of(
+    ({"a": "x" * 70_000}, "is too large"),
+    (nested(900), "is nested too deeply"),
+)
+def test_yaml_that_would_keep_others_waiting_is_refused(spec: dict[str, Any], said: str) -> None:
+    objects = {("podgroups", "team", "of-job"): {"metadata": {}, "spec": spec}}
+    answer = Screen(SomeViewer(objects=objects), RUNS).client.get(f"{OF_JOB}/yaml")
+    assert answer.status_code == 409
+    assert said in answer.text
+
+
 def test_an_action_on_a_missing_job_does_not_tell_whether_it_exists() -> None:
     refused = SomeViewer(refused={("patch", "podgroups", "team")})
     assert Screen(refused, RUNS).send(f"{OF_JOB}/hold").status_code == 403

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.api import keys
 from extender.domain.model.reasons import Reason, Verdict
 from tests.domain.builders import node, pod, queue
-from tests.domain.world import World, gang
+from tests.domain.world import World, gang, key
 from tests.rows import each_of
 
 RACK = "example.com/rack"
@@ -81,6 +81,15 @@ def test_capacity_is_reclaimed_in_one_rack() -> None:
     nodes = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
     assert len(nodes) == 2
     assert len({name[0] for name in nodes}) == 1
+
+
+@each_of("x" * 100_000, "rack/" * 64)
+def test_a_label_that_is_too_long_is_cut_and_has_no_nodes(level: str) -> None:
+    annotations = {keys.REQUIRED_TOPOLOGY: level, keys.PREFERRED_TOPOLOGY: level}
+    world = World(*racks(a=1), gang("g", 1, annotations=annotations)).settle()
+    assert world.reason("g") is Reason.NEVER_FITS
+    (member,) = world.ledger.groups.members(key("g"))
+    assert max(len(member.shape.constraints.level), len(member.preferred_level)) < 300
 
 
 @each_of((2, {"b0", "b1"}), (3, {"a0", "b0", "b1"}))

@@ -134,7 +134,7 @@ class AssumedPods:
                 return [claim.node] if claim.node in nodes else Reason.NO_ROOM
             group = self._registry.group(pod.group)
             if group.needs_no_barrier:
-                fitting = self._all_that_fit(pod, self._interchangeable(claim, nodes))
+                fitting = self._all_that_fit(pod, self._interchangeable_nodes(claim, nodes))
                 queue = self._registry.queues.get(self._registry.routes.queue_of(group))
                 is_placed = queue is not None and queue.placement and claim.node in fitting
                 return ([claim.node] if is_placed else fitting) or Reason.NO_ROOM
@@ -143,8 +143,8 @@ class AssumedPods:
             # If the planned node is not offered, any other one counts where the pod fits, net of other
             # claims.
             fits = self._claims.rows_that_fit(pod)
-            rows = ((node, self._claims.capacity.row(node)) for node in self._interchangeable(claim, nodes))
-            for node, row in rows:
+            for node in self._interchangeable_nodes(claim, nodes):
+                row = self._claims.capacity.row(node)
                 if row is not None and fits[row] and self._claims.fits(pod, node):
                     return self._pin(pod, node)
             if list(nodes) != [pod.nominated]:
@@ -170,7 +170,7 @@ class AssumedPods:
             if claim.node != node and claim.posting:  # a binding may have reached the API server
                 return Reason.NO_ROOM
             if claim.node != node and not (
-                self._claims.fits(pod, node) and self._interchangeable(claim, [node])
+                self._claims.fits(pod, node) and self._interchangeable_nodes(claim, [node])
             ):
                 return Reason.NO_ROOM
             self._moves.put(pod, ClaimEvent.HOLD, node, token, claim.posting)
@@ -268,7 +268,7 @@ class AssumedPods:
         fits = self._claims.rows_that_fit(pod)
         return [node for node in nodes if (row := self._claims.capacity.row(node)) is not None and fits[row]]
 
-    def _interchangeable(self, claim: Claim, nodes: Sequence[str]) -> Sequence[str]:
+    def _interchangeable_nodes(self, claim: Claim, nodes: Sequence[str]) -> Sequence[str]:
         """Return those of `nodes` that may take the place of the claimed one.
 
         They have its flavor, if the queue has flavors. A pod whose topology is required has no other node.

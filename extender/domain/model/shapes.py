@@ -50,7 +50,7 @@ UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
 _MOST_OF_OTHERS = 8  # terms that are followed for one pod of another scheduler
-_MOST_PARTS = 64  # cached parts of one shape; beyond this, most are outdated
+_MOST_PARTS = 64  # cached parts or levels of one shape; beyond this, most are outdated
 # Limits on the constraints of one pod, far above real ones. The group of a pod beyond them waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
 CACHED_SELECTORS = 4096  # parsed selectors of terms
@@ -145,6 +145,8 @@ class Shape:
     def on_level(self, level: str) -> "Shape":
         """Return the shape of members that share a domain of a level; the same object for equal levels."""
         if level not in self._levels:
+            if len(self._levels) >= _MOST_PARTS:
+                self._levels.clear()
             rules = self.constraints._replace(level=level)
             self._levels[level] = Shape(self.requests, rules, self.suits.part, self.on_all_nodes)
         return self._levels[level]

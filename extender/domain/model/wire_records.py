@@ -438,7 +438,7 @@ def group_record(group: PodGroup) -> GroupRecord:
 
 def _level(annotations: Mapping[str, str], own: str, kueues: str) -> str:
     """Return the node label that the pods' annotation names; Muster's comes before Kueue's."""
-    return annotations.get(own) or annotations.get(kueues, "")
+    return intern(ownership.name_of(annotations.get(own) or annotations.get(kueues, "")))
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:

@@ -347,11 +347,11 @@ class Effort:
         self._left -= looks
 
 
-Mates = tuple[GroupKey, str, str]  # members of one group and role that share a domain of a level
+PodSet = tuple[GroupKey, str, str]  # group, role and level: its members share a domain, as in Kueue
 Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, by shape
 
 
-def _mates_of(pod: PodRecord) -> Mates:
+def _pod_set_of(pod: PodRecord) -> PodSet:
     return pod.group, pod.role, pod.shape.constraints.level
 
 
@@ -380,9 +380,9 @@ class AffinityCounts:
         self._capacity_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._has_terms = len(occupancy.terms) > 0
-        self._together: dict[Term | Mates, dict[Shape, list[PodRecord]]] = {}
+        self._together: dict[Term | PodSet, dict[Shape, list[PodRecord]]] = {}
         self._groups = groups or {}
-        self._nodes_of: dict[Mates, Counter[str]] = {}  # how many of them are on each node
+        self._nodes_of: dict[PodSet, Counter[str]] = {}  # how many of them are on each node
 
     @cached_property
     def sets(self) -> TermSets:
@@ -398,7 +398,7 @@ class AffinityCounts:
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
         clone = AffinityCounts(self._occupancy, self._nodes, counts, self, self._groups)
-        clone._nodes_of = {mates: nodes.copy() for mates, nodes in self._nodes_of.items()}
+        clone._nodes_of = {pod_set: nodes.copy() for pod_set, nodes in self._nodes_of.items()}
         clone._ports = {node: ports.copy() for node, ports in self._ports.items()}
         if self._has_terms:
             clone._selected, clone._carried = self._selected.clone(), self._carried.clone()
@@ -408,8 +408,8 @@ class AffinityCounts:
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
         """Prefer, during the block, domains with capacity for all `pods` if they must share one."""
         for pod in pods:
-            mates = (_mates_of(pod),) if pod.shape.constraints.level else ()
-            for shared in (*pod.shape.constraints.affinity, *mates):
+            pod_set = (_pod_set_of(pod),) if pod.shape.constraints.level else ()
+            for shared in (*pod.shape.constraints.affinity, *pod_set):
                 self._together.setdefault(shared, {}).setdefault(pod.shape, []).append(pod)
         try:
             yield
@@ -452,8 +452,8 @@ class AffinityCounts:
         """Return whether the pod has to be counted on its node, because of its or others' constraints."""
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
-    def counts_for_mates_only(self, pod: PodRecord) -> bool:
-        """Return whether the pod has to be counted only because its mates must be in its domain."""
+    def counts_for_topology_only(self, pod: PodRecord) -> bool:
+        """Return whether the pod has to be counted only because its pod set shares a domain."""
         rules = pod.shape.constraints
         if not rules.level or rules.ports or pod.shape.terms:
             return False
@@ -469,7 +469,7 @@ class AffinityCounts:
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
         if level := pod.shape.constraints.level:
-            admitted &= self._near_mates(pod, level)
+            admitted &= self._near_pod_set(pod, level)
         return admitted
 
     def spread(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
@@ -504,11 +504,11 @@ class AffinityCounts:
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
         if pod.shape.constraints.level:
-            self.count_mates([(pod, node)], times)
+            self.count_in_pod_sets([(pod, node)], times)
 
-    def count_mates(self, pods: Iterable[tuple[PodRecord, str]], times: int) -> None:
+    def count_in_pod_sets(self, pods: Iterable[tuple[PodRecord, str]], times: int) -> None:
         for pod, node in pods:
-            self._nodes_with_mates(pod)[node] += times
+            self._nodes_of_pod_set(pod)[node] += times
 
     def _let_in(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod excludes `pod`."""
@@ -535,14 +535,14 @@ class AffinityCounts:
         self.effort.spend(looks_on_rows(self._nodes, _NEAR))
         terms = self.sets.set_of((term,))
         if not self._selected.any(terms) and term.matches(pod.namespace, pod.labels):
-            return self._roomy_domains(term.topology_key, self._together.get(term, {}))
+            return self._domains_with_capacity(term.topology_key, self._together.get(term, {}))
         return self._selected.domains(terms)
 
-    def _near_mates(self, pod: PodRecord, level: str) -> Mask:
-        """Return the rows of the domain that its mates are in; the first of them may go to any domain."""
+    def _near_pod_set(self, pod: PodRecord, level: str) -> Mask:
+        """Return the rows of the domain of its pod set; the first member may go to any domain."""
         self.effort.spend(looks_on_rows(self._nodes, _NEAR))
-        if not (nodes := +self._nodes_with_mates(pod)):
-            return self._roomy_domains(level, self._together.get(_mates_of(pod), {}))
+        if not (nodes := +self._nodes_of_pod_set(pod)):
+            return self._domains_with_capacity(level, self._together.get(_pod_set_of(pod), {}))
         codes = self._nodes.domains(level)
         own = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
         return np.isin(codes, [code for code in own if code >= 0])
@@ -564,26 +564,26 @@ class AffinityCounts:
         node = self._nodes.nodes[int(np.argmax(codes == best))]
         return node.labels[level] if node is not None else "", int(held[best])
 
-    def _nodes_with_mates(self, pod: PodRecord) -> Counter[str]:
-        mates, info = _mates_of(pod), self._groups.get(pod.group)
-        if mates not in self._nodes_of:
+    def _nodes_of_pod_set(self, pod: PodRecord) -> Counter[str]:
+        pod_set, info = _pod_set_of(pod), self._groups.get(pod.group)
+        if pod_set not in self._nodes_of:
             placed = [(it, it.node) for it in info.placed if it.holds_capacity] if info else []
             known = [*placed, *info.pinned] if info else []
-            self._nodes_of[mates] = Counter(node for it, node in known if _mates_of(it) == mates)
-        return self._nodes_of[mates]
+            self._nodes_of[pod_set] = Counter(node for it, node in known if _pod_set_of(it) == pod_set)
+        return self._nodes_of[pod_set]
 
-    def _roomy_domains(self, key: str, together: Sharing) -> Mask:
+    def _domains_with_capacity(self, key: str, together: Sharing) -> Mask:
         """Return the rows of the domains with capacity for all pods that must share one.
 
         If there is none, those of all domains.
         """
         codes = self._nodes.domains(key)
         labelled = codes >= 0
-        roomy = labelled.copy()
+        suitable = labelled.copy()
         for shape, pods in together.items():
             counts = np.minimum(self._capacity_for(shape), len(pods))
             rows = np.flatnonzero(labelled & (counts > 0) & self._let_in(pods[0]))
             places = self.spread(pods[0], rows, counts[rows])
             sums = np.bincount(codes[rows[places]], minlength=len(codes))
-            roomy[labelled] &= sums[codes[labelled]] >= len(pods)
-        return roomy if roomy.any() else labelled
+            suitable[labelled] &= sums[codes[labelled]] >= len(pods)
+        return suitable if suitable.any() else labelled

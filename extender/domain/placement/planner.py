@@ -508,17 +508,17 @@ class Planner:
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Allocate pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
-        mates: list[PlannedPod] = []
+        in_pod_sets: list[PlannedPod] = []
         for pod, row in placed:
-            is_mate = self.affinity.counts_for_mates_only(pod)
-            if is_mate:
-                mates.append((pod, self.name_of(row)))
-            if is_mate or not self.affinity.is_counted(pod):
+            has_only_topology = self.affinity.counts_for_topology_only(pod)
+            if has_only_topology:
+                in_pod_sets.append((pod, self.name_of(row)))
+            if has_only_topology or not self.affinity.is_counted(pod):
                 rows.setdefault(pod.shape, []).append(row)
             else:
                 self._count(pod, row, times)
-        if mates:
-            self._journal.apply(partial(self.affinity.count_mates, mates), times)
+        if in_pod_sets:
+            self._journal.apply(partial(self.affinity.count_in_pod_sets, in_pod_sets), times)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
             self.capacity.take_rows(by_shape, times)

@@ -218,14 +218,16 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
 
 def _domains_text(planner: Planner, wanted: Missing) -> str:
     """Return the domain with the most capacity for members that must share one, as text; empty: none must."""
-    for level in sorted({shape.constraints.level for shape in wanted.shapes} - {""}):
-        sharing = {shape: n for shape, n in wanted.shapes.items() if shape.constraints.level == level}
-        label, members = level[:_LONGEST_NAME], sum(sharing.values())
-        if (found := planner.affinity.largest_domain(level, sharing)) is None:
-            return f"no node has the label {label} that the topology of its pods names"
-        held = "all, but not together" if found[1] == members else f"{found[1]} of {members} members"
-        return f"{label}={found[0]} has the most free capacity, for {held}"
-    return ""
+    level = max(shape.constraints.level for shape in wanted.shapes)
+    if not level:
+        return ""
+    sharing = {shape: n for shape, n in wanted.shapes.items() if shape.constraints.level == level}
+    label, members = level[:_LONGEST_NAME], sum(sharing.values())
+    if (found := planner.affinity.largest_domain(level, sharing)) is None:
+        return f"no node has the label {label} that the topology of its pods names"
+    domain, fitting = found
+    capacity = f"{fitting} of {members} members" if fitting < members else "all, but not together"
+    return f"{label}={domain} has the most free capacity, for {capacity}"
 
 
 def _short(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:

@@ -221,13 +221,13 @@ class AnyJob(JobRuntime, frozen=True):
         refuse_deep(self.spec, self.status)
 
 
-def is_unsuspended_by_muster(row: WorkloadRow, obj: Json, schedulers: Iterable[str]) -> bool:
+def is_unsuspended_by_muster(row: WorkloadRow, obj: Json) -> bool:
     """Return whether a job waits as one: it or its pods name a queue, and its pods no PodGroup."""
     if not is_whole(row, obj):
         return True
     kind, job = JobKind(*row.key), msgspec.convert(obj, AnyJob, strict=False)
     table = {**WORKLOADS, row.key: row}
-    record = job_record(kind, job, table, Shapes(), schedulers, auto_groups=True)
+    record = job_record(kind, job, table, Shapes(), schedulers=(), auto_groups=True)
     return bool((record.queue or record.local_queue) and not record.named_group)
 
 
