@@ -180,11 +180,43 @@ def _move(rows: dict[K, Rows], row: int, before: K | None, now: K | None) -> Non
         rows[now] = np.append(rows.get(now, np.zeros(0, np.int64)), row)
 
 
+Levels = tuple[str, ...]  # node labels, from the level with the largest domains to that with the smallest
+
+
+class Topologies:
+    """Topologies of a cluster: the levels at which nodes are close to each other. Immutable.
+
+    A level is a node label, such as that of racks. Its domains are the nodes with equal values of this label
+    and of those of the larger levels: rack 1 of one block is not rack 1 of another.
+
+    Attributes:
+        all: The levels of each. If several have one level, the first one counts for it.
+    """
+
+    def __init__(self, topologies: Iterable[Levels] = ()) -> None:
+        self.all = tuple(topologies)
+        self._with_level: dict[str, Levels] = {}
+        for levels in self.all:
+            for level in levels:
+                self._with_level.setdefault(level, levels)
+
+    def levels_with(self, level: str) -> Levels:
+        """Return the levels of the topology that has a level; only the level itself if none has it."""
+        return self._with_level.get(level, (level,))
+
+    def levels_down_to(self, level: str) -> Levels:
+        """Return the level and the larger ones of its topology."""
+        levels = self.levels_with(level)
+        return levels[: levels.index(level) + 1]
+
+
 class NodeTable:
     """Names, labels and taints by row; rows of deleted nodes hold None and suit no pod."""
 
-    def __init__(self, nodes: Sequence[NodeRecord | None] = ()) -> None:
+    def __init__(self, nodes: Sequence[NodeRecord | None] = (), topologies: Topologies | None = None) -> None:
         self.nodes = tuple(nodes)
+        self.topologies = topologies or Topologies()
+        self._level_domains: dict[str, Rows] = {}
         self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
         self._index: NodeIndex | None = None  # made when it is first asked for
         self._age = 0  # number of earlier tables with the same rows, and other labels or taints
@@ -197,7 +229,7 @@ class NodeTable:
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
         """Return the table of `nodes`, which differ from this table's only in `rows`."""
-        table = NodeTable(nodes)
+        table = NodeTable(nodes, self.topologies)
         if len(table.nodes) != len(self.nodes):
             return table
         old, new = self.nodes, table.nodes
@@ -259,6 +291,17 @@ class NodeTable:
         """Return for each row a number that stands for the value of a node label; -1 without the label."""
         self._index = self._index or NodeIndex(self.nodes)
         return self._index.domains(topology_key)
+
+    def domains_of_level(self, level: str) -> Rows:
+        """Return for each row a number that stands for its domain of a level; -1 where a label is missing."""
+        labels = self.topologies.levels_down_to(level)
+        if len(labels) == 1:
+            return self.domains(level)
+        if level not in self._level_domains:
+            codes = np.column_stack([self.domains(label) for label in labels])
+            numbers = np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1)
+            self._level_domains[level] = np.where((codes < 0).any(axis=1), -1, numbers)
+        return self._level_domains[level]
 
 
 def _suit_same_shapes(one: NodeRecord | None, other: NodeRecord | None) -> bool:
