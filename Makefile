@@ -87,7 +87,7 @@ soak: $(READY)  ## a storm of an hour in which the scheduler reads through Muste
 	@$(BIN)/python -m tests.storm --kubernetes $(KUBERNETES) $(if $(CAMPAIGN),--campaign $(CAMPAIGN),--view) --seed $(or $(SEED),1) \
 	    --seconds $(if $(findstring command,$(origin SECONDS)),$(SECONDS),3600) $(ARGS)
 
-nightly: $(READY)  ## twenty times the examples of properties, all of e2e with the view, the e2e tests' own tools, a storm with gates, the embedded server beside a real one, and make soak (needs Go)
+nightly: $(READY)  ## twenty times the examples of properties, all of e2e with the proxy, the e2e tests' own tools, a storm with gates, the embedded server beside a real one, and make soak (needs Go)
 	MUSTER_EXAMPLES=20 $(MAKE) test ARGS="--timeout 0"
 	MUSTER_E2E_VIEW=1 $(E2E) tests/e2e -m "not nightly and not alone" -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 	$(E2E) tests/e2e -m nightly -n $(or $(WORKERS),3) --dist worksteal $(ARGS)

@@ -687,7 +687,7 @@ def test_no_pod_is_changed_at_its_creation_unless_its_namespace_is_adopted() -> 
 
 
 def test_with_gates_nothing_is_left_of_the_view() -> None:
-    """The scheduler reads the other file, and all that the Deployment has for the view is taken out."""
+    """The scheduler reads the other file, and all that the Deployment has for the proxy is taken out."""
     (component,) = documents(ROOT / "manifests" / "gates" / "kustomization.yaml")
     (patch,) = [yaml.safe_load(each["patch"]) for each in component["patches"]]
     changed = patch["spec"]["template"]["spec"]

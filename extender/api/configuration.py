@@ -27,7 +27,7 @@ tls_folder: The folder with tls.crt, tls.key and ca.crt, read again on changes. 
   need TLS and a client certificate signed by ca.crt.
 health_listen: The address for probes and /metrics.
 debug_listen: The address of the debug pages. They show the whole cluster: keep it on loopback.
-view_listen: The address of the scheduler proxy (view), through which the scheduler next to Muster reads and
+view_listen: The address of the scheduler proxy, through which the scheduler next to Muster reads and
   writes, with Muster's rights.
 view_folder: The folder for the kubeconfig of the scheduler proxy. Required with --view-listen.
 dashboard_listen: The address of the dashboard. Users see the objects that kubectl would show them.

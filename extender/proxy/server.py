@@ -147,8 +147,8 @@ class Relay:
             kind = target.method, resource.name if resource else target.path  # log each once
             if kind not in self._logged and len(self._logged) < _MOST_LOGGED:
                 self._logged.add(kind)
-                log.warning("refused a request to the view", method=target.method, path=target.path)
-            asked = f"the scheduler's view refuses {target.method} {target.path}"
+                log.warning("refused a request to the proxy", method=target.method, path=target.path)
+            asked = f"the scheduler proxy refuses {target.method} {target.path}"
             answer = refusal(HTTPStatus.FORBIDDEN, f"{asked}: a scheduler does not need it")
             return (_closing(answer) if "Upgrade" in request.headers else answer), "refused"
         body = await _whole_body(request, connection)
@@ -201,7 +201,7 @@ def _failure(method: str, fault: Exception) -> tuple[str, web.Response | None]:
         case ConnectionError():
             return "left", None
         case _:
-            log.exception("a request to the view failed", method=method)
+            log.exception("a request to the scheduler proxy failed", method=method)
             reported = "Muster failed to answer; its log says why"
             return "failed", refusal(HTTPStatus.INTERNAL_SERVER_ERROR, reported)
 
@@ -327,11 +327,11 @@ class ViewServer:
                 with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                     runner.run(self._serve())
             except Exception:
-                log.exception("the view has ended")
+                log.exception("the scheduler proxy has ended")
 
         self._thread = Thread(target=run, name="view", daemon=True)
         self._thread.start()
-        log.info("serving the scheduler's view", listen=str(self.address))
+        log.info("serving the scheduler proxy", listen=str(self.address))
 
     def stop(self) -> None:
         """End all streams and connections, within a second."""
@@ -351,7 +351,7 @@ class ViewServer:
 
     def fault(self) -> str | None:
         """Return the fault for /livez; None while it serves."""
-        return None if self._thread.is_alive() else "the view's thread has ended"
+        return None if self._thread.is_alive() else "the scheduler proxy's thread has ended"
 
     async def _serve(self) -> None:
         upstream = Upstream(self._endpoint)

@@ -159,7 +159,7 @@ class Upstream:
         except (aiohttp.ClientError, OSError, TimeoutError, Unsent) as fault:
             raise self.failure(target, fault) from fault
         if self._gone:
-            log.info("the view reaches the API server again")
+            log.info("the scheduler proxy reaches the API server again")
         self._gone = False
         if answer.status != 401:
             self._endpoint.accepted()

@@ -105,15 +105,15 @@ connections_dropped = Counter(
     ["port", "reason"],
 )
 
-view_connections = Gauge("muster_view_connections", "Connections to the view.")
-view_streams = Gauge("muster_view_streams", "Watches through the view.")
-view_requests = Counter("muster_view_requests_total", "Requests to the view.", ["outcome"])
+view_connections = Gauge("muster_view_connections", "Connections to the scheduler proxy.")
+view_streams = Gauge("muster_view_streams", "Watches through the scheduler proxy.")
+view_requests = Counter("muster_view_requests_total", "Requests to the scheduler proxy.", ["outcome"])
 view_unreadable_pods = Counter(
-    "muster_view_unreadable_pods_total", "Unreadable pods that the view passed on."
+    "muster_view_unreadable_pods_total", "Unreadable pods that the scheduler proxy passed on."
 )
-view_readers = Gauge("muster_view_pod_watches", "Watches of pods through the view.")
+view_readers = Gauge("muster_view_pod_watches", "Watches of pods through the scheduler proxy.")
 view_since_event = Gauge("muster_view_silence_seconds", "Longest time without an event on a watch of pods.")
-view_bypasses = Counter("muster_view_detours_total", "Calls about pods that the view has not shown.")
+view_bypasses = Counter("muster_view_detours_total", "Calls about pods that the proxy has not shown.")
 view_dials = Counter("muster_view_dials_total", "Connections opened to the API server.")
 
 

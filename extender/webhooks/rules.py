@@ -162,7 +162,7 @@ class AdmissionRules:
         latest: Reads queues as they are now, for one review.
         schedulers: Values of spec.schedulerName; the first is that of pods in adopted namespaces.
         runs_volcano_jobs: Whether Muster runs Volcano Jobs, and not Volcano.
-        gated: Whether pods wait behind gates, and not in the scheduler's view.
+        gated: Whether pods wait behind gates, and not in the scheduler proxy.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class Fleet:
     def scheduler(self, muster: Muster | None = None, sampled: bool = True) -> KubeScheduler:
         """Return a scheduler that is not yet started.
 
-        With Muster it is the sidecar's, which reads through the view if Muster has one; else a plain
+        With Muster it is the sidecar's, which reads through the proxy if Muster has one; else a plain
         one.
         """
         if muster is None:

@@ -1,6 +1,6 @@
-"""Cluster of any size in this process, full of running pods, with a scheduler that binds through the view.
+"""Cluster of any size in this process, full of running pods, with a scheduler that binds through the proxy.
 
-The scheduler binds all pods that Muster's view shows it. Both are as cheap as can be, since only Muster is
+The scheduler binds all pods that the proxy shows it. Both are as cheap as can be, since only Muster is
 measured. Existing objects are put into the embedded API server's store as they are; later ones are created,
 bound and deleted as by anybody else.
 """

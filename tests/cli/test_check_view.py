@@ -61,12 +61,9 @@ def muster(site: Installation) -> Any:
 
 
 def test_a_proxy_without_faults_is_ok(site: Installation, tmp_path: Path) -> None:
+    file = "the kubeconfig of the scheduler proxy, /run/kube-muster/kubeconfig"
     assert found(site, tmp_path) == [
-        (
-            "ok",
-            "deployment/muster: its scheduler has the kubeconfig of the view, /run/kube-muster/kubeconfig",
-            "",
-        ),
+        ("ok", f"deployment/muster: its scheduler has {file}", ""),
         ("ok", f"muster-1: {READS}", ""),
     ]
 
@@ -198,7 +195,7 @@ def test_a_configuration_that_cannot_be_read_is_not_known(
 @pytest.mark.parametrize(
     ("record", "changed", "state", "todo"),
     [
-        ("no client reads pods here", {"muster_view_pod_watches": 0.0}, "wrong", "none of its pods start"),
+        ("no client reads pods here", {"muster_view_pod_watches": 0.0}, "wrong", "No pod starts until"),
         (
             f"{READS}; a scheduler reads pods elsewhere: 7",
             {"muster_view_detours_total": 7.0},

@@ -1,4 +1,4 @@
-"""Starts in every order of events: a gang of three, two nodes, a scheduler behind the view, and one fault.
+"""Starts in every order of events: a gang of three, two nodes, a scheduler behind the proxy, and one fault.
 
 The scheduler reads through Muster. The fault is a refusal, or a crash of Muster after which all is rebuilt
 from the API server's objects. `make nightly` and `make coverage` explore one of each. Exploration is breadth

@@ -153,7 +153,7 @@ def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def view(request: pytest.FixtureRequest) -> bool:
-    """Return whether Muster has the view, through which the scheduler beside it reads."""
+    """Return whether Muster has the proxy, through which the scheduler beside it reads."""
     return VIEW or request.node.get_closest_marker("view") is not None
 
 

@@ -1,4 +1,4 @@
-"""Muster reaches the API server through an HTTP proxy, for itself and for the scheduler behind its view."""
+"""Muster reaches the API server through an HTTP proxy, for itself and for the scheduler behind its proxy."""
 
 import json
 from collections.abc import Iterator

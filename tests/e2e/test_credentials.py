@@ -1,4 +1,4 @@
-"""Tokens expire: Muster and its view show the new one at once, and /readyz tells of refusals."""
+"""Tokens expire: Muster and its proxy show the new one at once, and /readyz tells of refusals."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The view: the scheduler beside Muster reads its pods through it, and is shown a pod when it may start."""
+"""The proxy: the scheduler beside Muster reads its pods through it, and is shown a pod when it may start."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -263,7 +263,7 @@ def test_muster_reports_the_readers_of_the_scheduler_proxy(
 def test_a_scheduler_that_reads_its_pods_elsewhere_is_reported(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
-    """It has the configuration without the view."""
+    """It has the configuration without the proxy."""
     stage.start_scheduler("sidecar-gates.yaml", muster=muster.address, user=muster_user)
     stage.nodes(1, cpu="1")
     stage.gang("a", 2, cpu="1")

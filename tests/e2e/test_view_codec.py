@@ -1,4 +1,4 @@
-"""Pods of the real API server, read and changed by the view, as client-go reads them.
+"""Pods of the real API server, read and changed by the proxy, as client-go reads them.
 
 They are the same but for the changes: in lists and watches, in JSON and in protobuf.
 """

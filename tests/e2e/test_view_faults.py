@@ -232,7 +232,7 @@ def test_a_start_given_up_while_the_scheduler_has_no_watch_is_hidden_again(
 def test_the_watch_is_cut_at_any_byte_while_gangs_come_and_go(
     stage: Stage, muster: Muster, muster_user: User
 ) -> None:
-    """Each second every connection between the scheduler and the view ends some bytes later."""
+    """Each second every connection between the scheduler and the proxy ends some bytes later."""
     wire, scheduler = _on_a_wire(stage, muster, muster_user)
     stage.nodes(4, cpu="4")
     process, luck = scheduler.process.pid, random.Random(7)
@@ -296,7 +296,7 @@ def test_the_other_replica_takes_over_while_a_gang_is_in_pieces(
 
 @pytest.mark.parametrize("lease", [{}], ids=["as-installed"])
 def test_a_short_restart_of_muster_costs_no_leadership(stage: Stage, pair: tuple[Replica, Replica]) -> None:
-    """The Lease is renewed through the view, and waits a few seconds for it."""
+    """The Lease is renewed through the proxy, and waits a few seconds for it."""
     first, second = pair
     stage.nodes(1, cpu="4")
     before = _lease(stage)
@@ -308,7 +308,7 @@ def test_a_short_restart_of_muster_costs_no_leadership(stage: Stage, pair: tuple
 
 
 def test_events_that_the_api_server_does_not_take_cost_no_lease(stage: Stage, muster_user: User) -> None:
-    """A webhook for Events hangs, say. More of them come than the view has connections for."""
+    """A webhook for Events hangs, say. More of them come than the proxy has connections for."""
     alone = Replica(stage, muster_user, "alone", view=True)
     wait_for(alone.leads, what="it leads")
     before = _lease(stage)
@@ -338,6 +338,6 @@ def _lease(stage: Stage) -> tuple[str, int]:
 
 
 def _on_a_wire(stage: Stage, muster: Muster, user: User) -> tuple[TcpProxy, KubeScheduler]:
-    """Start a scheduler that reaches the view over a wire that can be cut."""
+    """Start a scheduler that reaches the proxy over a wire that can be cut."""
     wire = stage.start_wire(f"127.0.0.1:{muster.view_port}")
     return wire, stage.start_sidecar(muster, kubeconfig=muster.view_kubeconfig_through(wire.port), user=user)

@@ -1,4 +1,4 @@
-"""The relay alone: a stock scheduler and kubectl reach the API server through Muster's view."""
+"""The relay alone: a stock scheduler and kubectl reach the API server through the proxy."""
 
 import itertools
 import os

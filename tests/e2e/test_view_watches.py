@@ -1,4 +1,4 @@
-"""Two watches of pods behind the view, the scheduler's and Muster's own.
+"""Two watches of pods behind the proxy, the scheduler's and Muster's own.
 
 Either may expire, be late or stand still, so that one is ahead of the other. No node is given twice and no
 gang stands in part.
@@ -230,7 +230,7 @@ def _bound_by_another(stage: Stage, node: str) -> list[str]:
 
 
 def _unbound(muster: Muster) -> tuple[int, int]:
-    """Return how many of our unbound pods the view shows to the scheduler, and how many it hides."""
+    """Return how many of our unbound pods the proxy shows to the scheduler, and how many it hides."""
     readers: list[dict[str, Any]] = muster.debug("/debug/view")["readers"]
     found = next((reader for reader in readers if reader["watches"]), {})
     return found.get("shown", 0), found.get("hidden", 0)

@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _cluster(stack: ExitStack) -> tuple[Embedded, dict[str, int], Path]:
-    """Start a cluster with a certificate for the webhooks; return it with their port and the view's.
+    """Start a cluster with a certificate for the webhooks; return it with their port and the proxy's.
 
-    The kubeconfig of the view comes last.
+    The kubeconfig of the proxy comes last.
     """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-fuzz-")))
     pair = make_pair(["127.0.0.1"], 3600, time.time())

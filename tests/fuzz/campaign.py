@@ -19,7 +19,7 @@ CALLERS = 8
 _ALERT = b"\x15\x03"  # what TLS says to those who do not speak it
 _AUDITED = b"\r\naudit-id:"  # a header of the API server's answers
 _WATCHED = b"HTTP/1.1 200 "
-_EVENTS = 0.3  # of those to the view
+_EVENTS = 0.3  # of those to the proxy
 _SILENT = 0.01  # of the raw ones: they do not even hang up
 
 
@@ -116,7 +116,7 @@ class Campaign:
         return [answer.status]
 
     def _relayed(self, dice: Random, port: str) -> list[int]:
-        """Send a request to the view, which answers only callers with its secret.
+        """Send a request to the proxy, which answers only callers with its secret.
 
         Watches end by themselves, or in the middle when another one of the same program begins.
         """
@@ -151,7 +151,7 @@ class Campaign:
 def _exchanged(caller: socket.socket, sent: bytes, keeps: bool = False) -> bytes:
     """Return all bytes of the answer; a caller that is hung up on has the earlier ones.
 
-    `keeps`: the caller keeps its sending side open, since one that closes it hears no answer of the view.
+    `keeps`: the caller keeps its sending side open, since one that closes it hears no answer of the proxy.
     """
     got = b""
     try:

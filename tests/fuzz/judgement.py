@@ -45,7 +45,7 @@ def _afterwards(target: Target, threads: int, megabytes: float) -> list[str]:
         found.append(f"filter answers {got}")
     probes = {path: _status(target, path) for path in ("/livez", "/readyz")}
     if (relayed := _relayed(target)) != ["Status", "NodeList", "PodList"]:
-        found.append(f"the view answers {relayed}")
+        found.append(f"the proxy answers {relayed}")
     found += [f"{path} answers {status}" for path, status in probes.items() if status != 200]
     try:
         wait_for(lambda: target.threads() <= threads + _SLACK_THREADS, what="threads as before")
@@ -70,7 +70,7 @@ def asked(target: Target) -> list[str]:
 
 
 def _relayed(target: Target) -> list[str]:
-    """Return the view's answers to a caller without its secret, to a list of nodes, and to one of pods."""
+    """Return the proxy's answers to a caller without its secret, to a list of nodes, and to one of pods."""
     paths = ("/wrong/api/v1/nodes", f"/{target.secret}/api/v1/nodes", f"/{target.secret}/api/v1/pods")
     caller = HTTPConnection("127.0.0.1", target.ports["view"], timeout=PATIENCE)
     kinds = []

@@ -21,7 +21,7 @@ class Target:
     """Running Muster.
 
     `ports` by name: verbs, health, debug, webhooks, view. `pid`: of the process that started all others.
-    `secret`: the first segment of the view's paths, where there is a view.
+    `secret`: the first segment of the proxy's paths, where there is one.
     """
 
     ports: dict[str, int]

@@ -1,4 +1,4 @@
-"""Requests through the scheduler's view: what a scheduler would ask for, with something wrong in it.
+"""Requests through the proxy: what a scheduler would ask for, with something wrong in it.
 
 Each is the last of its connection. Everything comes from the generator that is given, so a seed brings it
 back; only the secret is another one in each campaign.

@@ -1,3 +1,3 @@
-"""The scheduler's view."""
+"""The proxy."""
 
 ANSWER_TIME = 60.0  # seconds; an error is reported after it

@@ -57,7 +57,7 @@ Start = Callable[..., Front]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Yield a function that starts a view before an API server: `start(url)`."""
+    """Yield a function that starts a proxy before an API server: `start(url)`."""
     with ExitStack() as stack:
 
         def started(

@@ -57,7 +57,7 @@ class RawConnection:
 
 
 class RawServer:
-    """`accept` for each connection that the view opens."""
+    """`accept` for each connection that the proxy opens."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Pods as an API server stores them, for tests of the view's bytes."""
+"""Pods as an API server stores them, for tests of the proxy's bytes."""
 
 from copy import deepcopy
 from typing import Any

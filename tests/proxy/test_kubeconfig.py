@@ -1,4 +1,4 @@
-"""The kubeconfig of the view: how a scheduler comes to it, and for how long its secret holds."""
+"""The kubeconfig of the proxy: how a scheduler comes to it, and for how long its secret holds."""
 
 import json
 from pathlib import Path

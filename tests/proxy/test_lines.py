@@ -116,7 +116,7 @@ def test_connections_are_kept_and_serve_other_requests_in_between(raw: RawServer
 def test_a_request_that_may_have_been_executed_is_not_sent_twice(
     raw: RawServer, start: Start, answer: bytes
 ) -> None:
-    """The client sees what it would see without the view: the end of the connection."""
+    """The client sees what it would see without the proxy: the end of the connection."""
     front = start(raw.url)
     cut = metrics.view_requests.labels("cut")
     before = cut._value.get()
@@ -141,7 +141,7 @@ def test_a_request_on_a_dead_connection_is_sent_on_another(raw: RawServer, start
         upstream.send(CREATED)
         assert client.read(len(CREATED)) == CREATED
         upstream.sock.shutdown(socket.SHUT_WR)
-        assert upstream.read_to_end() == b""  # the view has noticed
+        assert upstream.read_to_end() == b""  # the proxy has noticed
     client.close()
 
 

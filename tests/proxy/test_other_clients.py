@@ -91,7 +91,7 @@ def test_the_proxy_refuses_requests_that_a_scheduler_does_not_send(
     status, body = ask(viewed, method, path, accept)
     found = json.loads(body)
     assert (status, found["kind"], found["reason"]) == (403, "Status", "Forbidden")
-    assert "the scheduler's view refuses" in found["message"]
+    assert "the scheduler proxy refuses" in found["message"]
     assert not server.requests
 
 

@@ -1,4 +1,4 @@
-"""List and watch of pods through the view, before a scripted API server."""
+"""List and watch of pods through the proxy, before a scripted API server."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def pod_list(version: str, *pods: Json, more: str = "") -> bytes:
 
 
 class Client:
-    """A scheduler's connection to the view."""
+    """A scheduler's connection to the proxy."""
 
     def __init__(self, port: int) -> None:
         self.connection = dial(port)
@@ -54,7 +54,7 @@ class Client:
         return self.connection.read_until(HEAD_END)
 
     def piece(self) -> bytes:
-        """One write of the view; empty at the end."""
+        """One write of the proxy; empty at the end."""
         size = int(self.connection.read_until(b"\r\n"), 16)
         data = self.connection.read(size)
         assert self.connection.read(2) == b"\r\n"

@@ -1,4 +1,4 @@
-"""The view's port: how many may come, how slowly, what it opens upstream, and how it ends."""
+"""The proxy's port: how many may come, how slowly, what it opens upstream, and how it ends."""
 
 import socket
 import time
@@ -48,7 +48,7 @@ def test_events_posted_in_parallel_share_the_pool(server: Server, front: Front) 
 
 
 def test_a_dead_api_server_is_noticed_by_tcp() -> None:
-    """The pings of HTTP/2, with which client-go would notice it, reach no further than the view."""
+    """The pings of HTTP/2, with which client-go would notice it, reach no further than the proxy."""
     with closing(_dialled((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))) as sock:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 45_000

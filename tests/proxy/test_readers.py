@@ -1,4 +1,4 @@
-"""Messages about readers of pods through the view."""
+"""Messages about readers of pods through the proxy."""
 
 from extender.domain.ledger.releases import Bypasses
 from extender.proxy.pods import PodReader, readers_text

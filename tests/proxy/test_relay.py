@@ -1,4 +1,4 @@
-"""Requests through the view, one at a time: what arrives at the API server, and what comes back."""
+"""Requests through the proxy, one at a time: what arrives at the API server, and what comes back."""
 
 import gzip
 from http import HTTPStatus
@@ -62,7 +62,7 @@ def test_the_proxy_replaces_the_identity_headers_of_a_client(server: Server, fro
 
 
 def test_without_a_token_no_authorization_header_is_sent(server: Server, start: Start) -> None:
-    """Show no token, not even the client's, which is not the view's to use."""
+    """Show no token, not even the client's, which is not the proxy's to use."""
     server.script.append(Reply())
     assert ask(start(server.url, user={"token": ""}).client(), Authorization="Bearer theirs").status == 200
     (request,) = server.requests
@@ -267,7 +267,7 @@ def test_a_read_on_a_dead_connection_is_repeated(raw: RawServer, start: Start) -
 
 
 def test_a_write_that_may_have_been_executed_is_not_repeated(raw: RawServer, start: Start) -> None:
-    """The client sees what it would see without the view: the end of the connection."""
+    """The client sees what it would see without the proxy: the end of the connection."""
     front = start(raw.url)
     client = dial(front.port)
     client.send(f"POST {EVENTS} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())

@@ -31,7 +31,7 @@ def post(*fields: str) -> bytes:
 
 
 def watch(raw: RawServer, start: Start) -> tuple[RawConnection, RawConnection]:
-    """Return the two ends of a watch through the view: the API server's and the client's."""
+    """Return the two ends of a watch through the proxy: the API server's and the client's."""
     client = dial(start(raw.url).port)
     client.send(WATCH)
     upstream = raw.accept()

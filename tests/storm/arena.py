@@ -2,7 +2,7 @@
 
 Muster ──wire──► fault proxy ──► API server ◄──wire── scheduler ──wire──► Muster's verbs
 
-With the view, the scheduler's wire leads to Muster instead of the API server.
+With the proxy, the scheduler's wire leads to Muster instead of the API server.
 """
 
 import time

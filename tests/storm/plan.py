@@ -124,7 +124,7 @@ class Step:
 def plan(seed: int, seconds: float, mix: Mix) -> list[Step]:
     """Return all steps in the order of their times.
 
-    With the view few pods have gates, and its connection is cut.
+    With the proxy few pods have gates, and its connection is cut.
     """
     arrivals = _arrivals(Random(f"{seed} arrivals"), seconds, mix)
     if mix.view:

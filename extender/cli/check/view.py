@@ -15,7 +15,7 @@ from extender.kube.resources import CONFIG_MAPS, MUTATING_BINDINGS, MUTATING_POL
 _PROGRAM = "kube-scheduler"
 _OFF = "off"
 _OLDEST_EVENT = 180.0  # seconds; the API server sends bookmarks each minute
-_PAGE = "docs/how-to/install.md#the-schedulers-view"
+_PAGE = "docs/how-to/install.md#the-scheduler-proxy"
 _SHIPPED = f"scheduler-config/sidecar.yaml has it; {_PAGE}"
 _GATES = ((MUTATING_POLICIES, "kube-muster-gate"), (MUTATING_BINDINGS, "kube-muster-gate"))
 
@@ -32,7 +32,7 @@ def view(site: Installation) -> Iterator[Finding]:
         # `kubectl apply` does not delete the policies of an earlier overlay with gates.
         if name in map(name_of, site.ours(resource)):
             message = f"{resource.plural}/{name} still puts gates on pods, which costs two writes for each"
-            todo = f"kubectl delete {resource.plural} {name}; docs/how-to/upgrade.md#from-gates-to-the-view"
+            todo = f"kubectl delete {resource.plural} {name}; docs/how-to/upgrade.md#from-gates-to-the-proxy"
             yield wrong("view", message, todo)
     for pod in site.pods:
         if pod.setting("view_listen") == _OFF or at(pod.obj, "status", "phase") != "Running":
@@ -42,13 +42,13 @@ def view(site: Installation) -> Iterator[Finding]:
         except OutOfReach:
             continue  # the check `health` reports it
         state = re.search(r"^\[\+\]view ok: (.+)$", readiness, re.MULTILINE)
-        message = f"{pod.name}: {state[1] if state else 'no state of its view'}"
+        message = f"{pod.name}: {state[1] if state else 'no state of its proxy'}"
         log = f"kubectl -n {site.namespace} logs {pod.name} -c kube-scheduler"
         if value(metrics, "muster_view_detours_total"):
-            todo = "Stop the scheduler that calls Muster without its view's kubeconfig, or give it that file"
+            todo = "Stop the scheduler that calls Muster without its proxy's kubeconfig, or give it that file"
             yield wrong("view", message, f"{todo}: {_SHIPPED}")
         elif value(metrics, "muster_leader") and not value(metrics, "muster_view_pod_watches"):
-            todo = "Until a scheduler reads through the view, none of its pods start. See the scheduler's log"
+            todo = "No pod starts until a scheduler reads through the proxy. See the scheduler's log"
             yield wrong("view", message, f"{todo}: {log}")
         elif value(metrics, "muster_view_silence_seconds") > _OLDEST_EVENT:
             todo = f"The API server sends something each minute: look at Muster's log, and at {log}"
@@ -69,7 +69,7 @@ def _configured(site: Installation, workload: Serving) -> Iterator[Finding]:
             yield Finding("view", UNKNOWN, f"{name}: {fault}", f"{todo}; {_PAGE}")
         return
     if listens and used == written:
-        yield fine("view", f"{name}: its scheduler has the kubeconfig of the view, {written}")
+        yield fine("view", f"{name}: its scheduler has the kubeconfig of the scheduler proxy, {written}")
     elif listens:
         has = f"the kubeconfig {used}" if used else "no kubeconfig"
         message = f"{name}: its scheduler has {has}, so it does not read through Muster ({written})"

@@ -2,7 +2,7 @@
 
 One member names a volume claim that does not exist, so that it never comes to its bind call while all others
 are held. Then it is deleted, the gang cannot start any more, and Muster answers all held calls with an error;
-each costs the scheduler a patch. At that moment a single pod is created. Once with gates, once with the view.
+each costs the scheduler a patch. Then a single pod is created. Once with gates, once with the proxy.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 The API server is a simulated one that only sends events (tests/bench/upstream.py), so that the processors are
 free for the measured work. One process has two watches of all pods, one at the API server and one through the
-view; the events come in the same order on both, and the figure is the delay of each through the view. The
+proxy; the events come in the same order on both, and the figure is the delay of each through the proxy. The
 cost of Muster's own watch of pods is measured before, without the second one.
 """
 
@@ -36,7 +36,7 @@ _ACCEPTED = {"json": "application/json", "protobuf": "application/vnd.kubernetes
 
 
 def view_case(bench: Bench) -> Iterator[Row]:
-    """Measure the view; the sizes of the other cases do not matter here."""
+    """Measure the proxy; the sizes of the other cases do not matter here."""
     with Fleet(1) as fleet:
         samples = _samples(fleet)
         with _sending(fleet, samples) as access:
@@ -55,7 +55,7 @@ def _row(muster: Muster, access: Access, encoding: str) -> Row:
     through = Arrivals(http.client.HTTPConnection(view.proxy), f"{view.server}{_WATCH}", accept, "")
     with direct, through:
         both = _spent(muster, access)
-        wait_for(lambda: len(through.at) >= RATE * SECONDS, what="all events through the view")
+        wait_for(lambda: len(through.at) >= RATE * SECONDS, what="all events through the proxy")
     added = sorted(late - early for early, late in zip(direct.at, through.at, strict=True))
     events = RATE * SECONDS
     return {
@@ -63,7 +63,7 @@ def _row(muster: Muster, access: Access, encoding: str) -> Row:
         "events": len(through.at),
         "events/s": (events - 1) / (direct.at[-1] - direct.at[0]),
         "muster us/event": 1e6 * both / events,
-        "of that the view's us": 1e6 * (both - own) / events,
+        "of that the proxy's us": 1e6 * (both - own) / events,
         "added p50 ms": 1e3 * added[events // 2],
         "added p99 ms": 1e3 * added[events * 99 // 100],
         "added max ms": 1e3 * added[-1],

@@ -2,7 +2,7 @@
 
 What is to be bound is there before the process starts: a gang of three for ours, one pod for the stock
 scheduler. Ours is measured twice: started together with its scheduler, and beside one that runs; and both
-again with the view, where the gang has no gates and the scheduler reads through Muster.
+again with the proxy, where the gang has no gates and the scheduler reads through Muster.
 """
 
 import json
@@ -92,7 +92,7 @@ def _ours(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
 def _ours_alone(fleet: Fleet, *, view: bool = False) -> tuple[float, Row]:
     """Measure the start with our own pods alone.
 
-    With the view, its scheduler has read everything through an earlier Muster.
+    With the proxy, its scheduler has read everything through an earlier Muster.
     """
     muster = fleet.muster(view=view)
     space = fleet.namespace()

@@ -39,7 +39,7 @@ class Muster:
         program: Sequence[str] = (str(PROGRAM),),
         view: bool = False,
     ) -> None:
-        """Start Muster. With a view, its scheduler reads pods through it: `view_kubeconfig` says how."""
+        """Start Muster. With a proxy, its scheduler reads pods through it: `view_kubeconfig` says how."""
         verbs, health, debug, *others = free_ports(4 if view else 3)
         self.address, self._health, self._debug = map(loopback.at, (verbs, health, debug))
         self.view_port = others[0] if view else None
@@ -63,12 +63,12 @@ class Muster:
 
     @property
     def view_kubeconfig(self) -> Path | None:
-        """Return the file that Muster writes for its scheduler before it is live; None without a view."""
+        """Return the file that Muster writes for its scheduler before it is live; None without a proxy."""
         return None if self.view_port is None else self.view_folder / "kubeconfig"
 
     def view_kubeconfig_through(self, port: int) -> Path:
         """Return the same by way of a proxy that listens on this port."""
-        assert self.view_kubeconfig is not None, "started without a view"
+        assert self.view_kubeconfig is not None, "started without a proxy"
         return proxied(self.view_kubeconfig, port)
 
     def _view_options(self) -> list[str]:

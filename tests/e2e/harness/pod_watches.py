@@ -1,4 +1,4 @@
-"""Faults of watches of pods: behind a view there are two, the scheduler's by way of Muster, and Muster's own.
+"""Faults of watches of pods. Behind a proxy there are two: the scheduler's through Muster, and Muster's own.
 
 The fault proxy tells them apart by the program that asks.
 """

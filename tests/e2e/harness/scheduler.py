@@ -67,7 +67,7 @@ class KubeScheduler:
     ) -> None:
         """Start a scheduler.
 
-        `lease`: other durations of it than the configuration's. `kubeconfig`: of the view that it
+        `lease`: other durations of it than the configuration's. `kubeconfig`: of the proxy that it
         reads through; who calls its own port it looks up as before.
         """
         (self.port,) = free_ports(1)
@@ -147,7 +147,7 @@ class KubeScheduler:
 def beside(muster: Muster) -> Json:
     """Return the arguments of the sidecar's scheduler: `KubeScheduler(cluster, **beside(muster))`.
 
-    It reads through Muster's view if there is one.
+    It reads through the proxy if there is one.
     """
     config = "sidecar-gates.yaml" if muster.view_kubeconfig is None else "sidecar.yaml"
     return {"config": config, "muster": muster.address, "kubeconfig": muster.view_kubeconfig}

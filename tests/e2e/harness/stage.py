@@ -62,7 +62,7 @@ class Stage:
         return scheduler
 
     def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
-        """Start the scheduler beside this Muster; it reads through the view if Muster has one."""
+        """Start the scheduler beside this Muster; it reads through the proxy if Muster has one."""
         return self.start_scheduler(**{**beside(muster), **options})
 
     def start_muster(

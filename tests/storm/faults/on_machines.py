@@ -102,7 +102,7 @@ def _children(parent: int) -> list[int]:
 
 
 def _disk_full(field: Field) -> Broken:
-    """Fill the disk: Muster is killed, and finds no space for the files of its view when it starts again."""
+    """Fill the disk: Muster is killed, and finds no space for the files of its proxy when it starts again."""
     arena, folder = field.arena, field.arena.muster.view_folder
     if not arena.through_muster:
         raise NoVictim

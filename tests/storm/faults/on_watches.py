@@ -14,7 +14,7 @@ KINDS = ("nodes", "podgroups", "pods", "queues")
 REMEMBERED = 20  # events of each kind
 MOST_EXPIRED = 24
 _BEGINNING = 20  # bytes of an event, with its type
-AGENT = "kube-muster/"  # what others watch through the view has forms of its own
+AGENT = "kube-muster/"  # what others watch through the proxy has forms of its own
 
 
 class Lines:

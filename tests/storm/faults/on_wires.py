@@ -16,10 +16,10 @@ def _cut(which: Callable[[Arena], TcpProxy], what: str, field: Field) -> Broken:
 
 
 def _cut_view(field: Field) -> Broken:
-    """Cut the view at a random byte of its next events."""
+    """Cut the proxy at a random byte of its next events."""
     count = field.luck.randrange(A_FEW_EVENTS)
     cut = field.arena.leading.scheduler_wire.cut_after(count)
-    return Broken(f"{cut} connections of scheduler to Muster's view end after {count} more bytes")
+    return Broken(f"{cut} connections of scheduler to the proxy end after {count} more bytes")
 
 
 def _offline(which: Callable[[Arena], TcpProxy], part: str, field: Field) -> Broken:
