@@ -356,6 +356,7 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         for verb in rule["verbs"]
     }
     read = {"pods", "nodes", "namespaces", "priorityclasses", "queues", "podgroups", "poddisruptionbudgets"}
+    read |= {"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"}
     assert granted == {(resource, verb) for resource in read for verb in ("list", "watch")} | {
         ("pods", "get"),
         ("pods", "patch"),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from extender.api.configuration import SETTINGS, Configuration, InvalidConfiguration
-from extender.api.objects import cluster, queues
+from extender.api.objects import cluster, devices, queues
 from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.pods import Pod
 from extender.api.workloads.shape import RuntimeName, runtime_kinds
@@ -26,6 +26,7 @@ from extender.domain.placement.departures import RunTimes
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, podgroup_of
 from extender.domain.snapshot.snapshot import Limits
+from extender.host.devices import DeviceInventory
 from extender.kube import resources
 from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
@@ -124,7 +125,7 @@ class LiveCluster:
 
     def _read(self) -> None:
         """Read pods last: their scheduler and their queue depend on all other objects."""
-        intake = self.ledger.intake
+        intake, inventory = self.ledger.intake, DeviceInventory(self.ledger.intake)
         with suppress(Forbidden):
             api = ApiClient(self._place.connection)
             intake.trust_markers(api.enforces(MARKERS_POLICY))
@@ -142,6 +143,10 @@ class LiveCluster:
             (resources.LOCAL_QUEUES, queues.LocalQueue, intake.set_local_queue),
             (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
+            (resources.DEVICE_CLASSES, devices.DeviceClass, inventory.set_class),
+            (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, inventory.set_template),
+            (resources.RESOURCE_CLAIMS, devices.ResourceClaim, inventory.set_claim),
+            (resources.RESOURCE_SLICES, devices.ResourceSlice, inventory.set_slice),
             *((resource, kind, intake.set_group) for resource, kind in resources.GROUPS_OF_OTHERS),
             *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS.values()),
         )

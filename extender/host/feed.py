@@ -12,7 +12,7 @@ from threading import Event, Thread
 from typing import Any
 
 from extender.api.admission import AnyObject
-from extender.api.objects import cluster, queues, volcano
+from extender.api.objects import cluster, devices, queues, volcano
 from extender.api.objects.pods import Pod
 from extender.api.workloads.shape import WorkloadRow, runtime_kinds
 from extender.api.workloads.table import WORKLOADS
@@ -173,6 +173,10 @@ class Feed:
         add, mine = self._optional, "=".join(MANAGED_BY)
         add(resources.LOCAL_QUEUES, queues.LocalQueue, sinks.local_queues)
         add(resources.RESOURCE_FLAVORS, queues.ResourceFlavor, sinks.flavors)
+        add(resources.DEVICE_CLASSES, devices.DeviceClass, sinks.device_classes)
+        add(resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, sinks.claim_templates)
+        add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims)
+        add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.COMMANDS, queues.Command, sinks.commands)
         add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
         provisioning = add(

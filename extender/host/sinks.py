@@ -19,6 +19,7 @@ from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, podgroup_of
 from extender.host.controllers import Controllers
+from extender.host.devices import DeviceInventory
 from extender.kube.reflector import Removed, Sink
 
 T = TypeVar("T")
@@ -72,6 +73,11 @@ class Sinks:
         self.queues = _Callbacks(self._set_queue, self._drop_queue)
         self.local_queues = _Callbacks(self._set_local_queue, self._drop_local_queue)
         self.flavors = _Callbacks(intake.set_flavor, lambda gone: intake.drop_flavor(gone.name))
+        inventory = DeviceInventory(intake)
+        self.device_classes = _Callbacks(inventory.set_class, inventory.drop_class)
+        self.claim_templates = _Callbacks(inventory.set_template, inventory.drop_template)
+        self.resource_claims = _Callbacks(inventory.set_claim, inventory.drop_claim)
+        self.resource_slices = _Callbacks(inventory.set_slice, inventory.drop_slice)
         self.groups = _Callbacks(self._set_group, self._drop_group)
         self.pods = _Callbacks(self._set_pod, self._drop_pod)
 

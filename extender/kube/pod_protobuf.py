@@ -5,7 +5,7 @@ so a second watch in protobuf costs the API server nothing measurable; one in JS
 
 The field numbers are those of the generated.proto files of k8s.io/api/core/v1 and k8s.io/apimachinery. A
 timestamp becomes the text that JSON has. Fields that Muster only compares (volume sources, spread
-constraints, claims) stay bytes: equal pods have equal bytes.
+constraints) stay bytes: equal pods have equal bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +30,7 @@ from extender.api.objects.pods import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodClaim,
     PodSpec,
     PodStatus,
     Port,
@@ -103,7 +104,7 @@ MESSAGES = message_types(
             "overhead": (32, "*Amount"),
             "topology_spread_constraints": (33, "*bytes"),
             "scheduling_gates": (38, "*SchedulingGate"),
-            "resource_claims": (39, "*bytes"),
+            "resource_claims": (39, "*PodClaim"),
             "resources": (40, "Resources"),
             "scheduling_group": (43, "SchedulingGroup"),
         },
@@ -117,6 +118,11 @@ MESSAGES = message_types(
         },
         "Port": {"host_port": (2, "int32"), "protocol": (4, "string"), "host_ip": (5, "string")},
         "Resources": {"limits": (1, "*Amount"), "requests": (2, "*Amount")},
+        "PodClaim": {
+            "name": (1, "string"),
+            "resource_claim_name": (3, "string"),
+            "resource_claim_template_name": (4, "string"),
+        },
         "SchedulingGate": {"name": (1, "string")},
         "SchedulingGroup": {"pod_group_name": (1, "string")},
         "Toleration": {
@@ -306,7 +312,7 @@ def _spec(message: Any) -> PodSpec:
         priority=message.priority if has("priority") else None,
         priority_class_name=message.priority_class_name,
         topology_spread_constraints=_raw(message.topology_spread_constraints),
-        resource_claims=_raw(message.resource_claims),
+        resource_claims=[_claim(each) for each in message.resource_claims] or None,
         volumes=[_volume(volume.source) for volume in message.volumes] or None,
         active_deadline_seconds=message.active_deadline_seconds if has("active_deadline_seconds") else None,
     )
@@ -319,6 +325,10 @@ def _raw(messages: Iterable[bytes]) -> msgspec.Raw:
 def _volume(source: Any) -> Volume:
     """Return a volume. An empty source is kept, too: it has its name."""
     return Volume(msgspec.Raw(source.persistent_volume_claim), msgspec.Raw(source.ephemeral))
+
+
+def _claim(message: Any) -> PodClaim:
+    return PodClaim(message.name, message.resource_claim_name, message.resource_claim_template_name)
 
 
 def _toleration(message: Any) -> Toleration:

@@ -59,6 +59,10 @@ RESOURCE_FLAVORS = Resource("/apis/kube-muster.io/v1alpha1", "resourceflavors")
 KUEUE_LOCAL_QUEUES = tuple(
     Resource(f"/apis/kueue.x-k8s.io/{version}", "localqueues") for version in ("v1beta2", "v1beta1", "v1")
 )
+DEVICE_CLASSES, RESOURCE_SLICES, CLAIM_TEMPLATES, RESOURCE_CLAIMS = (
+    Resource("/apis/resource.k8s.io/v1", plural)
+    for plural in ("deviceclasses", "resourceslices", "resourceclaimtemplates", "resourceclaims")
+)
 COMMANDS = Resource("/apis/bus.volcano.sh/v1alpha1", "commands")
 REPLICA_SETS = Resource("/apis/apps/v1", "replicasets")
 STATEFUL_SETS = Resource("/apis/apps/v1", "statefulsets")

@@ -1,4 +1,4 @@
-"""Gangs whose members claim devices: Muster does not know where these are, and the scheduler finds them."""
+"""Gangs whose members request devices of a played driver, by claims or as an extended resource."""
 
 from collections.abc import Iterator
 
@@ -31,3 +31,53 @@ def test_a_gang_starts_on_the_one_node_of_80_that_has_its_devices(
     stage.wait_phase(gang)
     assert set(stage.bound(gang).values()) == {last}
     scheduler.wait_agrees()
+
+
+def test_a_gang_waits_until_the_nodes_have_devices_for_all(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
+) -> None:
+    """Two nodes of four devices hold one gang of three pods with two devices each, and not a second one."""
+    stage.start_controller_manager()
+    for node in stage.nodes(2, cpu="16"):
+        devices.on(node, 4)
+    two = devices.template("two", 2)
+    first = stage.gang("first", 3, **two)
+    stage.wait_phase(first)
+    second = stage.gang("second", 3, **two)
+    stage.wait_reason("second", "NoRoom")
+    assert f"deviceclass/{devices.device_class}: 6 needed, 2 left" in stage.message("second")
+    stage.finish(first)
+    stage.delete_pods(first)
+    stage.wait_phase(second)
+    scheduler.wait_agrees()
+
+
+def test_a_queue_never_holds_more_devices_than_it_may(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
+) -> None:
+    stage.start_controller_manager()
+    (node,) = stage.nodes(1, cpu="16")
+    devices.on(node, 4)
+    queue = f"{stage.namespace}-limited"
+    stage.queue(queue, capability={f"deviceclass/{devices.device_class}": "2"})
+    two = devices.template("two", 2)
+    first = stage.gang("first", 1, queue=queue, **two)
+    stage.wait_phase(first)
+    stage.gang("second", 1, queue=queue, **two)
+    stage.wait_reason("second", "QueueCeiling")
+
+
+def test_devices_behind_an_extended_resource_need_no_claim(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    extended = f"{stage.namespace}.example.com/gpu"
+    devices = Devices(stage, extended)
+    try:
+        stage.start_controller_manager()
+        for node in stage.nodes(2, cpu="16"):
+            devices.on(node, 2)
+        gang = stage.gang("a", 2, limits={extended: "2"})
+        stage.wait_phase(gang)
+        assert len({*stage.bound(gang).values()}) == 2
+    finally:
+        devices.end()

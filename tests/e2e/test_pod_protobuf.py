@@ -113,9 +113,8 @@ def _comparable(pod: Pod) -> Pod:
         )
         for volume in spec.volumes or ()
     ]
-    spread, claims = _presence(spec.topology_spread_constraints), _presence(spec.resource_claims)
-    compared = replace(spec, volumes=volumes, topology_spread_constraints=spread, resource_claims=claims)
-    return replace(pod, spec=compared)
+    spread = _presence(spec.topology_spread_constraints)
+    return replace(pod, spec=replace(spec, volumes=volumes, topology_spread_constraints=spread))
 
 
 def _presence(raw: msgspec.Raw) -> msgspec.Raw:

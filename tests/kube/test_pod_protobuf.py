@@ -100,13 +100,13 @@ def test_a_pod_in_protobuf_equals_the_pod_in_json(fields: dict[str, Any], writte
 
 
 def test_pods_that_differ_in_a_compared_field_have_different_bytes() -> None:
-    def claims(*names: bytes) -> bytes:
-        found = PodDecoders().object(msgspec.Raw(message(spec={"resource_claims": names})))
+    def spread(*names: bytes) -> bytes:
+        found = PodDecoders().object(msgspec.Raw(message(spec={"topology_spread_constraints": names})))
         assert isinstance(found, Pod)
-        return bytes(found.spec.resource_claims)
+        return bytes(found.spec.topology_spread_constraints)
 
-    assert claims(b"a", b"b") == claims(b"a", b"b")
-    assert len({claims(), claims(b"ab"), claims(b"a", b"b"), claims(b"a", b"")}) == 4
+    assert spread(b"a", b"b") == spread(b"a", b"b")
+    assert len({spread(), spread(b"ab"), spread(b"a", b"b"), spread(b"a", b"")}) == 4
 
 
 def test_a_bad_pod_costs_itself_and_not_its_page() -> None:

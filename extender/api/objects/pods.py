@@ -97,6 +97,14 @@ class Volume(Wire, frozen=True):
     ephemeral: msgspec.Raw = msgspec.Raw()
 
 
+class PodClaim(Wire, frozen=True):
+    """Claim of devices, or template of a claim for each pod."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     containers: list[Container] = []
     init_containers: list[Container] | None = None
@@ -114,7 +122,7 @@ class PodSpec(Wire, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     topology_spread_constraints: msgspec.Raw = msgspec.Raw()
-    resource_claims: msgspec.Raw = msgspec.Raw()
+    resource_claims: list[PodClaim] | None = None
     volumes: list[Volume] | None = None
     active_deadline_seconds: int | None = None
 

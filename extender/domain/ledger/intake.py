@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from extender.api import keys
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
+from extender.api.objects.devices import ClaimSpec
 from extender.api.objects.queues import (
     LocalQueue,
     NativePodGroup,
@@ -17,10 +20,11 @@ from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
+from extender.domain.model.device_requests import ClaimTemplateKey, DeviceUsers
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
-from extender.domain.model.resources import offered_by_node
+from extender.domain.model.resources import Resources, offered_by_node, total
 from extender.domain.model.shapes import node_taints
 from extender.domain.model.wire_records import any_group_record
 from extender.domain.queues.flavors import SharedFlavor, shared_flavor
@@ -48,6 +52,9 @@ class Intake:
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # budgets by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
+        self._nodes: dict[str, NodeRecord] = {}  # without devices
+        self._devices: dict[str, Resources] = {}  # by node
+        self._with_devices = DeviceUsers[GroupKey, tuple[JobKind, AnyJob]]()
 
     def set_node(self, node: Node) -> None:
         """Record a node.
@@ -66,6 +73,9 @@ class Intake:
 
     def put_node(self, record: NodeRecord) -> None:
         with self._lock:
+            self._nodes[record.name] = record
+            if devices := self._devices.get(record.name):
+                record = replace(record, allocatable=total((record.allocatable, devices)))
             before = self._claims.capacity.labels(record.name)
             if self._claims.capacity.set_node(record):
                 self._stuck.record_node(record)
@@ -76,10 +86,45 @@ class Intake:
 
     def drop_node(self, name: str) -> None:
         with self._lock:
+            self._nodes.pop(name, None)
             self._claims.capacity.drop_node(name)
             self._stuck.record_deleted(name)
             self._mark_flavored(name)
             self._changes.notify()
+
+    def set_devices(self, node: str, amounts: Resources) -> None:
+        """Record the devices of a node, by resource: they add up with what the node itself offers."""
+        with self._lock:
+            if amounts:
+                self._devices[node] = amounts
+            else:
+                self._devices.pop(node, None)
+            if (record := self._nodes.get(node)) is not None:
+                self.put_node(record)
+
+    def set_device_class(self, name: str, resource: str | None) -> None:
+        """Record the resource of a DeviceClass: see DeviceRequests."""
+        with self._lock:
+            is_changed = self._pods.shapes.devices.set_class(name, resource)
+        if is_changed:
+            self._read_again(None)
+
+    def set_claim_template(self, namespace: str, name: str, spec: ClaimSpec | None) -> None:
+        """Record a ResourceClaimTemplate; `spec`: None if it is gone."""
+        with self._lock:
+            is_changed = self._pods.shapes.devices.set_template(namespace, name, spec)
+        if is_changed:
+            self._read_again((namespace, name))
+
+    def _read_again(self, template: ClaimTemplateKey | None) -> None:
+        """Read the pods and jobs again that name a claim template; None: all that request devices."""
+        self._pods.read_again(template)
+        with self._lock:
+            named = self._with_devices.naming(template)
+        for key in named:
+            with self._lock:
+                if (job := self._with_devices.get(key)) is not None:
+                    self.set_job(*job)
 
     def _mark_flavored(self, node: str) -> None:
         """Mark the groups whose flavors depend on the labels of a node as changed."""
@@ -156,6 +201,9 @@ class Intake:
                 kind, whole, self.jobs.table, self._pods.shapes, ownership.schedulers, ownership.auto_groups
             )
             self.put_job(record)
+            self._with_devices.drop(key)
+            if record.claim_templates is not None:
+                self._with_devices.put(key, (kind, job), record.claim_templates)
         return record.gang if record.outcome is None and not record.fault else None
 
     def put_job(self, record: JobRecord) -> None:
@@ -166,6 +214,7 @@ class Intake:
     def drop_job(self, key: GroupKey) -> None:
         """Remove a job; `key` is that of its group."""
         with self._lock:
+            self._with_devices.drop(key)
             self._registry.runtimes.forget(key)
             if self._registry.jobs.drop(key):
                 self._record_changed([key])

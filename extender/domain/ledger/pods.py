@@ -18,6 +18,12 @@ from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.state import Parts
+from extender.domain.model.device_requests import (
+    ClaimTemplateKey,
+    DeviceUsers,
+    requests_devices,
+    templates_of,
+)
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -156,6 +162,7 @@ class Pods:
         self._releases, self._changes = parts.releases, parts.changes
         self._clock, self._lock = parts.clock, parts.lock
         self._stuck = stuck
+        self._with_devices = DeviceUsers[Uid, Pod]()  # without a node
         self._crowded: dict[Uid, PodRecord] = {}  # pods over the limit of terms, without that limit
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
@@ -197,6 +204,9 @@ class Pods:
             BadQuantity: A request cannot be read.
         """
         with self._lock:
+            self._with_devices.drop(Uid(pod.metadata.uid))
+            if not pod.spec.node_name and requests_devices(pod.spec):
+                self._with_devices.put(Uid(pod.metadata.uid), pod, templates_of(pod))
             before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.is_left(pod.spec.scheduler_name)
             had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_left and (had is not None or self.owns(pod))
@@ -208,6 +218,18 @@ class Pods:
             else:
                 self._set(foreign_record(pod, self.shapes))
 
+    def read_again(self, template: ClaimTemplateKey | None = None) -> None:
+        """Read the pods without a node again that name a claim template; None: all that request devices.
+
+        The lock is taken for one at a time, since there may be many.
+        """
+        with self._lock:
+            named = self._with_devices.naming(template)
+        for uid in named:
+            with self._lock:
+                if (pod := self._with_devices.get(uid)) is not None:
+                    self.set(pod)
+
     def put(self, record: PodRecord) -> None:
         with self._lock:
             self._set(self._within_bounds(record))
@@ -215,6 +237,7 @@ class Pods:
     def drop(self, uid: Uid) -> None:
         with self._lock:
             record = self.by_uid.pop(uid, None)
+            self._with_devices.drop(uid)
             if record is None:
                 return
             self._moves.drop(record)

@@ -14,6 +14,7 @@ import msgspec
 from extender.api.objects import pods
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import Affinity, LabelSelector, NodeSelectorTerm, PodSpec, Toleration
+from extender.domain.model.device_requests import DeviceRequests
 from extender.domain.model.resources import Resources, pod_requests
 from extender.domain.model.selectors import Labels, NodePart, allows, is_tolerated, selects
 
@@ -211,6 +212,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self.labels = SharedLabels()
+        self.devices = DeviceRequests()
         self._known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
         # By a digest of the fields, so that known constraints need no parsing.
         self._written: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
@@ -223,10 +225,11 @@ class Shapes:
         Raises:
             BadQuantity: A request cannot be read.
         """
-        written = _written(spec, namespace, level)
+        written = _written(spec, namespace, level, self.devices.version_for(spec))
         shape = self._written.get(written)
         if shape is None:
-            requests, constraints = pod_requests(spec), constraints_of(spec, namespace, level)
+            requests = self.devices.counted(pod_requests(spec), spec, namespace)
+            constraints = constraints_of(spec, namespace, level)
             if constraints.excess:  # the pod waits anyway, so only a few of its resource names are kept
                 few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
                 requests = dict(few)
@@ -274,11 +277,15 @@ class Shapes:
             BadQuantity: A request cannot be read.
         """
         apart = _foreign_anti_affinity(spec, namespace)
-        written = _digest((spec.containers, spec.init_containers, spec.overhead, spec.resources, apart))
+        amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
+        version = self.devices.version_for(spec)
+        devices = (version, namespace, spec.resource_claims) if version else ()
+        written = _digest((amounts, apart, devices))
         shape = self._written.get(written)
         if shape is None:
             constraints = Constraints(ports=_host_ports(spec), anti_affinity=apart)
-            shape = self._interned(pod_requests(spec), constraints)
+            requests = self.devices.counted(pod_requests(spec), spec, namespace)
+            shape = self._interned(requests, constraints)
             self._written[written] = shape
         return shape
 
@@ -294,11 +301,11 @@ def _digest(parts: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
 
-def _written(spec: PodSpec, namespace: str, level: str) -> bytes:
+def _written(spec: PodSpec, namespace: str, level: str, devices: int) -> bytes:
     """Return a digest of the parts of a pod's specification that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
-    return _digest((namespace, amounts, demands, level))
+    return _digest((namespace, amounts, demands, level, devices))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
@@ -350,8 +357,9 @@ def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
     volumes = (
         raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
     )
-    written = (spec.topology_spread_constraints, spec.resource_claims, *volumes)
-    return tuple(bytes(raw) for raw in written if bytes(raw) not in (b"", b"null"))
+    claims = (msgspec.json.encode(claim) for claim in spec.resource_claims or ())
+    written = (bytes(raw) for raw in (spec.topology_spread_constraints, *volumes))
+    return (*(raw for raw in written if raw not in (b"", b"null")), *claims)
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:

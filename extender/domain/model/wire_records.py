@@ -142,7 +142,7 @@ class PodRecords:
             BadQuantity: A request cannot be read.
         """
         common, uid = _common_part(pod), pod.metadata.uid
-        key = _encode((ours, common))
+        key = _encode((ours, common, self._shapes.devices.version_for(common.spec)))
         template = self._templates.get(key)
         shape = template.shape() if template is not None else None
         if template is None or shape is None:
@@ -195,7 +195,7 @@ class PodRecords:
             priority=spec.priority or 0,
             gated=keys.GATE in gates,
             foreign_gates=bool(gates - {keys.GATE}),
-            binds_late=any(bytes(raw) not in (b"", b"null") for raw in (spec.resource_claims, *volumes)),
+            binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in volumes),
             run_limit=spec.active_deadline_seconds,
             preemptable=allows_preemption(meta),
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),

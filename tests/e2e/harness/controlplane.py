@@ -35,6 +35,7 @@ CONTROLLERS = (
     "garbage-collector-controller",
     "namespace-controller",
     "ttl-after-finished-controller",
+    "resourceclaim-controller",
 )
 
 

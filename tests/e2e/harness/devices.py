@@ -5,27 +5,31 @@ What is in no namespace bears the name of the test's, and goes with `end`.
 
 from typing import Any
 
-from tests.e2e.harness.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.e2e.harness.resources import CLAIM_TEMPLATES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.e2e.harness.stage import Stage
 
 Json = dict[str, Any]
 API = "resource.k8s.io/v1"
-DRIVER = "gpu.example.com"
 
 
 class Devices:
-    def __init__(self, stage: Stage) -> None:
+    """Devices of one class. `extended`: the extended resource that the class backs."""
+
+    def __init__(self, stage: Stage, extended: str = "") -> None:
         self._stage = stage
         self._slices: list[str] = []
-        chosen = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
-        self._create(DEVICE_CLASSES, "DeviceClass", stage.namespace, {"selectors": [chosen]})
+        self.device_class = stage.namespace
+        self.driver = f"{stage.namespace}.example.com"
+        chosen = {"cel": {"expression": f"device.driver == '{self.driver}'"}}
+        backing = {"extendedResourceName": extended} if extended else {}
+        self._create(DEVICE_CLASSES, "DeviceClass", self.device_class, {"selectors": [chosen], **backing})
 
     def on(self, node: str, count: int) -> None:
         """Publish so many devices on a node, as a driver does."""
         name = f"{self._stage.namespace}-{node}"
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         devices = [{"name": f"gpu-{number}"} for number in range(count)]
-        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+        spec = {"driver": self.driver, "nodeName": node, "pool": pool, "devices": devices}
         self._create(RESOURCE_SLICES, "ResourceSlice", name, spec)
         self._slices.append(name)
 
@@ -35,6 +39,13 @@ class Devices:
         spec = {"devices": {"requests": [asked]}}
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+
+    def template(self, name: str, count: int) -> Json:
+        """Create a template of claims for so many devices, and return the fields that a pod's spec needs."""
+        asked = {"name": "gpu", "exactly": {"deviceClassName": self.device_class, "count": count}}
+        spec = {"spec": {"devices": {"requests": [asked]}}}
+        self._create(CLAIM_TEMPLATES, "ResourceClaimTemplate", name, spec, self._stage.namespace)
+        return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
 
     def end(self) -> None:
         for name in self._slices:

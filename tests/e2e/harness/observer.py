@@ -155,10 +155,17 @@ def read_pod(kind: str, item: Json, version: int, at: float) -> PodSeen:
         node=node,
         gang=f"{metadata['namespace']}/{group}" if group else None,
         holds=bool(node) and not gone and phase not in OVER,
-        requests=requests(item),
+        requests=_of_its_node(item, requests(item)),
         succeeded=not gone and phase == "Succeeded",
         foreign=spec["schedulerName"] not in OUR_SCHEDULERS,
     )
+
+
+def _of_its_node(pod: Json, asked: Amounts) -> Amounts:
+    """Return the requests without extended resources for which the scheduler allocated devices."""
+    claimed = pod.get("status", {}).get("extendedResourceClaimStatus", {}).get("requestMappings", ())
+    devices = {each["resourceName"] for each in claimed}
+    return Amounts({name: amount for name, amount in asked.items() if name not in devices})
 
 
 def read_node(kind: str, item: Json, version: int, at: float) -> NodeSeen:

@@ -1,0 +1,119 @@
+"""Devices of Dynamic Resource Allocation, resource.k8s.io/v1: classes, slices, claims and their templates."""
+
+import msgspec
+
+from extender.api.objects.base import Meta, Wire
+from extender.api.units import Quantity
+
+API = "resource.k8s.io/v1"
+EXTENDED_PREFIX = "deviceclass.resource.kubernetes.io/"  # extended resources that stand for a DeviceClass
+
+
+class CelSelector(Wire, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(Wire, frozen=True):
+    cel: CelSelector | None = None
+
+
+class DeviceClassSpec(Wire, frozen=True):
+    selectors: list[DeviceSelector] | None = None
+    extended_resource_name: str = ""
+
+
+class DeviceClass(Wire, frozen=True):
+    metadata: Meta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceAttribute(Wire, frozen=True):
+    """Value of an attribute: one of its fields is set."""
+
+    integer: int | None = msgspec.field(default=None, name="int")
+    boolean: bool | None = msgspec.field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+
+
+class DeviceCapacity(Wire, frozen=True):
+    value: Quantity = 0
+
+
+class Device(Wire, frozen=True):
+    name: str
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: dict[str, DeviceCapacity] | None = None
+
+
+class ResourcePool(Wire, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Wire, frozen=True):
+    driver: str = ""
+    node_name: str = ""
+    pool: ResourcePool = ResourcePool()
+    devices: list[Device] | None = None
+
+
+class ResourceSlice(Wire, frozen=True):
+    metadata: Meta
+    spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class ExactRequest(Wire, frozen=True):
+    device_class_name: str = ""
+    allocation_mode: str = ""  # ExactCount, also if empty, or All
+    count: int = 0  # 0: one
+    admin_access: bool | None = None
+
+
+class DeviceRequest(Wire, frozen=True):
+    name: str = ""
+    exactly: ExactRequest | None = None  # None: one of several alternatives
+
+
+class DeviceClaim(Wire, frozen=True):
+    requests: list[DeviceRequest] | None = None
+
+
+class ClaimSpec(Wire, frozen=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class ClaimTemplateSpec(Wire, frozen=True):
+    spec: ClaimSpec = ClaimSpec()
+
+
+class ResourceClaimTemplate(Wire, frozen=True):
+    metadata: Meta
+    spec: ClaimTemplateSpec = ClaimTemplateSpec()
+
+
+class AllocatedDevice(Wire, frozen=True):
+    request: str = ""  # of the claim; REQUEST/ALTERNATIVE if it was one of several
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class AllocatedDevices(Wire, frozen=True):
+    results: list[AllocatedDevice] | None = None
+
+
+class Allocation(Wire, frozen=True):
+    devices: AllocatedDevices = AllocatedDevices()
+
+
+class ClaimStatus(Wire, frozen=True):
+    allocation: Allocation | None = None
+
+
+class ResourceClaim(Wire, frozen=True):
+    metadata: Meta
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()

@@ -1,0 +1,107 @@
+"""CEL selectors of devices, as kube-scheduler evaluates them (`dynamic-resource-allocation/cel`).
+
+Attributes and capacities are grouped by domain, which is the driver's for names without one. A selector that
+cannot be evaluated here selects every device: the scheduler, which can, has the last word.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import cel
+
+from extender.api.objects.devices import Device, DeviceAttribute
+from extender.api.units import at_most
+
+_DOMAIN = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
+_SEMVER = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_CAUTIOUS = re.compile(r"\b(?:all|exists|exists_one|map|filter|size)\b")  # may depend on any attribute
+_MOST_CACHED = 16_384  # results
+_MOST_PROGRAMS = 1024
+_MILLI = 1000
+Domains = dict[str, dict[str, Any]]
+Facts = tuple[str, tuple[tuple[str, Any], ...], tuple[tuple[str, Any], ...]]  # driver, attributes, capacities
+
+
+def selects(expression: str, driver: str, device: Device) -> bool:
+    """Return whether a selector admits a device. Devices that differ in nothing it names share a result."""
+    is_named = _named_in(expression)
+    attributes = [(name, _value(each)) for name, each in (device.attributes or {}).items() if is_named(name)]
+    capacity = [(name, each.value) for name, each in (device.capacity or {}).items() if is_named(name)]
+    return _result(expression, (driver, tuple(sorted(attributes)), tuple(sorted(capacity))))
+
+
+def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
+    if attribute.version is not None:
+        return "version", attribute.version
+    values = (attribute.string, attribute.integer, attribute.boolean)
+    return "value", next((value for value in values if value is not None), None)
+
+
+def _named_in(expression: str) -> Callable[[str], bool]:
+    """Return whether a selector may depend on an attribute or capacity of a name."""
+    if _CAUTIOUS.search(expression):
+        return lambda name: True
+    return lambda name: name.rpartition("/")[2] in expression
+
+
+@lru_cache(maxsize=_MOST_CACHED)
+def _result(expression: str, facts: Facts) -> bool:
+    driver, attributes, capacity = facts
+    domains = _DOMAIN.findall(expression)
+    device = {
+        "driver": driver,
+        "attributes": _by_domain(driver, {name: _typed(*value) for name, value in attributes}, domains),
+        "capacity": _by_domain(driver, {name: _quantity(value) for name, value in capacity}, domains),
+    }
+    try:
+        program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
+        context.add_variable("device", device)
+        return program.execute(context) is not False
+    except Exception:  # of the expression, or of the library: both leave the device to the scheduler
+        return True
+
+
+@lru_cache(maxsize=_MOST_PROGRAMS)
+def _program(expression: str) -> cel.Program:
+    return cel.compile(expression)
+
+
+def _by_domain(driver: str, values: Mapping[str, Any], domains: list[str]) -> Domains:
+    found: Domains = {driver: {}, **{domain: {} for domain in domains}}
+    for name, value in values.items():
+        domain, _, identifier = name.rpartition("/")
+        found.setdefault(domain or driver, {})[identifier] = value
+    return found
+
+
+def _typed(form: str, value: Any) -> Any:
+    return _semver(value) if form == "version" else value
+
+
+def _quantity(text: Any) -> dict[str, Any]:
+    return {"quantity": at_most(text, _MILLI)}
+
+
+def _semver(text: str) -> dict[str, Any]:
+    if (match := _SEMVER.fullmatch(text)) is None:
+        raise ValueError(text)
+    return {"semver": [*map(int, match.group(1, 2, 3)), match[4] or "~"]}  # releases after their candidates
+
+
+def _compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    (left,), (right,) = one.values(), other.values()
+    return int(left > right) - int(left < right)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "quantity": _quantity,
+    "semver": _semver,
+    "compareTo": _compare,
+    "isGreaterThan": lambda one, other: _compare(one, other) > 0,
+    "isLessThan": lambda one, other: _compare(one, other) < 0,
+    "asInteger": lambda amount: amount["quantity"] // _MILLI,
+    "lowerAscii": str.lower,
+    "upperAscii": str.upper,
+}

@@ -1,0 +1,220 @@
+"""Inventory of devices by node: what each DeviceClass can still get there.
+
+A device counts once a pool is complete, in its newest generation, for each class whose selectors admit it. An
+allocated device counts only for the class under which a pod has requested it, so that two classes over the
+same devices do not count it twice; devices of claims that no pod owns count for no class.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from threading import Lock
+from typing import NamedTuple
+
+from extender.api.objects.devices import (
+    Device,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from extender.domain.ledger.intake import Intake
+from extender.domain.model.device_requests import class_of_request, resource_of_class
+from extender.host.device_selectors import selects
+from extender.kube.reflector import Removed
+
+Pool = tuple[str, str]  # driver, name
+_ANY_NODE = ""
+_UNCOUNTED = ""  # the resource of a class with devices that are not of one node
+
+
+class DeviceId(NamedTuple):
+    driver: str
+    pool: str
+    device: str
+
+
+class _Offer(NamedTuple):
+    node: str  # empty: the device is not of one node
+    device: Device
+    classes: frozenset[str]  # classes that admit it
+
+
+class DeviceInventory:
+    """Inventory of devices, fed by four watches; the ledger gets the amounts of each node."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._lock = Lock()  # for events of several watches; the ledger gets their results in order
+        self._slices: dict[str, ResourceSlice] = {}  # by name
+        self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
+        self._classes: dict[str, DeviceClass] = {}
+        self._offers: dict[DeviceId, _Offer] = {}
+        self._on_node: defaultdict[str, set[DeviceId]] = defaultdict(set)
+        self._in_pool: defaultdict[Pool, set[DeviceId]] = defaultdict(set)
+        self._anywhere: Counter[str] = Counter()  # by class: devices that are not of one node
+        self._claimed: dict[str, dict[DeviceId, str]] = {}  # by claim: classes of its devices, or ""
+        self._class_of: dict[DeviceId, str] = {}  # class under which a pod has an allocated device, or ""
+
+    def set_slice(self, found: ResourceSlice) -> None:
+        with self._lock:
+            before = self._slices.get(found.metadata.name)
+            self._slices[found.metadata.name] = found
+            self._of_pool[_pool_of(found)].add(found.metadata.name)
+            if before is not None and _pool_of(before) != _pool_of(found):
+                self._of_pool[_pool_of(before)].discard(found.metadata.name)
+                self._read_pool(_pool_of(before))
+            self._read_pool(_pool_of(found))
+
+    def drop_slice(self, gone: Removed) -> None:
+        with self._lock:
+            if (before := self._slices.pop(gone.name, None)) is not None:
+                self._of_pool[_pool_of(before)].discard(gone.name)
+                self._read_pool(_pool_of(before))
+
+    def set_class(self, found: DeviceClass) -> None:
+        with self._lock:
+            self._classes[found.metadata.name] = found
+            self._read_class(found.metadata.name)
+
+    def drop_class(self, gone: Removed) -> None:
+        with self._lock:
+            if self._classes.pop(gone.name, None) is not None:
+                self._read_class(gone.name)
+
+    def set_claim(self, claim: ResourceClaim) -> None:
+        with self._lock:
+            self._set_claimed(claim.metadata.uid, dict(_allocated_by(claim)))
+
+    def drop_claim(self, gone: Removed) -> None:
+        with self._lock:
+            self._set_claimed(gone.uid, {})
+
+    def set_template(self, template: ResourceClaimTemplate) -> None:
+        meta = template.metadata
+        self._intake.set_claim_template(meta.namespace, meta.name, template.spec.spec)
+
+    def drop_template(self, gone: Removed) -> None:
+        self._intake.set_claim_template(gone.namespace, gone.name, None)
+
+    # Callers of the methods below hold the lock.
+
+    def _read_pool(self, pool: Pool) -> None:
+        """Replace the devices of a pool."""
+        nodes = self._remove({*self._in_pool.pop(pool, ())})
+        slices = [self._slices[name] for name in sorted(self._of_pool.get(pool, ()))]
+        if not slices:
+            self._of_pool.pop(pool, None)
+        for one in _newest_if_complete(slices):
+            for device in one.spec.devices or ():
+                self._add(DeviceId(*pool, device.name), one.spec.node_name, device)
+                nodes.add(one.spec.node_name)
+        self._publish(nodes)
+
+    def _read_class(self, name: str) -> None:
+        """Determine the devices that a class admits, after it changed."""
+        offers = list(self._offers.items())
+        self._remove({*self._offers})
+        for identity, offer in offers:
+            self._add(identity, offer.node, offer.device, offer.classes - {name}, (name,))
+        self._publish({offer.node for _, offer in offers})
+        self._name(name)
+
+    def _add(
+        self,
+        identity: DeviceId,
+        node: str,
+        device: Device,
+        known: frozenset[str] = frozenset(),
+        tried: tuple[str, ...] | None = None,
+    ) -> None:
+        """Add a device. `known`: classes that admit it; `tried`: those to evaluate, None for all."""
+        names = self._classes if tried is None else tried
+        admitting = known | {name for name in names if self._admits(name, identity.driver, device)}
+        self._offers[identity] = _Offer(node, device, admitting)
+        self._on_node[node].add(identity)
+        self._in_pool[identity[:2]].add(identity)
+        if node == _ANY_NODE:
+            self._anywhere.update(admitting)
+
+    def _admits(self, name: str, driver: str, device: Device) -> bool:
+        found = self._classes.get(name)
+        selectors = [each.cel.expression for each in found.spec.selectors or () if each.cel] if found else []
+        return found is not None and all(selects(each, driver, device) for each in selectors)
+
+    def _remove(self, devices: set[DeviceId]) -> set[str]:
+        """Remove devices; return their nodes."""
+        nodes = set()
+        for identity in devices:
+            offer = self._offers.pop(identity)
+            nodes.add(offer.node)
+            self._in_pool[identity[:2]].discard(identity)
+            self._on_node[offer.node].discard(identity)
+            if offer.node == _ANY_NODE:
+                self._anywhere.subtract(offer.classes)
+        return nodes
+
+    def _set_claimed(self, claim: str, devices: dict[DeviceId, str]) -> None:
+        before = self._claimed.pop(claim, {})
+        if before == devices:
+            if devices:
+                self._claimed[claim] = devices
+            return
+        for identity in before:
+            self._class_of.pop(identity, None)
+        self._class_of.update(devices)
+        if devices:
+            self._claimed[claim] = devices
+        changed = {*before, *devices}
+        self._publish({self._offers[each].node for each in changed if each in self._offers})
+
+    def _publish(self, nodes: set[str]) -> None:
+        """Give the ledger the amounts of some nodes."""
+        for node in nodes - {_ANY_NODE}:
+            amounts = Counter(
+                resource for each in self._on_node.get(node, ()) for resource in self._counts(each)
+            )
+            self._intake.set_devices(node, dict(amounts))
+            if not self._on_node.get(node):
+                self._on_node.pop(node, None)
+        if _ANY_NODE in nodes:
+            for name in self._classes:
+                self._name(name)
+
+    def _counts(self, identity: DeviceId) -> set[str]:
+        """Return the resources for which a device counts."""
+        classes = self._offers[identity].classes
+        resources = {self._resource_of(name) for name in classes}
+        if (held := self._class_of.get(identity)) is None:
+            return resources
+        return resources & {self._resource_of(held)}
+
+    def _name(self, name: str) -> None:
+        """Give the ledger the resource of a class."""
+        is_gone, is_anywhere = name not in self._classes, self._anywhere[name] > 0
+        resource = _UNCOUNTED if is_anywhere else self._resource_of(name)
+        self._intake.set_device_class(name, None if is_gone else resource)
+
+    def _resource_of(self, name: str) -> str:
+        found = self._classes.get(name)
+        return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
+
+
+def _pool_of(found: ResourceSlice) -> Pool:
+    return found.spec.driver, found.spec.pool.name
+
+
+def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of a pool's newest generation; none while some of them are missing."""
+    newest = max((each.spec.pool.generation for each in slices), default=0)
+    found = [each for each in slices if each.spec.pool.generation == newest]
+    return found if found and len(found) == found[0].spec.pool.resource_slice_count else []
+
+
+def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, str]]:
+    """Yield the devices of a claim, with the class under which its pod requests each; empty without a pod."""
+    allocation = claim.status.allocation
+    is_pods = any(owner.kind == "Pod" for owner in claim.metadata.owner_references or ())
+    for result in (allocation.devices.results or ()) if allocation is not None else ():
+        if not result.admin_access:
+            identity = DeviceId(result.driver, result.pool, result.device)
+            yield identity, class_of_request(claim.spec, result.request) if is_pods else ""
