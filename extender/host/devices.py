@@ -6,10 +6,11 @@ same devices do not count it twice; devices of claims that no pod owns count for
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import NamedTuple
 
+from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
     Device,
     DeviceClass,
@@ -18,7 +19,7 @@ from extender.api.objects.devices import (
     ResourceSlice,
 )
 from extender.domain.ledger.intake import Intake
-from extender.domain.model.device_requests import class_of_request, resource_of_class
+from extender.domain.model.device_requests import ClaimKey, class_of_request, resource_of_class
 from extender.host.device_selectors import selects
 from extender.kube.reflector import Removed
 
@@ -84,17 +85,19 @@ class DeviceInventory:
     def set_claim(self, claim: ResourceClaim) -> None:
         with self._lock:
             self._set_claimed(claim.metadata.uid, dict(_allocated_by(claim)))
+            if not any(owner.kind == "Pod" for owner in claim.metadata.owner_references or ()):
+                self._intake.set_claim(_key_of(claim.metadata), claim.spec)
 
     def drop_claim(self, gone: Removed) -> None:
         with self._lock:
             self._set_claimed(gone.uid, {})
+            self._intake.set_claim(_key_of(gone), None)
 
     def set_template(self, template: ResourceClaimTemplate) -> None:
-        meta = template.metadata
-        self._intake.set_claim_template(meta.namespace, meta.name, template.spec.spec)
+        self._intake.set_claim(_key_of(template.metadata, is_template=True), template.spec.spec)
 
     def drop_template(self, gone: Removed) -> None:
-        self._intake.set_claim_template(gone.namespace, gone.name, None)
+        self._intake.set_claim(_key_of(gone, is_template=True), None)
 
     # Callers of the methods below hold the lock.
 
@@ -164,16 +167,19 @@ class DeviceInventory:
         self._class_of.update(devices)
         if devices:
             self._claimed[claim] = devices
-        changed = {*before, *devices}
-        self._publish({self._offers[each].node for each in changed if each in self._offers})
+        self._publish(self._nodes_of(devices))
+        self._publish(self._nodes_of(before), are_freed=True)
 
-    def _publish(self, nodes: set[str]) -> None:
-        """Give the ledger the amounts of some nodes."""
+    def _nodes_of(self, devices: Iterable[DeviceId]) -> set[str]:
+        return {self._offers[each].node for each in devices if each in self._offers}
+
+    def _publish(self, nodes: set[str], are_freed: bool = False) -> None:
+        """Give the ledger the amounts of some nodes. `are_freed`: claims gave devices back."""
         for node in nodes - {_ANY_NODE}:
             amounts = Counter(
                 resource for each in self._on_node.get(node, ()) for resource in self._counts(each)
             )
-            self._intake.set_devices(node, dict(amounts))
+            self._intake.set_devices(node, dict(amounts), are_freed)
             if not self._on_node.get(node):
                 self._on_node.pop(node, None)
         if _ANY_NODE in nodes:
@@ -199,6 +205,10 @@ class DeviceInventory:
         return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
 
 
+def _key_of(claim: Meta | Removed, is_template: bool = False) -> ClaimKey:
+    return ClaimKey(claim.namespace, claim.name, is_template)
+
+
 def _pool_of(found: ResourceSlice) -> Pool:
     return found.spec.driver, found.spec.pool.name
 
@@ -211,9 +221,9 @@ def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
 
 
 def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, str]]:
-    """Yield the devices of a claim, with the class under which its pod requests each; empty without a pod."""
+    """Yield the devices of a claim, with the class under which a pod requests each; empty without a pod."""
     allocation = claim.status.allocation
-    is_pods = any(owner.kind == "Pod" for owner in claim.metadata.owner_references or ())
+    is_pods = any(user.resource == "pods" for user in claim.status.reserved_for or ())
     for result in (allocation.devices.results or ()) if allocation is not None else ():
         if not result.admin_access:
             identity = DeviceId(result.driver, result.pool, result.device)

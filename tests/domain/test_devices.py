@@ -12,6 +12,7 @@ from extender.api.objects.devices import (
     ExactRequest,
 )
 from extender.api.objects.pods import Pod, PodClaim
+from extender.domain.model.device_requests import ClaimKey
 from extender.domain.model.reasons import Reason
 from tests.domain.builders import NAMESPACE, group, node, pod, queue
 from tests.domain.world import World
@@ -37,7 +38,7 @@ def world(*objects: Any, **gpus: int) -> World:
     """Return a world with nodes of so many devices, and a template of two."""
     made = World(*(node(name, "32") for name in gpus), *objects)
     made.ledger.intake.set_device_class("gpu", GPU)
-    made.ledger.intake.set_claim_template(NAMESPACE, "two", claim(ExactRequest("gpu", count=2)))
+    made.ledger.intake.set_claim(ClaimKey(NAMESPACE, "two"), claim(ExactRequest("gpu", count=2)))
     for name, number in gpus.items():
         made.ledger.intake.set_devices(name, {GPU: number})
     return made
@@ -85,13 +86,13 @@ def test_a_queue_limits_its_devices() -> None:
 def test_a_template_counts_the_least_number_of_devices_that_it_takes(spec: ClaimSpec, devices: int) -> None:
     for offered in range(4):
         found = world(group("g", 1), a=offered)
-        found.ledger.intake.set_claim_template(NAMESPACE, "t", spec)
+        found.ledger.intake.set_claim(ClaimKey(NAMESPACE, "t"), spec)
         assert bool(found.add(asking("p", "g", ["t"])).settle().plan("g")) is (offered >= devices)
 
 
 def test_a_template_that_comes_after_its_pods_counts() -> None:
     found = world(asking("p", "g", ["later"]), group("g", 1), a=2)
-    found.ledger.intake.set_claim_template(NAMESPACE, "later", claim(ExactRequest("gpu", count=3)))
+    found.ledger.intake.set_claim(ClaimKey(NAMESPACE, "later"), claim(ExactRequest("gpu", count=3)))
     assert found.settle().reason("g") is Reason.NEVER_FITS
 
 
@@ -101,7 +102,7 @@ def test_both_names_of_an_extended_resource_are_one_amount() -> None:
     explicit = pod("explicit", "g", more={"example.com/gpu": "1"})
     found = World(node("a", "32", more={"example.com/gpu": "1"}), group("g", 3), implicit, explicit)
     intake = found.ledger.intake
-    intake.set_claim_template(NAMESPACE, "two", claim(ExactRequest("gpu", count=2)))
+    intake.set_claim(ClaimKey(NAMESPACE, "two"), claim(ExactRequest("gpu", count=2)))
     found.add(asking("claiming", "g"))
     intake.set_device_class("gpu", "example.com/gpu")
     intake.set_devices("a", {"example.com/gpu": 3})
@@ -110,7 +111,47 @@ def test_both_names_of_an_extended_resource_are_one_amount() -> None:
     assert len(found.settle().plan("g")) == 3
 
 
+def sharing(name: str, group: str, claim: str) -> Pod:
+    """Return a pod that names a claim."""
+    made = pod(name, group)
+    return replace(made, spec=replace(made.spec, resource_claims=[PodClaim("gpu", claim)]))
+
+
+def test_a_claim_that_members_share_counts_once() -> None:
+    found = world(group("g", 3), *(sharing(f"g-{n}", "g", "four") for n in range(3)), a=4)
+    four = ClaimKey(NAMESPACE, "four", is_template=False)
+    found.ledger.intake.set_claim(four, claim(ExactRequest("gpu", count=4)))
+    assert len(found.settle().plan("g")) == 3
+    found.add(gang("other", 1)).settle()
+    assert found.detail("other").startswith(f"{GPU}: 2 needed, 0 left")
+
+
+@each_of("deviceclass/gpu", "deviceclass.resource.kubernetes.io/gpu", "example.com/gpu")
+def test_a_queue_may_use_any_name_of_the_resource(name: str) -> None:
+    limited = queue("q", capability={name: "2"})
+    found = world(limited, gang("one", 1, queue="q"), gang("two", 1, queue="q"), a=0)
+    found.ledger.intake.set_devices("a", {"example.com/gpu": 8})
+    found.ledger.intake.set_device_class("gpu", "example.com/gpu")
+    found.settle()
+    assert found.plan("one")
+    assert found.reason("two") is Reason.QUEUE_CEILING
+
+
 def test_a_class_that_is_not_counted_refuses_no_pod() -> None:
     found = world(gang("g", 2), a=0)
     found.ledger.intake.set_device_class("gpu", "")
     assert len(found.settle().plan("g")) == 2
+
+
+def test_a_node_that_gets_devices_back_is_tried_again() -> None:
+    """The scheduler may still have counted them when it refused the pod there."""
+    found = world(gang("g", 1), a=2).settle().ungate("g-0")
+    found.refuse("g-0", "0/1 nodes are available: 1 cannot allocate all claims.")
+    found.pass_time(60)
+    while found.settle().reason("g") is Reason.BACKING_OFF:
+        found.advance(1)
+    assert not found.plan("g")
+    found.ledger.intake.set_devices("a", {GPU: 2})
+    assert not found.settle().plan("g")
+    found.ledger.intake.set_devices("a", {GPU: 2}, are_freed=True)
+    assert found.settle().plan("g")

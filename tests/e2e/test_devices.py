@@ -81,3 +81,18 @@ def test_devices_behind_an_extended_resource_need_no_claim(
         assert len({*stage.bound(gang).values()}) == 2
     finally:
         devices.end()
+
+
+def test_members_that_share_a_claim_start_where_its_devices_are(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
+) -> None:
+    """The claim counts once: a second gang that needs two of the four devices finds none."""
+    stage.start_controller_manager()
+    (first, _) = stage.nodes(2, cpu="16")
+    devices.on(first, 4)
+    gang = stage.gang("a", 3, **devices.claimed("four", 4))
+    stage.wait_phase(gang)
+    assert set(stage.bound(gang).values()) == {first}
+    stage.gang("b", 1, **devices.template("two", 2))
+    stage.wait_reason("b", "NoRoom")
+    assert "2 needed, 0 left" in stage.message("b")

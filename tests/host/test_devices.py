@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from extender.api.objects.base import Meta, OwnerReference
+from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
     AllocatedDevice,
     AllocatedDevices,
@@ -10,6 +10,7 @@ from extender.api.objects.devices import (
     CelSelector,
     ClaimSpec,
     ClaimStatus,
+    ClaimUser,
     Device,
     DeviceAttribute,
     DeviceCapacity,
@@ -60,14 +61,13 @@ class Cluster:
         self.inventory.set_slice(ResourceSlice(Meta(name=name), spec))
 
     def claim(
-        self, name: str, node: str, device: str, of: str = "gpu", owner: str = "Pod", **more: Any
+        self, name: str, node: str, device: str, of: str = "gpu", user: str = "pods", **more: Any
     ) -> None:
         """Allocate a device to a claim."""
         asked = [DeviceRequest("r", ExactRequest(of))]
         held = AllocatedDevices([AllocatedDevice("r", DRIVER, node, device, **more)])
-        owners = [OwnerReference("v1", owner, "p", "uid-p")] if owner else None
-        meta = Meta(name=name, namespace="team", uid=name, owner_references=owners)
-        status = ClaimStatus(Allocation(held))
+        meta = Meta(name=name, namespace="team", uid=name)
+        status = ClaimStatus(Allocation(held), [ClaimUser(user)] if user else None)
         self.inventory.set_claim(ResourceClaim(meta, ClaimSpec(DeviceClaim(asked)), status))
 
     def on(self, name: str) -> Amounts:
@@ -119,11 +119,11 @@ def test_an_allocated_device_counts_for_the_class_of_its_request_only() -> None:
     assert cluster.on("a") == {GPU: 2, LARGE: 2}
 
 
-def test_a_device_of_a_claim_that_no_pod_owns_is_gone_for_all_classes() -> None:
+def test_a_device_of_a_claim_that_no_pod_uses_is_gone_for_all_classes() -> None:
     cluster = Cluster()
     cluster.add_slice("s", "a", "XY")
-    cluster.claim("c", "a", "X", owner="")
-    cluster.claim("admin", "a", "Y", owner="", admin_access=True)
+    cluster.claim("c", "a", "X", user="")
+    cluster.claim("admin", "a", "Y", user="", admin_access=True)
     assert cluster.on("a") == {GPU: 1}
 
 

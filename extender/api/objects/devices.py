@@ -109,8 +109,13 @@ class Allocation(Wire, frozen=True):
     devices: AllocatedDevices = AllocatedDevices()
 
 
+class ClaimUser(Wire, frozen=True):
+    resource: str = ""  # pods
+
+
 class ClaimStatus(Wire, frozen=True):
     allocation: Allocation | None = None
+    reserved_for: list[ClaimUser] | None = None
 
 
 class ResourceClaim(Wire, frozen=True):

@@ -103,6 +103,7 @@ class PodClaim(Wire, frozen=True):
     name: str = ""
     resource_claim_name: str = ""
     resource_claim_template_name: str = ""
+    counts_elsewhere: bool = False  # not on the wire: the claim counts for another pod that names it
 
 
 class PodSpec(Wire, frozen=True):

@@ -20,7 +20,7 @@ from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
-from extender.domain.model.device_requests import ClaimTemplateKey, DeviceUsers
+from extender.domain.model.device_requests import ClaimKey, DeviceUsers
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
 from extender.domain.model.records import GroupKey, GroupRecord, Origin, group_of_owner
@@ -54,6 +54,7 @@ class Intake:
         self._shown: BudgetsByNamespace = {}
         self._nodes: dict[str, NodeRecord] = {}  # without devices
         self._devices: dict[str, Resources] = {}  # by node
+        self._queues: dict[str, Queue] = {}
         self._with_devices = DeviceUsers[GroupKey, tuple[JobKind, AnyJob]]()
 
     def set_node(self, node: Node) -> None:
@@ -92,9 +93,16 @@ class Intake:
             self._mark_flavored(name)
             self._changes.notify()
 
-    def set_devices(self, node: str, amounts: Resources) -> None:
-        """Record the devices of a node, by resource: they add up with what the node itself offers."""
+    def set_devices(self, node: str, amounts: Resources, are_freed: bool = False) -> None:
+        """Record the devices of a node, by resource: they add up with what the node itself offers.
+
+        `are_freed`: claims gave devices back, so pods that the scheduler refused may fit there now.
+        """
         with self._lock:
+            if are_freed:
+                self._claims.capacity.forget_refusals(node)
+                self._changes.record_freed()
+                self._changes.notify()
             if amounts:
                 self._devices[node] = amounts
             else:
@@ -106,21 +114,24 @@ class Intake:
         """Record the resource of a DeviceClass: see DeviceRequests."""
         with self._lock:
             is_changed = self._pods.shapes.devices.set_class(name, resource)
+            if is_changed:
+                for queue in list(self._queues.values()):
+                    self.set_queue(queue)
         if is_changed:
             self._read_again(None)
 
-    def set_claim_template(self, namespace: str, name: str, spec: ClaimSpec | None) -> None:
-        """Record a ResourceClaimTemplate; `spec`: None if it is gone."""
+    def set_claim(self, key: ClaimKey, spec: ClaimSpec | None) -> None:
+        """Record a ResourceClaim or ResourceClaimTemplate; `spec`: None if it is gone."""
         with self._lock:
-            is_changed = self._pods.shapes.devices.set_template(namespace, name, spec)
+            is_changed = self._pods.shapes.devices.set_claim(key, spec)
         if is_changed:
-            self._read_again((namespace, name))
+            self._read_again(key)
 
-    def _read_again(self, template: ClaimTemplateKey | None) -> None:
-        """Read the pods and jobs again that name a claim template; None: all that request devices."""
-        self._pods.read_again(template)
+    def _read_again(self, claim: ClaimKey | None) -> None:
+        """Read the pods and jobs again that name a claim or template; None: all with devices."""
+        self._pods.read_again(claim)
         with self._lock:
-            named = self._with_devices.naming(template)
+            named = self._with_devices.naming(claim)
         for key in named:
             with self._lock:
                 if (job := self._with_devices.get(key)) is not None:
@@ -202,8 +213,8 @@ class Intake:
             )
             self.put_job(record)
             self._with_devices.drop(key)
-            if record.claim_templates is not None:
-                self._with_devices.put(key, (kind, job), record.claim_templates)
+            if record.claims is not None:
+                self._with_devices.put(key, (kind, job), record.claims)
         return record.gang if record.outcome is None and not record.fault else None
 
     def put_job(self, record: JobRecord) -> None:
@@ -243,8 +254,9 @@ class Intake:
 
     def set_queue(self, queue: Queue) -> None:
         with self._lock:
+            self._queues[queue.metadata.name] = queue
             self._meter.restore(queue.metadata.name, queue.status.usage)
-            self.put_queue(queue_record(queue))
+            self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
 
     def put_queue(self, record: QueueRecord) -> None:
         with self._lock:
@@ -254,6 +266,7 @@ class Intake:
 
     def drop_queue(self, name: str) -> None:
         with self._lock:
+            self._queues.pop(name, None)
             self._registry.drop_queue(name)
             self._changes.notify()
 

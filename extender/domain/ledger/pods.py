@@ -19,10 +19,11 @@ from extender.domain.ledger.groups import Group
 from extender.domain.ledger.registry import Registry
 from extender.domain.ledger.state import Parts
 from extender.domain.model.device_requests import (
-    ClaimTemplateKey,
+    ClaimKey,
     DeviceUsers,
+    SharedClaims,
+    claims_of,
     requests_devices,
-    templates_of,
 )
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import REFUSAL_PREFIX
@@ -163,6 +164,7 @@ class Pods:
         self._clock, self._lock = parts.clock, parts.lock
         self._stuck = stuck
         self._with_devices = DeviceUsers[Uid, Pod]()  # without a node
+        self._shared_claims = SharedClaims()
         self._crowded: dict[Uid, PodRecord] = {}  # pods over the limit of terms, without that limit
         self._others = OtherPods()
         self._other_changes: dict[Uid, PodRecord | None] = {}  # since `_others` was made
@@ -206,7 +208,8 @@ class Pods:
         with self._lock:
             self._with_devices.drop(Uid(pod.metadata.uid))
             if not pod.spec.node_name and requests_devices(pod.spec):
-                self._with_devices.put(Uid(pod.metadata.uid), pod, templates_of(pod))
+                self._with_devices.put(Uid(pod.metadata.uid), pod, claims_of(pod))
+            pod = self._shared_claims.put(pod)
             before, is_left = self.by_uid.get(Uid(pod.metadata.uid)), self.is_left(pod.spec.scheduler_name)
             had = before if before is not None and before.group and before.holds_capacity else None
             ours = not is_left and (had is not None or self.owns(pod))
@@ -218,13 +221,13 @@ class Pods:
             else:
                 self._set(foreign_record(pod, self.shapes))
 
-    def read_again(self, template: ClaimTemplateKey | None = None) -> None:
-        """Read the pods without a node again that name a claim template; None: all that request devices.
+    def read_again(self, claim: ClaimKey | None = None) -> None:
+        """Read the pods without a node again that name a claim or template; None: all with devices.
 
         The lock is taken for one at a time, since there may be many.
         """
         with self._lock:
-            named = self._with_devices.naming(template)
+            named = self._with_devices.naming(claim)
         for uid in named:
             with self._lock:
                 if (pod := self._with_devices.get(uid)) is not None:
@@ -238,6 +241,7 @@ class Pods:
         with self._lock:
             record = self.by_uid.pop(uid, None)
             self._with_devices.drop(uid)
+            self._shared_claims.drop(uid)
             if record is None:
                 return
             self._moves.drop(record)

@@ -225,7 +225,7 @@ class Shapes:
         Raises:
             BadQuantity: A request cannot be read.
         """
-        written = _written(spec, namespace, level, self.devices.version_for(spec))
+        written = _written(spec, namespace, level, self.devices.key_of(spec, namespace))
         shape = self._written.get(written)
         if shape is None:
             requests = self.devices.counted(pod_requests(spec), spec, namespace)
@@ -278,9 +278,7 @@ class Shapes:
         """
         apart = _foreign_anti_affinity(spec, namespace)
         amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-        version = self.devices.version_for(spec)
-        devices = (version, namespace, spec.resource_claims) if version else ()
-        written = _digest((amounts, apart, devices))
+        written = _digest((amounts, apart, self.devices.key_of(spec, namespace)))
         shape = self._written.get(written)
         if shape is None:
             constraints = Constraints(ports=_host_ports(spec), anti_affinity=apart)
@@ -301,7 +299,7 @@ def _digest(parts: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
 
-def _written(spec: PodSpec, namespace: str, level: str, devices: int) -> bytes:
+def _written(spec: PodSpec, namespace: str, level: str, devices: tuple[object, ...]) -> bytes:
     """Return a digest of the parts of a pod's specification that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))

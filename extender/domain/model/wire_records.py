@@ -142,7 +142,7 @@ class PodRecords:
             BadQuantity: A request cannot be read.
         """
         common, uid = _common_part(pod), pod.metadata.uid
-        key = _encode((ours, common, self._shapes.devices.version_for(common.spec)))
+        key = _encode((ours, common, self._shapes.devices.key_of(common.spec, common.metadata.namespace)))
         template = self._templates.get(key)
         shape = template.shape() if template is not None else None
         if template is None or shape is None:

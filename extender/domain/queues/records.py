@@ -1,6 +1,6 @@
 """Records of queues from wire objects: limits, preemption, namespaces, and faults of fields."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import NamedTuple, TypeVar
 
@@ -12,6 +12,7 @@ from extender.api.objects.base import Quantities
 from extender.api.objects.pods import LabelSelector
 from extender.api.objects.queues import (
     BorrowWithinCohort,
+    Guarantee,
     Queue,
     QueueLimits,
     QueuePreemption,
@@ -268,9 +269,15 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     fault: str = ""  # fault of its spec, for users; empty if valid
 
 
-def queue_record(queue: Queue) -> QueueRecord:
-    """Return the record of a queue. One with invalid quantities keeps its fault, which its groups report."""
-    record, spec = _without_quantities(queue), queue.spec
+Rename = Callable[[Quantities], Quantities]
+
+
+def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> QueueRecord:
+    """Return the record of a queue. One with invalid quantities keeps its fault, which its groups report.
+
+    `rename`: returns amounts with the names by which resources are counted.
+    """
+    record, spec = _without_quantities(queue), _with_names(queue.spec, rename)
     try:
         return replace(
             record,
@@ -287,6 +294,17 @@ def queue_record(queue: Queue) -> QueueRecord:
         )
     except BadQuantity as fault:
         return replace(record, fault=f"queue {record.name}: {fault}")
+
+
+def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
+    fields = ("capability", "deserved", "borrowing_limit", "lending_limit", "default_request")
+    amounts = {name: rename(given) for name in fields if (given := getattr(spec, name)) is not None}
+    guarantee = spec.guarantee and Guarantee(rename(spec.guarantee.resource or {}))
+    flavors = [
+        replace(flavor, **{field: rename(given) for field, given in flavor.amounts().items()})
+        for flavor in spec.flavors or ()
+    ]
+    return replace(spec, **amounts, guarantee=guarantee, flavors=flavors or None)
 
 
 def _without_quantities(queue: Queue) -> QueueRecord:

@@ -30,7 +30,7 @@ from extender.api.workloads.shape import (
 )
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.model import ownership
-from extender.domain.model.device_requests import ClaimTemplateKey, requests_devices, templates_of
+from extender.domain.model.device_requests import ClaimKey, claims_of, requests_devices
 from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
@@ -132,9 +132,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     completions: int | None = None  # how many of its pods are to succeed; None: all that it makes at once
     least: int = 0  # least pods of a partial start; 0: no partial starts
     fault: str = ""  # why its pods are not known, for users; empty if they are
-    claim_templates: frozenset[ClaimTemplateKey] | None = (
-        None  # those its pods name; None: they request no devices
-    )
+    claims: frozenset[ClaimKey] | None = None  # those its pods name; None: they request no devices
     ours: bool = False  # its pods name one of our schedulers
     adoptable: bool = False  # they name one, or will in an adopted namespace
     named_group: bool = False  # its pods name a PodGroup of another owner's
@@ -388,7 +386,7 @@ def _with_pods(
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
         pods=tuple(expected),
         fault=fault,
-        claim_templates=frozenset[ClaimTemplateKey]().union(*map(templates_of, pods))
+        claims=frozenset[ClaimKey]().union(*map(claims_of, pods))
         if any(requests_devices(pod.spec) for pod in pods)
         else None,
         ours=all(of_schedulers),

@@ -18,7 +18,7 @@ class Devices:
     def __init__(self, stage: Stage, extended: str = "") -> None:
         self._stage = stage
         self._slices: list[str] = []
-        self.device_class = stage.namespace
+        self.device_class, self.extended = stage.namespace, extended
         self.driver = f"{stage.namespace}.example.com"
         chosen = {"cel": {"expression": f"device.driver == '{self.driver}'"}}
         backing = {"extendedResourceName": extended} if extended else {}
@@ -33,9 +33,9 @@ class Devices:
         self._create(RESOURCE_SLICES, "ResourceSlice", name, spec)
         self._slices.append(name)
 
-    def claimed(self, name: str) -> Json:
-        """Create a claim for one device, and return the fields that a pod's spec needs for it."""
-        asked = {"name": "gpu", "exactly": {"deviceClassName": self._stage.namespace}}
+    def claimed(self, name: str, count: int = 1) -> Json:
+        """Create a claim for so many devices, and return the fields that a pod's spec needs for it."""
+        asked = {"name": "gpu", "exactly": {"deviceClassName": self.device_class, "count": count}}
         spec = {"devices": {"requests": [asked]}}
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
