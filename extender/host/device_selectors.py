@@ -26,10 +26,10 @@ Facts = tuple[str, tuple[tuple[str, Any], ...], tuple[tuple[str, Any], ...]]  # 
 
 def selects(expression: str, driver: str, device: Device) -> bool:
     """Return whether a selector admits a device. Devices that differ in nothing it names share a result."""
-    is_named = _named_in(expression)
-    attributes = [(name, _value(each)) for name, each in (device.attributes or {}).items() if is_named(name)]
-    capacity = [(name, each.value) for name, each in (device.capacity or {}).items() if is_named(name)]
-    return _result(expression, (driver, tuple(sorted(attributes)), tuple(sorted(capacity))))
+    attributes, capacity = device.attributes or {}, device.capacity or {}
+    named = _named_in(expression, tuple(attributes)), _named_in(expression, tuple(capacity))
+    values = tuple([(name, _value(attributes[name])) for name in named[0]])
+    return _result(expression, (driver, values, tuple([(name, capacity[name].value) for name in named[1]])))
 
 
 def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
@@ -39,11 +39,12 @@ def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
     return "value", next((value for value in values if value is not None), None)
 
 
-def _named_in(expression: str) -> Callable[[str], bool]:
-    """Return whether a selector may depend on an attribute or capacity of a name."""
+@lru_cache(maxsize=_MOST_PROGRAMS)
+def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of attributes or capacities on which a selector may depend."""
     if _CAUTIOUS.search(expression):
-        return lambda name: True
-    return lambda name: name.rpartition("/")[2] in expression
+        return names
+    return tuple(name for name in names if name.rpartition("/")[2] in expression)
 
 
 @lru_cache(maxsize=_MOST_CACHED)
