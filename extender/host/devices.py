@@ -6,9 +6,11 @@ same devices do not count it twice; devices of claims that no pod owns count for
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
@@ -25,6 +27,8 @@ from extender.kube.reflector import Removed
 
 Pool = tuple[str, str]  # driver, name
 _ANY_NODE = ""
+_MOST_PARTS = 65_536
+T = TypeVar("T")
 _UNCOUNTED = ""  # the resource of a class with devices that are not of one node
 
 
@@ -49,15 +53,16 @@ class DeviceInventory:
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
         self._classes: dict[str, DeviceClass] = {}
-        self._offers: dict[DeviceId, _Offer] = {}
-        self._on_node: defaultdict[str, set[DeviceId]] = defaultdict(set)
-        self._in_pool: defaultdict[Pool, set[DeviceId]] = defaultdict(set)
-        self._anywhere: Counter[str] = Counter()  # by class: devices that are not of one node
+        self._offers: dict[Pool, list[_Offer]] = {}
+        self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # by node
         self._claimed: dict[str, dict[DeviceId, str]] = {}  # by claim: classes of its devices, or ""
         self._class_of: dict[DeviceId, str] = {}  # class under which a pod has an allocated device, or ""
+        self._equal: dict[Hashable, Any] = {}  # parts of devices: equal ones are one object
 
     def set_slice(self, found: ResourceSlice) -> None:
         with self._lock:
+            devices = [self._compact(device) for device in found.spec.devices or ()]
+            found = replace(found, spec=replace(found.spec, devices=devices))
             before = self._slices.get(found.metadata.name)
             self._slices[found.metadata.name] = found
             self._of_pool[_pool_of(found)].add(found.metadata.name)
@@ -103,58 +108,61 @@ class DeviceInventory:
 
     def _read_pool(self, pool: Pool) -> None:
         """Replace the devices of a pool."""
-        nodes = self._remove({*self._in_pool.pop(pool, ())})
         slices = [self._slices[name] for name in sorted(self._of_pool.get(pool, ()))]
         if not slices:
             self._of_pool.pop(pool, None)
-        for one in _newest_if_complete(slices):
-            for device in one.spec.devices or ():
-                self._add(DeviceId(*pool, device.name), one.spec.node_name, device)
-                nodes.add(one.spec.node_name)
-        self._publish(nodes)
+        before = self._offers.pop(pool, [])
+        now = [
+            self._offer(one.spec.driver, one.spec.node_name, device, self._classes)
+            for one in _newest_if_complete(slices)
+            for device in one.spec.devices or ()
+        ]
+        for offer in before:
+            self._pools_on[offer.node].discard(pool)
+        for offer in now:
+            self._pools_on[offer.node].add(pool)
+        if now:
+            self._offers[pool] = now
+        self._publish({offer.node for offer in (*before, *now)})
 
     def _read_class(self, name: str) -> None:
         """Determine the devices that a class admits, after it changed."""
-        offers = list(self._offers.items())
-        self._remove({*self._offers})
-        for identity, offer in offers:
-            self._add(identity, offer.node, offer.device, offer.classes - {name}, (name,))
-        self._publish({offer.node for _, offer in offers})
+        for pool, offers in self._offers.items():
+            self._offers[pool] = [
+                self._offer(pool[0], node, device, (name,), classes - {name})
+                for node, device, classes in offers
+            ]
+        self._publish(set(self._pools_on))
         self._name(name)
 
-    def _add(
+    def _offer(
         self,
-        identity: DeviceId,
+        driver: str,
         node: str,
         device: Device,
+        tried: Iterable[str],
         known: frozenset[str] = frozenset(),
-        tried: tuple[str, ...] | None = None,
-    ) -> None:
-        """Add a device. `known`: classes that admit it; `tried`: those to evaluate, None for all."""
-        names = self._classes if tried is None else tried
-        admitting = known | {name for name in names if self._admits(name, identity.driver, device)}
-        self._offers[identity] = _Offer(node, device, admitting)
-        self._on_node[node].add(identity)
-        self._in_pool[identity[:2]].add(identity)
-        if node == _ANY_NODE:
-            self._anywhere.update(admitting)
+    ) -> _Offer:
+        """Return the offer of a device. `known`: classes that admit it; `tried`: those to evaluate."""
+        admitting = known | {name for name in tried if self._admits(name, driver, device)}
+        return _Offer(node, device, self._shared(admitting, admitting))
 
     def _admits(self, name: str, driver: str, device: Device) -> bool:
         found = self._classes.get(name)
         selectors = [each.cel.expression for each in found.spec.selectors or () if each.cel] if found else []
         return found is not None and all(selects(each, driver, device) for each in selectors)
 
-    def _remove(self, devices: set[DeviceId]) -> set[str]:
-        """Remove devices; return their nodes."""
-        nodes = set()
-        for identity in devices:
-            offer = self._offers.pop(identity)
-            nodes.add(offer.node)
-            self._in_pool[identity[:2]].discard(identity)
-            self._on_node[offer.node].discard(identity)
-            if offer.node == _ANY_NODE:
-                self._anywhere.subtract(offer.classes)
-        return nodes
+    def _shared(self, key: Hashable, part: T) -> T:
+        """Return a part of a device, or an equal one that is known: most devices of a cluster are alike."""
+        if len(self._equal) > _MOST_PARTS:
+            self._equal.clear()
+        known: T = self._equal.setdefault(key, part)
+        return known
+
+    def _compact(self, device: Device) -> Device:
+        attributes = {name: self._shared(each, each) for name, each in (device.attributes or {}).items()}
+        capacity = device.capacity or {}
+        return Device(device.name, attributes, self._shared((*capacity.items(),), capacity))
 
     def _set_claimed(self, claim: str, devices: dict[DeviceId, str]) -> None:
         before = self._claimed.pop(claim, {})
@@ -171,34 +179,38 @@ class DeviceInventory:
         self._publish(self._nodes_of(before), are_freed=True)
 
     def _nodes_of(self, devices: Iterable[DeviceId]) -> set[str]:
-        return {self._offers[each].node for each in devices if each in self._offers}
+        found = ((each, self._offers.get(each[:2], ())) for each in devices)
+        return {offer.node for each, offers in found for offer in offers if offer.device.name == each.device}
 
     def _publish(self, nodes: set[str], are_freed: bool = False) -> None:
         """Give the ledger the amounts of some nodes. `are_freed`: claims gave devices back."""
         for node in nodes - {_ANY_NODE}:
             amounts = Counter(
-                resource for each in self._on_node.get(node, ()) for resource in self._counts(each)
+                resource
+                for pool in self._pools_on[node]
+                for offer in self._offers[pool]
+                if offer.node == node
+                for resource in self._counts(pool, offer)
             )
             self._intake.set_devices(node, dict(amounts), are_freed)
-            if not self._on_node.get(node):
-                self._on_node.pop(node, None)
+            if not self._pools_on[node]:
+                del self._pools_on[node]
         if _ANY_NODE in nodes:
             for name in self._classes:
                 self._name(name)
 
-    def _counts(self, identity: DeviceId) -> set[str]:
+    def _counts(self, pool: Pool, offer: _Offer) -> set[str]:
         """Return the resources for which a device counts."""
-        classes = self._offers[identity].classes
-        resources = {self._resource_of(name) for name in classes}
-        if (held := self._class_of.get(identity)) is None:
-            return resources
-        return resources & {self._resource_of(held)}
+        resources = {self._resource_of(name) for name in offer.classes}
+        held = self._class_of.get(DeviceId(*pool, offer.device.name))
+        return resources if held is None else resources & {self._resource_of(held)}
 
     def _name(self, name: str) -> None:
         """Give the ledger the resource of a class."""
-        is_gone, is_anywhere = name not in self._classes, self._anywhere[name] > 0
+        offers = [offer for pool in self._pools_on.get(_ANY_NODE, ()) for offer in self._offers[pool]]
+        is_anywhere = any(offer.node == _ANY_NODE and name in offer.classes for offer in offers)
         resource = _UNCOUNTED if is_anywhere else self._resource_of(name)
-        self._intake.set_device_class(name, None if is_gone else resource)
+        self._intake.set_device_class(name, resource if name in self._classes else None)
 
     def _resource_of(self, name: str) -> str:
         found = self._classes.get(name)

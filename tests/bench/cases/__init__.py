@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from tests.bench.cases.aborting import abort
 from tests.bench.cases.bursting import burst
 from tests.bench.cases.deciding import decide_case
+from tests.bench.cases.devices import devices_case
 from tests.bench.cases.estimating import estimate_case
 from tests.bench.cases.evicting import evict_case
 from tests.bench.cases.flooding import flood_case
@@ -30,6 +31,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "abort": abort,
     "burst": burst,
     "decide": decide_case,
+    "devices": devices_case,
     "estimates": estimate_case,
     "growth": growth,
     "hostile": hostile,

@@ -1,0 +1,116 @@
+"""Devices of DRA beside those of a device plugin: 8 on each node, and gangs that request them.
+
+`slices s`: reading the slices of all nodes, with three classes. `slice ms`: a changed slice. `MB`: memory of
+the inventory. `claims ms` and `plugin ms`: a decision on gangs that claim devices, and on gangs that request
+as many of a device plugin; `ratio` compares them.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from statistics import median
+
+from msgspec.structs import replace
+
+from extender.api.objects.base import Meta
+from extender.api.objects.devices import (
+    CelSelector,
+    ClaimSpec,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceRequest,
+    DeviceSelector,
+    ExactRequest,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from extender.api.objects.pods import Pod, PodClaim
+from extender.domain.model.device_requests import ClaimKey
+from extender.host.devices import DeviceInventory
+from tests.bench.cases.deciding import decided_once
+from tests.bench.meters import megabytes
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+from tests.domain import builders
+from tests.domain.world import World
+
+DRIVER, PLUGIN = "gpu.example.com", "example.com/gpu"
+OF_A_NODE, MEMBERS, GANGS, REPEATS = 8, 100, 5, 5
+SELECTORS = {
+    "gpu": f'device.driver == "{DRIVER}"',
+    "h100": f'device.attributes["{DRIVER}"].productName == "h100"',
+    "large": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("80Gi")) >= 0',
+}
+
+
+def devices_case(bench: Bench) -> Iterator[Row]:
+    nodes = bench.sizes.most_nodes
+    show(f"devices: {nodes * OF_A_NODE} on {nodes} nodes")
+    world = World(*(builders.node(f"n{n}", "64", more={PLUGIN: str(OF_A_NODE)}) for n in range(nodes)))
+    inventory = DeviceInventory(world.ledger.intake)
+    for name, expression in SELECTORS.items():
+        spec = DeviceClassSpec([DeviceSelector(CelSelector(expression))])
+        inventory.set_class(DeviceClass(Meta(name=name), spec))
+    before, begun = megabytes(os.getpid()), time.perf_counter()
+    for number in range(nodes):
+        inventory.set_slice(_slice(number, generation=1))
+    read = time.perf_counter() - begun
+    changes = [_timed(inventory, _slice(number, generation=2)) for number in range(min(nodes, 100))]
+    _decision(world, "warm-up")
+    plugin, claims = _decision(world, "plugin"), _decision(world, "claims")
+    yield {
+        "nodes": nodes,
+        "slices s": read,
+        "slice ms": median(changes),
+        "MB": megabytes(os.getpid()) - before,
+        "claims ms": claims,
+        "plugin ms": plugin,
+        "ratio": claims / plugin,
+    }
+
+
+def _slice(number: int, generation: int) -> ResourceSlice:
+    pool = ResourcePool(f"n{number}", generation, 1)
+    devices = [_device(number, at) for at in range(OF_A_NODE)]
+    return ResourceSlice(Meta(name=f"s{number}"), ResourceSliceSpec(DRIVER, f"n{number}", pool, devices))
+
+
+def _device(node: int, at: int) -> Device:
+    attributes = {
+        "uuid": DeviceAttribute(string=f"GPU-{node}-{at}"),
+        "productName": DeviceAttribute(string="h100"),
+        "index": DeviceAttribute(integer=at),
+        "driverVersion": DeviceAttribute(version="550.1.0"),
+    }
+    return Device(f"gpu-{at}", attributes, {"memory": DeviceCapacity("80Gi")})
+
+
+def _timed(inventory: DeviceInventory, changed: ResourceSlice) -> float:
+    begun = time.perf_counter()
+    inventory.set_slice(changed)
+    return 1000 * (time.perf_counter() - begun)
+
+
+def _decision(world: World, kind: str) -> float:
+    """Return the milliseconds of a decision on a few gangs; they leave again."""
+    two = ClaimSpec(DeviceClaim([DeviceRequest("gpu", ExactRequest("gpu", count=2))]))
+    world.ledger.intake.set_claim(ClaimKey(builders.NAMESPACE, "two"), two)
+    for gang in range(GANGS):
+        world.add(builders.group(f"{kind}{gang}", MEMBERS))
+        world.add(*(_pod(f"{kind}{gang}-{n}", f"{kind}{gang}", kind) for n in range(MEMBERS)))
+    spent = median(decided_once(world, None)[1] for _ in range(REPEATS))
+    world.delete(*(f"{kind}{gang}-{n}" for gang in range(GANGS) for n in range(MEMBERS)))
+    return spent
+
+
+def _pod(name: str, group: str, kind: str) -> Pod:
+    if kind != "claims":
+        return builders.pod(name, group, more={PLUGIN: "2"})
+    pod = builders.pod(name, group)
+    claims = [PodClaim("gpu", resource_claim_template_name="two")]
+    return replace(pod, spec=replace(pod.spec, resource_claims=claims))
