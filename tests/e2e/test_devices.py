@@ -96,3 +96,21 @@ def test_members_that_share_a_claim_start_where_its_devices_are(
     stage.gang("b", 1, **devices.template("two", 2))
     stage.wait_reason("b", "NoRoom")
     assert "2 needed, 0 left" in stage.message("b")
+
+
+def test_devices_are_reclaimed_for_a_starved_queue(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
+) -> None:
+    """Each of two queues deserves two of the four devices, and one holds all of them."""
+    stage.start_controller_manager()
+    (node,) = stage.nodes(1, cpu="16")
+    devices.on(node, 4)
+    resource = f"deviceclass/{devices.device_class}"
+    for queue in ("rich", "poor"):
+        stage.queue(queue, deserved={resource: "2"})
+    two = devices.template("two", 2)
+    gangs = [stage.gang(name, 1, queue="rich", **two) for name in ("first", "second")]
+    for gang in gangs:
+        stage.wait_phase(gang)
+    stage.wait_phase(stage.gang("poor", 1, queue="poor", **two))
+    assert len([gang for gang in gangs if stage.phases(gang) == {"Running"}]) == 1
