@@ -118,12 +118,16 @@ def sharing(name: str, group: str, claim: str) -> Pod:
 
 
 def test_a_claim_that_members_share_counts_once() -> None:
-    found = world(group("g", 3), *(sharing(f"g-{n}", "g", "four") for n in range(3)), a=4)
+    found = world(group("g", 2), *(sharing(f"g-{n}", "g", "four") for n in range(3)), a=4)
     four = ClaimKey(NAMESPACE, "four", is_template=False)
     found.ledger.intake.set_claim(four, claim(ExactRequest("gpu", count=4)))
-    assert len(found.settle().plan("g")) == 3
+    assert len(found.settle().plan("g")) == 2
     found.add(gang("other", 1)).settle()
     assert found.detail("other").startswith(f"{GPU}: 2 needed, 0 left")
+    found.delete("g-0").settle()
+    assert found.detail("other").startswith(f"{GPU}: 2 needed, 0 left"), "it counts for another member"
+    found.delete("g-1", "g-2").settle()
+    assert found.plan("other")
 
 
 @each_of("deviceclass/gpu", "deviceclass.resource.kubernetes.io/gpu", "example.com/gpu")

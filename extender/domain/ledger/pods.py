@@ -241,7 +241,8 @@ class Pods:
         with self._lock:
             record = self.by_uid.pop(uid, None)
             self._with_devices.drop(uid)
-            self._shared_claims.drop(uid)
+            for heir in self._shared_claims.drop(uid):
+                self.set(heir)
             if record is None:
                 return
             self._moves.drop(record)

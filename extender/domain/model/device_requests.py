@@ -131,28 +131,38 @@ class DeviceUsers(Generic[K, V]):
 
 
 class SharedClaims:
-    """Claims that pods name: each counts for the pod with the first UID of all that name it."""
+    """Claims that pods name: each counts for one of the pods that name it, its carrier."""
 
     def __init__(self) -> None:
-        self._pods = DeviceUsers[str, None]()
+        self._pods = DeviceUsers[str, Pod]()
+        self._carriers: dict[ClaimKey, str] = {}  # UID of the pod
 
     def put(self, pod: Pod) -> Pod:
         """Record a pod, and return it with the claims marked that count for another one."""
-        uid, claims = pod.metadata.uid, claims_of(pod)
-        named = [key for key in claims if not key.is_template]
+        uid, named = pod.metadata.uid, [key for key in claims_of(pod) if not key.is_template]
         if not named:
-            self._pods.drop(uid)
             return pod
-        self._pods.put(uid, None, named)
-        elsewhere = {key.name for key in named if min(self._pods.naming(key)) != uid}
+        self._pods.put(uid, pod, named)
+        elsewhere = {key.name for key in named if self._carriers.setdefault(key, uid) != uid}
         marked = [
             replace(claim, counts_elsewhere=claim.resource_claim_name in elsewhere)
             for claim in pod.spec.resource_claims or ()
         ]
         return replace(pod, spec=replace(pod.spec, resource_claims=marked))
 
-    def drop(self, uid: str) -> None:
+    def drop(self, uid: str) -> list[Pod]:
+        """Remove a pod; return the pods for which its claims count now."""
+        if (gone := self._pods.get(uid)) is None:
+            return []
         self._pods.drop(uid)
+        carried = [key for key in claims_of(gone) if self._carriers.get(key) == uid]
+        heirs = {}
+        for key in carried:
+            del self._carriers[key]
+            if heir := next(iter(self._pods.naming(key)), None):
+                self._carriers[key] = heir
+                heirs[heir] = self._pods.get(heir)
+        return [pod for pod in heirs.values() if pod is not None]
 
 
 def requests_devices(spec: PodSpec) -> bool:
@@ -175,8 +185,8 @@ def _class_named_by(resource: str) -> str:
 
 def claims_of(pod: Pod) -> frozenset[ClaimKey]:
     """Return the claims and templates that a pod names."""
-    named = (_keys_of(claim, pod.metadata.namespace) for claim in pod.spec.resource_claims or ())
-    return frozenset(key for keys in named for key in keys)
+    claims = (pod.spec.resource_claims or ())[:_MOST_CLAIMS]
+    return frozenset(key for claim in claims for key in _keys_of(claim, pod.metadata.namespace))
 
 
 def _keys_of(claim: PodClaim, namespace: str) -> Iterator[ClaimKey]:
