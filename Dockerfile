@@ -22,6 +22,7 @@ COPY manifests/crds/local-queues.yaml manifests/crds/
 COPY manifests/crds/podgroups.yaml manifests/crds/
 COPY manifests/crds/queues.yaml manifests/crds/
 COPY manifests/crds/resource-flavors.yaml manifests/crds/
+COPY manifests/crds/topologies.yaml manifests/crds/
 COPY manifests/quota/crd.yaml manifests/quota/
 COPY manifests/volcano-jobs/crd-cron-jobs.yaml manifests/volcano-jobs/
 COPY manifests/volcano-jobs/crd-jobs.yaml manifests/volcano-jobs/

@@ -66,6 +66,7 @@ LOCAL_QUEUES = _custom("kube-muster.io/v1alpha1", "LocalQueue", "lq")
 RESOURCE_FLAVORS = ResourceKind(
     LOCAL_QUEUES.api_version, "ResourceFlavor", "resourceflavors", False, ("rf",), custom=True
 )
+TOPOLOGIES = ResourceKind(LOCAL_QUEUES.api_version, "Topology", "topologies", False, ("topo",), custom=True)
 ELASTIC_QUOTA_TREES = _custom("scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree", "eqtree")
 ELASTIC_QUOTAS = _custom("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
 
@@ -118,6 +119,7 @@ KINDS = (
         NODES,
         PRIORITY_CLASSES,
         RESOURCE_FLAVORS,
+        TOPOLOGIES,
         QUEUES,
         ELASTIC_QUOTA_TREES,
         ELASTIC_QUOTAS,

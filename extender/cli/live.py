@@ -142,6 +142,7 @@ class LiveCluster:
         optional: Sequence[tuple[Resource, type[Any], Any]] = (
             (resources.LOCAL_QUEUES, queues.LocalQueue, intake.set_local_queue),
             (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
+            (resources.TOPOLOGIES, cluster.ClusterTopology, intake.set_topology),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
             (resources.DEVICE_CLASSES, devices.DeviceClass, inventory.set_class),
             (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, inventory.set_template),

@@ -24,6 +24,7 @@ from extender.apimachinery.kinds import (
     PRIORITY_CLASSES,
     QUEUES,
     RESOURCE_FLAVORS,
+    TOPOLOGIES,
     ResourceKind,
 )
 from extender.cli.access import ClusterAccess, Flags, opened
@@ -332,6 +333,7 @@ def _add_cluster_objects(live: LiveCluster, made: VirtualWorkload, given: Set[_N
         (NAMESPACES, made.namespaces, intake.set_namespace),
         (PRIORITY_CLASSES, made.priority_classes, intake.set_priority_class),
         (RESOURCE_FLAVORS, made.flavors, intake.set_flavor),
+        (TOPOLOGIES, made.topologies, intake.set_topology),
         (QUEUES, made.queues, intake.set_queue),
         (LOCAL_QUEUES, made.local_queues, intake.set_local_queue),
     )

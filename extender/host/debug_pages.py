@@ -28,6 +28,7 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.selectors import taint_text
 from extender.domain.queues.flavors import Flavor
 from extender.domain.snapshot.decisions import GroupDecision
+from extender.domain.snapshot.nodes import Levels
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 from extender.web.debug import View, version
@@ -55,6 +56,7 @@ class Views(NamedTuple):
             "queues": self.queues,
             "localqueues": self.local_queues,
             "flavors": self.flavors,
+            "topologies": self.topologies,
             "podgroups": self.podgroups,
             "podgroup": self.podgroup,
             "why": self.why,
@@ -84,6 +86,9 @@ class Views(NamedTuple):
                 shown = {**msgspec.to_builtins(report), "activity": report.activity._asdict()}
                 found.append({"localQueue": key, "queue": record.queue, **shown})
         return found
+
+    def topologies(self) -> list[Levels]:
+        return list(self.ledger.topologies().all)
 
     def flavors(self) -> dict[str, list[dict[str, Any]]]:
         records = sorted(self.ledger.queues.tree().queues.items())

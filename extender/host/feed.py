@@ -19,6 +19,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.controllers.objects import GROUP_KINDS
 from extender.controllers.provisioning import MANAGED_BY
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.topologies import TopologySource
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime
 from extender.host.controllers import Controllers, VolcanoJobControllers
 from extender.host.sinks import Sinks
@@ -177,6 +178,7 @@ class Feed:
         add(resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, sinks.claim_templates)
         add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims)
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
+        add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
         add(resources.COMMANDS, queues.Command, sinks.commands)
         add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
         provisioning = add(

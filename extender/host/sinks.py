@@ -8,7 +8,7 @@ import msgspec
 
 from extender.api.admission import AnyObject
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Workload
+from extender.api.objects.cluster import ClusterTopology, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import Command, LocalQueue, PodGroup, Queue
 from extender.api.objects.volcano import VolcanoJob
@@ -16,6 +16,7 @@ from extender.api.workloads.shape import VOLCANO_JOB, RuntimeName
 from extender.controllers.objects import QueueCopy
 from extender.controllers.volcano_copies import as_json
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.topologies import TopologySource
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, podgroup_of
 from extender.host.controllers import Controllers
@@ -80,6 +81,13 @@ class Sinks:
         self.resource_slices = _Callbacks(inventory.set_slice, inventory.drop_slice)
         self.groups = _Callbacks(self._set_group, self._drop_group)
         self.pods = _Callbacks(self._set_pod, self._drop_pod)
+
+    def topologies(self, source: TopologySource) -> Sink[ClusterTopology]:
+        intake = self._intake
+        return _Callbacks[ClusterTopology](
+            partial(intake.set_topology, source=source),
+            lambda gone: intake.put_topology(gone.name, None, source),
+        )
 
     def _set_queue(self, queue: Queue) -> None:
         self._intake.set_queue(queue)

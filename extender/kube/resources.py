@@ -56,6 +56,7 @@ DISRUPTION_BUDGETS = Resource("/apis/policy/v1", "poddisruptionbudgets")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues")
 LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
 RESOURCE_FLAVORS = Resource("/apis/kube-muster.io/v1alpha1", "resourceflavors")
+TOPOLOGIES = Resource("/apis/kube-muster.io/v1alpha1", "topologies")
 KUEUE_LOCAL_QUEUES = tuple(
     Resource(f"/apis/kueue.x-k8s.io/{version}", "localqueues") for version in ("v1beta2", "v1beta1", "v1")
 )

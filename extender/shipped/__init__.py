@@ -10,8 +10,8 @@ from typing import Any
 _HERE = Path(__file__).parent
 EXAMPLE = (_HERE / "first-gang.yaml").resolve()
 RIGHTS = tuple((_HERE / name).resolve() for name in ("rbac.yaml", "rbac-webhooks.yaml"))
-_OURS = ("queues", "resource-flavors", "local-queues", "podgroups", "commands", "elastic-quota-trees")
-_KINDS = (*_OURS, "volcano-jobs", "volcano-cron-jobs")
+_OURS = ("queues", "resource-flavors", "local-queues", "podgroups", "topologies", "commands")
+_KINDS = (*_OURS, "elastic-quota-trees", "volcano-jobs", "volcano-cron-jobs")
 CRDS = tuple((_HERE / f"crd-{name}.yaml").resolve() for name in _KINDS)
 
 

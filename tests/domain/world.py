@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Condition
-from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
+from extender.api.objects.cluster import (
+    ClusterTopology,
+    Namespace,
+    Node,
+    PodDisruptionBudget,
+    PriorityClass,
+    Workload,
+)
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import (
     AlphaPodGroup,
@@ -44,6 +51,7 @@ _SETTERS: dict[type, str] = {  # of the ledger's intake
     Workload: "set_owner",
     Queue: "set_queue",
     ResourceFlavor: "set_flavor",
+    ClusterTopology: "set_topology",
     LocalQueue: "set_local_queue",
     Namespace: "set_namespace",
     PriorityClass: "set_priority_class",

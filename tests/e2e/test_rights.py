@@ -42,6 +42,7 @@ LOST = "lost"
 OPTIONAL = (
     "localqueues",
     "resourceflavors",
+    "topologies",
     "replicasets",
     "statefulsets",
     "daemonsets",

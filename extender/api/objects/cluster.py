@@ -36,6 +36,21 @@ class Node(Wire, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class TopologyLevel(Wire, frozen=True):
+    node_label: str
+
+
+class ClusterTopologySpec(Wire, frozen=True):
+    levels: list[TopologyLevel] | None = None
+
+
+class ClusterTopology(Wire, frozen=True):
+    """Topology of kube-muster.io/v1alpha1; Kueue's has the same form."""
+
+    metadata: Meta
+    spec: ClusterTopologySpec = ClusterTopologySpec()
+
+
 class PriorityClass(Wire, frozen=True):
     metadata: Meta
     value: int = 0

@@ -27,7 +27,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, event_course
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable
+from extender.domain.snapshot.nodes import AmountRows, Levels, NodeRecord, NodeTable, Topologies
 from extender.domain.snapshot.snapshot import OtherPods, Snapshot
 
 _INFINITE = {"inf": inf, "-inf": -inf}
@@ -74,8 +74,10 @@ class Forms:
         self._forms[NodePart] = self._as_other_type(
             pairs, lambda it: (it.labels, it.before), lambda it: NodePart(*it)
         )
-        rows = tuple[NodeRecord | None, ...]
-        self._forms[NodeTable] = self._as_other_type(rows, lambda table: table.nodes, NodeTable)
+        table = tuple[tuple[NodeRecord | None, ...], tuple[Levels, ...]]
+        self._forms[NodeTable] = self._as_other_type(
+            table, lambda it: (it.nodes, it.topologies.all), lambda it: NodeTable(it[0], Topologies(it[1]))
+        )
         self._forms[OtherPods] = self._as_other_type(tuple[PodRecord, ...], tuple, _as_other_pods)
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _index)
 

@@ -6,7 +6,14 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace, Node, PodDisruptionBudget, PriorityClass, Workload
+from extender.api.objects.cluster import (
+    ClusterTopology,
+    Namespace,
+    Node,
+    PodDisruptionBudget,
+    PriorityClass,
+    Workload,
+)
 from extender.api.objects.devices import ClaimSpec
 from extender.api.objects.queues import (
     LocalQueue,
@@ -20,6 +27,7 @@ from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
+from extender.domain.ledger.topologies import TopologySource, TopologySources, levels_of
 from extender.domain.model.device_requests import ClaimKey, DeviceUsers
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
@@ -41,7 +49,7 @@ from extender.domain.snapshot.jobs import (
     owner_of_pods,
     podgroup_of,
 )
-from extender.domain.snapshot.nodes import NodeRecord
+from extender.domain.snapshot.nodes import Levels, NodeRecord
 
 
 class Intake:
@@ -49,6 +57,7 @@ class Intake:
         self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
         self._lock = parts.lock
         self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
+        self._topologies = TopologySources()
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # budgets by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
@@ -279,6 +288,22 @@ class Intake:
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> None:
         with self._lock:
             if self._registry.set_flavor(name, flavor):
+                self._changes.record_freed()
+                self._changes.notify()
+
+    def set_topology(self, topology: ClusterTopology, source: TopologySource = TopologySource.MUSTER) -> None:
+        """Record a Topology.
+
+        Raises:
+            BadTopology: Its levels are invalid.
+        """
+        self.put_topology(topology.metadata.name, levels_of(topology), source)
+
+    def put_topology(self, name: str, levels: Levels | None, source: TopologySource) -> None:
+        """Record the levels of a topology; None: it is gone."""
+        with self._lock:
+            if self._topologies.put(source, name, levels):
+                self._claims.capacity.set_topologies(self._topologies.in_order())
                 self._changes.record_freed()
                 self._changes.notify()
 

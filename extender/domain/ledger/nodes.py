@@ -13,7 +13,7 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, add_times
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
-from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows
+from extender.domain.snapshot.nodes import AmountRows, Mask, NodeRecord, NodeTable, Rows, Topologies
 from extender.domain.snapshot.snapshot import Occupancy
 
 
@@ -190,6 +190,9 @@ class NodeCapacity:
             self._table = self._table.with_changes(self._nodes, self._changed_rows)
             self._changed_rows = set()
         return self._table
+
+    def set_topologies(self, topologies: Topologies) -> None:
+        self._table = self.table().with_topologies(topologies)
 
     def has_node(self, node: str) -> bool:
         return node in self._row

@@ -17,6 +17,7 @@ from extender.api.objects.cluster import PriorityClass
 from extender.api.objects.pods import LabelSelector, PodSpec, Requirement
 from extender.api.workloads.gangs import MadePods
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.topologies import TopologySource
 from extender.domain.model.ownership import OwnerRecord
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.records import GroupRecord, PodRecord, Uid, group_of_owner
@@ -40,6 +41,8 @@ def restore(ledger: Ledger, snapshot: Snapshot) -> None:
     intake.review_users()
     for node in filter(None, snapshot.nodes.nodes):
         intake.put_node(node)
+    for number, levels in enumerate(snapshot.nodes.topologies.all):
+        intake.put_topology(f"{number:06}", levels, TopologySource.MUSTER)
     _restore_queues(ledger, snapshot)
     for pod in snapshot.others:
         ledger.pods.put(pod)

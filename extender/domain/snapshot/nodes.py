@@ -244,6 +244,13 @@ class NodeTable:
             table._index = self._index.with_changes(old, new, changed) if self._index and is_patched else None
         return table
 
+    def with_topologies(self, topologies: Topologies) -> "NodeTable":
+        """Return the table of the same nodes with other topologies."""
+        table = NodeTable(self.nodes, topologies)
+        table._age, table._changed, table._masks = self._age, self._changed, dict(self._masks)
+        table._index, table._pooled = self._index, self._pooled
+        return table
+
     def suitable(self, shape: Shape) -> Mask:
         """Return the rows whose labels and taints admit `shape`. Used by several threads at once."""
         test = shape.suits

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import CHECKPOINT, GATE, GROUP_ANNOTATION, ROOT_QUEUE
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
+from extender.api.objects.cluster import ClusterTopology, Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
@@ -168,6 +168,7 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
     return VirtualWorkload(
         nodes=_all(made[_name(kinds.NODES)], Node),
         flavors=_all(made[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
+        topologies=_all(made[_name(kinds.TOPOLOGIES)], ClusterTopology),
         queues=_all(made[_name(kinds.QUEUES)], Queue),
         priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),

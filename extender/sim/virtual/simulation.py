@@ -8,7 +8,7 @@ when capacity is claimed for them. A dump continues at its own timestamp.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -114,18 +114,18 @@ class Simulation(VirtualCluster):
         intake = self.ledger.intake
         intake.leave_jobs(())  # Muster runs Volcano Jobs here, too
         intake.trust_authors(True)  # no user writes here
-        for node in workload.nodes:
-            intake.set_node(node)
-        for flavor in workload.flavors:
-            intake.set_flavor(flavor)
-        for queue in workload.queues:
-            intake.set_queue(queue)
-        for priority in workload.priority_classes:
-            intake.set_priority_class(priority)
-        for namespace in workload.namespaces:
-            intake.set_namespace(namespace)
-        for local in workload.local_queues:
-            intake.set_local_queue(local)
+        kinds: Sequence[tuple[Sequence[Any], Callable[[Any], object]]] = (
+            (workload.nodes, intake.set_node),
+            (workload.flavors, intake.set_flavor),
+            (workload.topologies, intake.set_topology),
+            (workload.queues, intake.set_queue),
+            (workload.priority_classes, intake.set_priority_class),
+            (workload.namespaces, intake.set_namespace),
+            (workload.local_queues, intake.set_local_queue),
+        )
+        for objects, put in kinds:
+            for obj in objects:
+                put(obj)
         intake.set_quota_namespaces(dict(workload.entering))
         for kind_name, meta in workload.ancestors:
             intake.set_ancestor(kind_name, meta)

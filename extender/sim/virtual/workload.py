@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
-from extender.api.objects.cluster import Namespace, Node, PriorityClass, Workload
+from extender.api.objects.cluster import ClusterTopology, Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.pod_sets import annotation_paths
@@ -132,6 +132,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     nodes: tuple[Node, ...] = ()
     flavors: tuple[ResourceFlavor, ...] = ()
+    topologies: tuple[ClusterTopology, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
