@@ -21,10 +21,11 @@ GROUP = "kueue.x-k8s.io"
 _PODS, _NOMINAL, _LIMITS = "pods", "nominalQuota", ("borrowingLimit", "lendingLimit")
 _LOST_OF_FLAVORS = {
     "tolerations": "; pods need the tolerations themselves, and jobs of these files have them",
-    "topologyName": "",
+    "topologyName": "; a Topology counts on all nodes",
 }
-_UNSUPPORTED = ("AdmissionCheck", "Configuration", "MultiKueueCluster", "MultiKueueConfig", "Topology")
+_UNSUPPORTED = ("AdmissionCheck", "Configuration", "MultiKueueCluster", "MultiKueueConfig")
 _NO_NAMESPACE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
+_MOST_LEVELS = 8  # of a Topology of Muster
 Amounts = dict[str, str]
 
 
@@ -59,6 +60,7 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
         return
     yield from (Migrated([], obj) for obj in others if not _makes_pods(obj))
     yield from (tree.resource_flavor(name) for name in sorted(found["ResourceFlavor"]))
+    yield from (_topology(name, obj) for name, obj in found["Topology"].items())
     yield from queues
     yield from (_local_queue(obj) for obj in found["LocalQueue"].values())
     there = [value_at(obj, ("metadata", "name")) for obj in others if obj.get("kind") == "PriorityClass"]
@@ -92,6 +94,14 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(str, _Dumper._text)
+
+
+def _topology(name: str, obj: Json) -> Migrated:
+    spec = obj.get("spec") or {}
+    if (count := len(spec.get("levels") or ())) > _MOST_LEVELS:
+        return Migrated([f"Topology {name}: it has {count} levels; at most {_MOST_LEVELS} are allowed"])
+    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "Topology", "metadata": {"name": name}}
+    return Migrated([], {**head, "spec": {"levels": spec.get("levels") or []}})
 
 
 def _local_queue(obj: Json) -> Migrated:
@@ -390,7 +400,13 @@ def _place(obj: Json) -> tuple[str, str]:
 
 _PRIORITY, _POD_GROUP = f"{GROUP}/priority-class", f"{GROUP}/pod-group-name"
 _POD_COUNT = f"{GROUP}/pod-group-total-count"
-_EFFECTIVE = (keys.KUEUE_MIN_PARALLELISM, _PRIORITY, f"{GROUP}/podset-unconstrained-topology")
+_EFFECTIVE = (
+    keys.KUEUE_MIN_PARALLELISM,
+    _PRIORITY,
+    keys.KUEUE_REQUIRED_TOPOLOGY,
+    keys.KUEUE_PREFERRED_TOPOLOGY,
+    f"{GROUP}/podset-unconstrained-topology",
+)
 _MUSTER, _SPARK = "muster", "SparkApplication"
 _FIELDS_OF_PODS = {_SPARK: (("spec", "driver"), ("spec", "executor")), "Workflow": (("spec",),)}
 

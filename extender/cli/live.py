@@ -7,6 +7,7 @@ Nothing is written. The history of a running Muster is missing: run times of end
 import time
 from collections.abc import Sequence, Set
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from extender.api.configuration import SETTINGS, Configuration, InvalidConfiguration
@@ -20,6 +21,7 @@ from extender.cli.installation import Installation
 from extender.cli.settings import GivenSetting, resolve
 from extender.domain.explain.future import Future
 from extender.domain.ledger.ledger import Ledger
+from extender.domain.ledger.topologies import TopologySource
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.departures import RunTimes
@@ -143,6 +145,10 @@ class LiveCluster:
             (resources.LOCAL_QUEUES, queues.LocalQueue, intake.set_local_queue),
             (resources.RESOURCE_FLAVORS, queues.ResourceFlavor, intake.set_flavor),
             (resources.TOPOLOGIES, cluster.ClusterTopology, intake.set_topology),
+            *(
+                (each, cluster.ClusterTopology, partial(intake.set_topology, source=TopologySource.KUEUE))
+                for each in resources.KUEUE_TOPOLOGIES
+            ),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
             (resources.DEVICE_CLASSES, devices.DeviceClass, inventory.set_class),
             (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, inventory.set_template),

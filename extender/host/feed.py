@@ -179,6 +179,8 @@ class Feed:
         add(resources.RESOURCE_CLAIMS, devices.ResourceClaim, sinks.resource_claims)
         add(resources.RESOURCE_SLICES, devices.ResourceSlice, sinks.resource_slices)
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
+        for resource in resources.KUEUE_TOPOLOGIES:  # all versions have the same objects
+            add(resource, cluster.ClusterTopology, sinks.topologies(TopologySource.KUEUE), "watch")
         add(resources.COMMANDS, queues.Command, sinks.commands)
         add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
         provisioning = add(

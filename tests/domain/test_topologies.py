@@ -63,6 +63,14 @@ def test_domains_follow_the_topologies_that_exist() -> None:
     assert racks_of(world) == 2
 
 
+def test_musters_own_topologies_take_precedence_over_those_of_kueue() -> None:
+    world = World(*two_blocks()).add(topology("network", BLOCK, RACK))
+    world.ledger.intake.set_topology(topology("a", RACK), TopologySource.KUEUE)
+    assert racks_of(world) == 2
+    world.ledger.intake.put_topology("network", None, TopologySource.MUSTER)
+    assert racks_of(world) == 1
+
+
 def test_a_change_of_levels_asks_for_decisions_and_a_repetition_does_not() -> None:
     world = World(*two_blocks()).add(topology("network", BLOCK, RACK))
     nodes, changes = world.ledger.snapshot().nodes, world.changes

@@ -16,6 +16,7 @@ class TopologySource(IntEnum):
     """Origin of a topology; the first one with a level counts for it."""
 
     MUSTER = 0
+    KUEUE = 1
 
 
 def levels_of(topology: ClusterTopology) -> Levels:
