@@ -378,6 +378,8 @@ def test_muster_may_do_what_it_does_and_no_more() -> None:
         ("localqueues", "watch"),
         ("resourceflavors", "list"),
         ("resourceflavors", "watch"),
+        ("hypernodes", "list"),
+        ("hypernodes", "watch"),
         ("topologies", "list"),
         ("topologies", "watch"),
         ("localqueues/status", "patch"),

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from extender.api.configuration import SETTINGS, Configuration, InvalidConfiguration
-from extender.api.objects import cluster, devices, queues
+from extender.api.objects import cluster, devices, queues, volcano
 from extender.api.objects.cluster import QuotaKind
 from extender.api.objects.pods import Pod
 from extender.api.workloads.shape import RuntimeName, runtime_kinds
@@ -149,6 +149,7 @@ class LiveCluster:
                 (each, cluster.ClusterTopology, partial(intake.set_topology, source=TopologySource.KUEUE))
                 for each in resources.KUEUE_TOPOLOGIES
             ),
+            (resources.HYPER_NODES, volcano.HyperNode, intake.set_hyper_node),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
             (resources.DEVICE_CLASSES, devices.DeviceClass, inventory.set_class),
             (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, inventory.set_template),

@@ -181,6 +181,7 @@ class Feed:
         add(resources.TOPOLOGIES, cluster.ClusterTopology, sinks.topologies(TopologySource.MUSTER))
         for resource in resources.KUEUE_TOPOLOGIES:  # all versions have the same objects
             add(resource, cluster.ClusterTopology, sinks.topologies(TopologySource.KUEUE), "watch")
+        add(resources.HYPER_NODES, volcano.HyperNode, sinks.hyper_nodes, "watch")
         add(resources.COMMANDS, queues.Command, sinks.commands)
         add(resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, sinks.disruption_budgets)
         provisioning = add(

@@ -79,6 +79,7 @@ class Sinks:
         self.claim_templates = _Callbacks(inventory.set_template, inventory.drop_template)
         self.resource_claims = _Callbacks(inventory.set_claim, inventory.drop_claim)
         self.resource_slices = _Callbacks(inventory.set_slice, inventory.drop_slice)
+        self.hyper_nodes = _Callbacks(intake.set_hyper_node, lambda gone: intake.drop_hyper_node(gone.name))
         self.groups = _Callbacks(self._set_group, self._drop_group)
         self.pods = _Callbacks(self._set_pod, self._drop_pod)
 

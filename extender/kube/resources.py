@@ -57,6 +57,7 @@ QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues")
 LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
 RESOURCE_FLAVORS = Resource("/apis/kube-muster.io/v1alpha1", "resourceflavors")
 TOPOLOGIES = Resource("/apis/kube-muster.io/v1alpha1", "topologies")
+HYPER_NODES = Resource("/apis/topology.volcano.sh/v1alpha1", "hypernodes")
 KUEUE_TOPOLOGIES = tuple(
     Resource(f"/apis/kueue.x-k8s.io/{version}", "topologies") for version in ("v1beta2", "v1beta1")
 )

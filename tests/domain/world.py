@@ -31,6 +31,7 @@ from extender.api.objects.queues import (
     Queue,
     ResourceFlavor,
 )
+from extender.api.objects.volcano import HyperNode
 from extender.domain.ledger.claims import Claim, ClaimStage
 from extender.domain.ledger.ledger import Confirmation, Ledger
 from extender.domain.model.ownership import Ownership
@@ -52,6 +53,7 @@ _SETTERS: dict[type, str] = {  # of the ledger's intake
     Queue: "set_queue",
     ResourceFlavor: "set_flavor",
     ClusterTopology: "set_topology",
+    HyperNode: "set_hyper_node",
     LocalQueue: "set_local_queue",
     Namespace: "set_namespace",
     PriorityClass: "set_priority_class",

@@ -1,8 +1,9 @@
-"""Volcano's Jobs and CronJobs (batch.volcano.sh/v1alpha1). Pod templates stay unread."""
+"""Volcano's Jobs and CronJobs (batch.volcano.sh/v1alpha1), and HyperNodes. Pod templates stay unread."""
 
 from typing import Any
 
 from extender.api.objects.base import Labels, Meta, Wire, refuse_deep
+from extender.api.objects.pods import LabelSelector
 
 Json = dict[str, Any]
 
@@ -168,3 +169,37 @@ class CronJob(Wire, frozen=True):
     metadata: Meta
     spec: CronJobSpec = CronJobSpec()
     status: CronJobStatus = CronJobStatus()
+
+
+class ExactMatch(Wire, frozen=True):
+    name: str = ""
+
+
+class RegexMatch(Wire, frozen=True):
+    pattern: str = ""
+
+
+class MemberSelector(Wire, frozen=True):
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: LabelSelector | None = None
+
+
+class HyperNodeMember(Wire, frozen=True):
+    """Nodes, or a HyperNode by its exact name."""
+
+    type: str = ""
+    selector: MemberSelector = MemberSelector()
+
+
+class HyperNodeSpec(Wire, frozen=True):
+    tier: int
+    tier_name: str = ""
+    members: list[HyperNodeMember] | None = None
+
+
+class HyperNode(Wire, frozen=True):
+    """HyperNode (topology.volcano.sh/v1alpha1): nodes that are close to each other."""
+
+    metadata: Meta
+    spec: HyperNodeSpec

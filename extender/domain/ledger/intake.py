@@ -23,11 +23,12 @@ from extender.api.objects.queues import (
     Queue,
     ResourceFlavor,
 )
+from extender.api.objects.volcano import HyperNode
 from extender.api.workloads.gangs import MadePods
 from extender.api.workloads.shape import Json, KindName, RuntimeName
 from extender.domain.ledger.pods import Pods, StuckPods
 from extender.domain.ledger.state import Parts
-from extender.domain.ledger.topologies import TopologySource, TopologySources, levels_of
+from extender.domain.ledger.topologies import HyperNodes, TopologySource, TopologySources, levels_of
 from extender.domain.model.device_requests import ClaimKey, DeviceUsers
 from extender.domain.model.evictions import BudgetsByNamespace, DisruptionBudget, disruption_budget
 from extender.domain.model.ownership import OwnerRecord, owner_record
@@ -57,7 +58,7 @@ class Intake:
         self._registry, self._claims, self._changes = parts.registry, parts.claims, parts.changes
         self._lock = parts.lock
         self._pods, self.jobs, self._meter, self._stuck = pods, jobs, meter, stuck
-        self._topologies = TopologySources()
+        self._topologies, self._hyper_nodes = TopologySources(), HyperNodes()
         self._budgets: dict[str, dict[str, DisruptionBudget]] = {}  # budgets by namespace and name
         self._stale: set[str] = set()  # namespaces whose budgets differ from what was last shown
         self._shown: BudgetsByNamespace = {}
@@ -87,17 +88,21 @@ class Intake:
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
             before = self._claims.capacity.labels(record.name)
+            if tiers := self._hyper_nodes.labels(record.name):
+                record = replace(record, labels={**record.labels, **tiers})
             if self._claims.capacity.set_node(record):
                 self._stuck.record_node(record)
                 self._changes.record_freed()
                 self._changes.notify()
             if before != record.labels:
+                self._hyper_nodes.put_node(record.name)
                 self._mark_flavored(record.name)
 
     def drop_node(self, name: str) -> None:
         with self._lock:
             self._nodes.pop(name, None)
             self._claims.capacity.drop_node(name)
+            self._hyper_nodes.drop_node(name)
             self._stuck.record_deleted(name)
             self._mark_flavored(name)
             self._changes.notify()
@@ -306,6 +311,33 @@ class Intake:
                 self._claims.capacity.set_topologies(self._topologies.in_order())
                 self._changes.record_freed()
                 self._changes.notify()
+
+    def set_hyper_node(self, found: HyperNode) -> None:
+        """Record a HyperNode. Its nodes get their labels before the next decision.
+
+        Raises:
+            BadTopology: It has an unusable pattern.
+        """
+        with self._lock:
+            if self._hyper_nodes.put(found):
+                self._changes.notify()
+
+    def drop_hyper_node(self, name: str) -> None:
+        with self._lock:
+            self._hyper_nodes.drop(name)
+            self._changes.notify()
+
+    def sync_hyper_nodes(self) -> None:
+        """Give nodes the labels of the tiers of HyperNodes, if any of these have changed."""
+        if not self._hyper_nodes.are_stale:
+            return
+        for name in self._hyper_nodes.refresh(self._claims.capacity.table()):
+            if (node := self._nodes.get(name)) is not None:
+                self.put_node(node)
+        self._hyper_nodes.are_stale = False
+        levels = dict(enumerate(self._hyper_nodes.levels))
+        for number in range(2):
+            self.put_topology(str(number), levels.get(number), TopologySource.VOLCANO)
 
     def set_local_queue(self, local: LocalQueue) -> None:
         self.put_local_queue(local_queue_record(local))

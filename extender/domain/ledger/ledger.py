@@ -133,6 +133,7 @@ class Ledger:
         with self._lock:
             self._end_answers()
             self._spared = {uid: until for uid, until in self._spared.items() if until > self._clock()}
+            self.intake.sync_hyper_nodes()
             self._stuck.drop_expired()
             self._lost.sync(self.decisions.evictions)
             self._min_resources.sync()

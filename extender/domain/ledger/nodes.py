@@ -200,9 +200,12 @@ class NodeCapacity:
     def row(self, node: str) -> int | None:
         return self._row.get(node)
 
+    def node(self, name: str) -> NodeRecord | None:
+        row = self._row.get(name)
+        return self._nodes[row] if row is not None else None
+
     def labels(self, node: str) -> Labels | None:
-        row = self._row.get(node)
-        record = self._nodes[row] if row is not None else None
+        record = self.node(node)
         return record.labels if record is not None else None
 
     def count(self, claim: CountedClaim, times: int) -> None:
@@ -331,6 +334,5 @@ class NodeCapacity:
         self.forget_refusals(name)
 
     def _allocatable_of(self, node: str) -> Resources:
-        row = self._row.get(node)
-        record = self._nodes[row] if row is not None else None
+        record = self.node(node)
         return record.allocatable if record is not None else {}

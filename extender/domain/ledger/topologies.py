@@ -1,15 +1,41 @@
-"""Topologies of a cluster, as its objects declare them: Muster's Topologies and those of others."""
+"""Topologies of a cluster, as its objects declare them: Muster's Topologies and those of others.
 
+Volcano's HyperNodes list their nodes. They become labels of these nodes, one for each tier, and the tiers
+become the levels of a topology. The keys of these labels have a ":", so that no selector can name them.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from extender.api.objects.cluster import ClusterTopology
-from extender.domain.snapshot.nodes import Levels, Topologies
+from extender.api.objects.volcano import HyperNode
+from extender.domain.model.selectors import Labels
+from extender.domain.snapshot.nodes import Levels, Mask, NodeTable, Rows, Topologies
 
 _MOST_LEVELS = 16
+_TIER = "tier:"
+_LONGEST, _MOST_REPEATS = 256, 4  # of a pattern
+_MOST_MATCHES = 500_000  # of patterns with nodes
+_ATOMS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")  # parts of patterns in which no character is special
+_GROUP = re.compile(r"\(([^()]*)\)([*+{]?)")
+
+
+_Bits = npt.NDArray[np.uint8]
+
+
+class _NamedNodes(NamedTuple):
+    pattern: re.Pattern[str]
+    names: set[str]
 
 
 class BadTopology(ValueError):
-    """Error in the levels of a Topology, for administrators."""
+    """Error in a Topology or HyperNode, for administrators."""
 
 
 class TopologySource(IntEnum):
@@ -17,6 +43,7 @@ class TopologySource(IntEnum):
 
     MUSTER = 0
     KUEUE = 1
+    VOLCANO = 2
 
 
 def levels_of(topology: ClusterTopology) -> Levels:
@@ -51,3 +78,169 @@ class TopologySources:
 
     def in_order(self) -> Topologies:
         return Topologies(levels for _, levels in sorted(self._levels.items()))
+
+
+class HyperNodes:
+    """HyperNodes, and the labels that they give to nodes.
+
+    Patterns are compared with names when one of both is new: 5,000 of each would take seconds at once.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, HyperNode] = {}
+        self._named: dict[str, _NamedNodes] = {}  # nodes that match a pattern, by pattern
+        self._names: set[str] = set()  # of all nodes
+        self._labels: dict[str, Labels] = {}  # labels of nodes by name, as last computed
+        self.are_stale = False
+
+    def put(self, found: HyperNode) -> bool:
+        """Record a HyperNode; return whether it has changed.
+
+        Raises:
+            BadTopology: It has an unusable pattern.
+        """
+        before = self._known.get(found.metadata.name)
+        if before is not None and before.spec == found.spec:
+            return False
+        new = {text: _compiled(text) for text in _patterns(found) if text not in self._named}
+        named = {text: _NamedNodes(it, set(filter(it.search, self._names))) for text, it in new.items()}
+        if sum(len(it.names) for it in (*self._named.values(), *named.values())) > _MOST_MATCHES:
+            raise BadTopology(f"too many matches of patterns with nodes: at most {_MOST_MATCHES:,}")
+        self._named |= named
+        self._known[found.metadata.name], self.are_stale = found, True
+        return True
+
+    def drop(self, name: str) -> None:
+        if self._known.pop(name, None) is not None:
+            self.are_stale = True
+
+    def put_node(self, name: str) -> None:
+        """Record a new node, or one whose labels have changed."""
+        self.are_stale |= bool(self._known)
+        if name not in self._names:
+            self._names.add(name)
+            for pattern, names in self._named.values():
+                if pattern.search(name):
+                    names.add(name)
+
+    def drop_node(self, name: str) -> None:
+        self._names.discard(name)
+        self._labels.pop(name, None)
+        for _, names in self._named.values():
+            names.discard(name)
+
+    def labels(self, node: str) -> Labels:
+        return self._labels.get(node, {})
+
+    @property
+    def levels(self) -> Iterator[Levels]:
+        """Yield the levels by number and, if a tier has a name, those by name."""
+        tiers = self._tiers()
+        numbers = [f"{_TIER}{tier}" for tier in tiers]
+        names = [
+            next((f"{_TIER}{name}" for it in of_tier if (name := _name_of_tier(it))), f"{_TIER}{tier}")
+            for tier, of_tier in tiers.items()
+        ]
+        for levels in (numbers, names) if names != numbers else (numbers,):
+            if levels:
+                yield tuple(dict.fromkeys(reversed(levels)))
+
+    def refresh(self, table: NodeTable) -> list[str]:
+        """Compute the labels of all nodes. Return the nodes whose labels have changed."""
+        used = {pattern for each in self._known.values() for pattern in _patterns(each)}
+        self._named = {pattern: named for pattern, named in self._named.items() if pattern in used}
+        before, self._labels = self._labels, self._labels_on(table)
+        return [name for name in {**before, **self._labels} if self.labels(name) != before.get(name, {})]
+
+    def _tiers(self) -> dict[int, list[HyperNode]]:
+        """Return the HyperNodes of each tier by name, the smallest tier first."""
+        tiers: defaultdict[int, list[HyperNode]] = defaultdict(list)
+        for _, each in sorted(self._known.items()):
+            tiers[each.spec.tier].append(each)
+        return dict(sorted(tiers.items())[:_MOST_LEVELS])
+
+    def _labels_on(self, table: NodeTable) -> dict[str, Labels]:
+        """Return the labels by node: of one tier, the first HyperNode by name that has the node.
+
+        A node that no HyperNode of a tier has counts there as if that of a smaller tier was alone in one.
+        """
+        labels: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        named: dict[str, Rows] = {}  # rows by pattern
+        for text, (_, names) in self._named.items():
+            named[text] = np.array([table.row[name] for name in names & table.row.keys()], np.int64)
+        packed: dict[str, _Bits] = {}  # rows of the HyperNodes of smaller tiers
+        nearest = np.full(len(table.nodes), -1)
+        owners: list[HyperNode] = []
+        for tier, of_tier in self._tiers().items():
+            found: dict[str, _Bits] = {}
+            for number, each in reversed([*enumerate(of_tier, len(owners))]):
+                mask = _nodes_of(each, table, named, packed)
+                nearest[mask] = number
+                found[each.metadata.name] = np.packbits(mask)
+            packed |= found  # members of a larger tier only, so that there is no cycle
+            owners += of_tier
+            for row in np.flatnonzero(nearest >= 0):
+                if (node := table.nodes[row]) is not None:
+                    owner = owners[nearest[row]]
+                    for key in (str(tier), _name_of_tier(owner)):
+                        if key:
+                            labels[node.name][f"{_TIER}{key}"] = owner.metadata.name
+        return dict(labels)
+
+
+def _nodes_of(
+    found: HyperNode, table: NodeTable, named: Mapping[str, Rows], smaller: Mapping[str, _Bits]
+) -> Mask:
+    """Return the rows of a HyperNode. `named`: rows by pattern; `smaller`: rows of possible members."""
+    mask = np.zeros(len(table.nodes), np.bool_)
+    for member in found.spec.members or ():
+        exact, matched, selector = member.selector.exact_match, member.selector.regex_match, member.selector
+        if member.type == "HyperNode" and exact is not None and exact.name in smaller:
+            mask |= np.unpackbits(smaller[exact.name], count=len(mask)).astype(np.bool_)
+        if member.type != "Node":
+            continue
+        if exact is not None and exact.name in table.row:
+            mask[table.row[exact.name]] = True
+        if matched is not None and matched.pattern in named:
+            mask[named[matched.pattern]] = True
+        if selector.label_match is not None:
+            mask |= table.selected(selector.label_match)
+    return mask
+
+
+def _name_of_tier(found: HyperNode) -> str:
+    """Return the name of the tier, which must not look like the number of another one."""
+    return "" if found.spec.tier_name.isdecimal() else found.spec.tier_name
+
+
+def _patterns(found: HyperNode) -> Iterator[str]:
+    for member in found.spec.members or ():
+        matched = member.selector.regex_match
+        if member.type == "Node" and matched is not None and matched.pattern:
+            yield matched.pattern
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern, which matches any part of a name as in Go.
+
+    Raises:
+        BadTopology: It is invalid, or could take very long.
+    """
+    if len(pattern) > _LONGEST or _may_take_long(pattern):
+        raise BadTopology(f"the pattern {pattern[:_LONGEST]!r} is too long, or repeats a repetition")
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError) as fault:
+        raise BadTopology(f"the pattern {pattern!r} is invalid: {fault}") from fault
+
+
+def _may_take_long(pattern: str) -> bool:
+    """Return whether a pattern repeats a group with a choice or repetition, or repeats very often."""
+    text = _ATOMS.sub("a", pattern)
+    while inner := _GROUP.search(text):
+        has_choice = any(each in inner[1] for each in "*+{|")
+        if has_choice and inner[2]:
+            return True
+        left = "".join(each for each in inner[1] if each in "*+{|")
+        text = f"{text[: inner.start()]}a{left}{inner[2]}{text[inner.end() :]}"
+    return sum(text.count(each) for each in "*+{") > _MOST_REPEATS

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from extender.api.objects.cluster import Taint
-from extender.api.objects.pods import NodeSelectorTerm, Requirement
+from extender.api.objects.pods import LabelSelector, NodeSelectorTerm, Requirement
 from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import Labels, NodePart, as_number
 from extender.domain.model.shapes import NodeTest, Shape
@@ -100,7 +100,7 @@ class NodeIndex:
         if (part := test.part) is not None:
             mask &= self.part(part)
         if (terms := test.terms) is not None:
-            mask &= reduce(np.logical_or, map(self._rows_of_term, terms), np.zeros_like(mask))
+            mask &= reduce(np.logical_or, map(self.rows_of_term, terms), np.zeros_like(mask))
         return mask
 
     def has(self, key: str, value: str) -> bool:
@@ -131,7 +131,7 @@ class NodeIndex:
         )
         return reduce(lambda mask, others: mask & ~others, before, own)
 
-    def _rows_of_term(self, term: NodeSelectorTerm) -> Mask:
+    def rows_of_term(self, term: NodeSelectorTerm) -> Mask:
         """Return the rows that meet a term. An empty term admits no node."""
         parts = [self._rows_with_requirement(part.key, part) for part in term.match_expressions or ()]
         parts += [self._rows_with_requirement(_FIELD + part.key, part) for part in term.match_fields or ()]
@@ -288,6 +288,12 @@ class NodeTable:
             self._index = self._index or (NodeIndex(self.nodes) if pools.all else None)
             known = self._pooled = PoolRows(pools, (self._index or NodeIndex()).part)
         return known
+
+    def selected(self, selector: LabelSelector) -> Mask:
+        """Return the rows that a selector selects; an empty one selects no node."""
+        self._index = self._index or NodeIndex(self.nodes)
+        equal = [Requirement(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
+        return self._index.rows_of_term(NodeSelectorTerm([*equal, *(selector.match_expressions or ())]))
 
     def has(self, key: str, value: str) -> bool:
         """Return whether any node has the label."""

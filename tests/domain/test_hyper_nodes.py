@@ -1,0 +1,133 @@
+"""HyperNodes of Volcano, which become levels of a topology."""
+
+import pytest
+
+from extender.api.objects.base import Meta
+from extender.api.objects.pods import LabelSelector
+from extender.api.objects.volcano import (
+    ExactMatch,
+    HyperNode,
+    HyperNodeMember,
+    HyperNodeSpec,
+    MemberSelector,
+    RegexMatch,
+)
+from extender.domain.ledger.topologies import BadTopology
+from tests.domain.builders import node
+from tests.domain.world import World
+from tests.rows import each_of
+
+ZONE = "zone"
+
+
+def exact(name: str, kind: str = "Node") -> HyperNodeMember:
+    return HyperNodeMember(kind, MemberSelector(exact_match=ExactMatch(name)))
+
+
+def like(pattern: str) -> HyperNodeMember:
+    return HyperNodeMember("Node", MemberSelector(regex_match=RegexMatch(pattern)))
+
+
+def labelled(**labels: str) -> HyperNodeMember:
+    return HyperNodeMember("Node", MemberSelector(label_match=LabelSelector(labels)))
+
+
+def hyper(name: str, tier: int, *members: HyperNodeMember, tier_name: str = "") -> HyperNode:
+    return HyperNode(Meta(name), HyperNodeSpec(tier, tier_name, list(members)))
+
+
+def tiers(world: World) -> dict[str, str]:
+    """Return the HyperNodes of each node, the largest first, by the first topology: `{"n0": "s1 s0"}`."""
+    table = world.ledger.snapshot().nodes
+    levels = table.topologies.all[0] if table.topologies.all else ()
+    return {
+        it.name: " ".join(it.labels[level] for level in levels if level in it.labels)
+        for it in table.nodes
+        if it is not None
+    }
+
+
+def nodes(number: int = 4) -> list[object]:
+    return [node(f"n{n}", labels={ZONE: "ab"[n % 2]}) for n in range(number)]
+
+
+SPINE = hyper("spine", 2, exact("leaf-a", "HyperNode"), exact("leaf-b", "HyperNode"))
+
+
+@each_of(
+    [exact("n0"), exact("n2"), exact("gone")],
+    [like("^n[02]$")],
+    [like("[02]"), exact("")],
+    [labelled(zone="a")],
+    [exact("n0"), like("n2"), labelled()],
+)
+def test_nodes_are_in_the_domains_of_their_hyper_nodes(members: list[HyperNodeMember]) -> None:
+    world = World(*nodes()).add(hyper("leaf-a", 1, *members), SPINE)
+    assert tiers(world) == {"n0": "spine leaf-a", "n1": "", "n2": "spine leaf-a", "n3": ""}
+    assert world.ledger.snapshot().nodes.topologies.levels_down_to("tier:1") == ("tier:2", "tier:1")
+
+
+def test_tiers_are_levels_by_number_and_by_name() -> None:
+    world = World(*nodes()).add(
+        hyper("leaf", 1, exact("n0"), tier_name="rack"), hyper("top", 2, like("n"), tier_name="1")
+    )
+    table = world.ledger.snapshot().nodes
+    assert table.topologies.all == (("tier:2", "tier:1"), ("tier:2", "tier:rack"))
+    for level in ("tier:1", "tier:rack"):
+        assert [code >= 0 for code in table.domains_of_level(level)].count(True) == 1
+
+
+def test_the_first_hyper_node_by_name_counts() -> None:
+    world = World(*nodes(1)).add(
+        hyper("b", 1, exact("n0")), hyper("a", 1, exact("n0")), hyper("c", 1, like("n"))
+    )
+    assert tiers(world) == {"n0": "a"}
+
+
+def test_a_node_that_no_hyper_node_of_a_larger_tier_has_is_in_its_smaller_one() -> None:
+    world = World(*nodes(2)).add(hyper("a", 1, exact("n0")), hyper("top", 2, exact("n1")))
+    assert tiers(world) == {"n0": "a a", "n1": "top"}
+
+
+def test_cycles_and_unknown_members_add_no_node() -> None:
+    world = World(*nodes(2)).add(
+        hyper("x", 2, exact("y", "HyperNode"), exact("n0")),
+        hyper("y", 2, exact("x", "HyperNode")),
+        hyper("self", 1, exact("self", "HyperNode"), exact("gone", "HyperNode"), exact("n0", "Other")),
+        hyper("down", 1, exact("x", "HyperNode")),
+    )
+    assert tiers(world) == {"n0": "x", "n1": ""}
+
+
+def test_domains_follow_the_changes_of_nodes_and_hyper_nodes() -> None:
+    world = World(*nodes(2)).add(hyper("a", 1, labelled(zone="a"), like("new")))
+    assert tiers(world) == {"n0": "a", "n1": ""}
+    world.add(node("n1", labels={ZONE: "a"}), node("n0", labels={ZONE: "b"}), node("new"))
+    assert tiers(world) == {"n0": "", "n1": "a", "new": "a"}
+    world.drop_node("new")
+    world.add(hyper("a", 1, exact("n0")))
+    assert tiers(world) == {"n0": "a", "n1": ""}
+    world.ledger.intake.drop_hyper_node("a")
+    assert tiers(world) == {"n0": "", "n1": ""}
+    assert world.ledger.snapshot().nodes.topologies.all == ()
+
+
+def test_a_repeated_event_changes_nothing() -> None:
+    world = World(*nodes()).add(hyper("a", 1, like("n")))
+    before, changes = world.ledger.snapshot().nodes, world.changes
+    world.add(*nodes(), hyper("a", 1, like("n")))
+    assert world.changes == changes
+    assert world.ledger.snapshot().nodes is before
+
+
+@each_of("(", "a" * 257, "(a+)+$", "(a|aa)+$", "((a*)b?)*", "([a-z]{2,})*", ".*.*.*.*.*x", "a{9999999999999}")
+def test_unusable_patterns_are_refused_and_the_last_usable_one_stays(pattern: str) -> None:
+    world = World(*nodes(1)).add(hyper("a", 1, like("n0")))
+    with pytest.raises(BadTopology):
+        world.add(hyper("a", 1, like(pattern)))
+    assert tiers(world) == {"n0": "a"}
+
+
+@each_of(r"^n\d+$", "^(n|m)[0-9]+-?$|n0", r"n(0|1)(\.local)?$", r"[(+*]*n[^)*]+", r"n0\(*")
+def test_usual_patterns_are_used(pattern: str) -> None:
+    assert tiers(World(*nodes(1)).add(hyper("a", 1, like(pattern)))) == {"n0": "a"}
