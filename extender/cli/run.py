@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -37,6 +38,18 @@ Default = tuple[str | int | None, str]
 _QUANTITY = Kind(
     "a quantity above 0, such as 500m, 4 or 16Gi", passing(lambda text: at_least(text, 1000) > 0)
 )
+_MOST_NODES = 5000
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """Return the numbers of blocks, of racks in each, and of nodes in each of these."""
+    sizes = tuple(map(int, text.split("x")))
+    if len(sizes) not in (2, 3) or min(sizes) < 1 or prod(sizes) > _MOST_NODES:
+        raise ValueError(text)
+    return sizes
+
+
+_RACKS = Kind(f"RACKSxNODES or BLOCKSxRACKSxNODES, such as 2x4, with 1 to {_MOST_NODES} nodes", _sizes)
 _SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, "0.001", "1e6"))
 
 
@@ -100,7 +113,13 @@ half_life_flag = click.option(
     type=click.Choice(["json"]),
     help="Print only the outcome, once nothing changes any more.",
 )
-@node_flags(WholeNumber(0, 5000), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
+@node_flags(WholeNumber(0, _MOST_NODES), (3, "3"), ("4", "4"), ("16Gi", "16Gi"), (0, "none"))
+@click.option(
+    "--racks",
+    metavar="RACKSxNODES",
+    callback=checked(_RACKS),
+    help="Racks with nodes instead of --nodes, as 2x4, or blocks of racks, as 2x2x4, and their Topology.",
+)
 @click.option(
     "--speed",
     metavar="FACTOR",
@@ -158,11 +177,18 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
             speed=speed, seed=options["seed"], listener=listener, serve_arguments=serve
         ) as cluster:
             own_nodes = any(manifest.object["kind"] == "Node" for manifest in found)
-            if not own_nodes:
-                cluster.make_nodes(
-                    *(options[name] for name in ("nodes", "node_cpu", "node_memory", "node_gpu"))
-                )
-            rerun = frames.Rerun(program, files_here, own_nodes, repeatable)
+            sort = [options[name] for name in ("node_cpu", "node_memory", "node_gpu")]
+            if racks := options["racks"]:
+                cluster.make_racks(racks, *sort)
+            elif not own_nodes:
+                cluster.make_nodes(options["nodes"], *sort)
+            rerun = frames.Rerun(
+                program,
+                files_here,
+                own_nodes=bool(own_nodes or racks),
+                repeatable=repeatable,
+                flags=[f"--racks {'x'.join(map(str, racks))}"] if racks else [],
+            )
             pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
             return _present(cluster, found, rerun, output, stays, pace)
     except manifests.InvalidManifests as fault:

@@ -15,12 +15,13 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from extender.api.keys import SCHEDULED
 from extender.api.workloads.shape import value_at
-from extender.apimachinery.kinds import NODES, POD_GROUPS, VOLCANO_JOBS, Json
+from extender.apimachinery.kinds import NODES, POD_GROUPS, TOPOLOGIES, VOLCANO_JOBS, Json
 from extender.apimachinery.objects import find_stored_condition
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
@@ -38,6 +39,7 @@ from extender.sim.show.frames import Picture, View
 from extender.sim.show.sentences import TransitionLog
 
 _UNSETTLED = ("Starting", "BackingOff", "Reclaiming", "NotReady")
+_LEVELS = ("topology.kubernetes.io/block", "topology.kubernetes.io/rack")
 _QUIET = 2.0  # seconds: Muster decides within 50 ms, and writes the status of queues once a second
 
 
@@ -96,6 +98,17 @@ class Embedded:
     def make_nodes(self, count: int, cpu: str, memory: str, gpu: int = 0) -> None:
         for number in range(1, count + 1):
             self.service.create(NODES, "", node(f"node-{number}", cpu, memory, gpu))
+
+    def make_racks(self, sizes: Sequence[int], cpu: str, memory: str, gpu: int = 0) -> None:
+        """Make nodes in racks, and racks in blocks, with their Topology. `sizes`: from blocks to nodes."""
+        levels = _LEVELS[1 - len(sizes) :]
+        for place in product(*(range(1, size + 1) for size in sizes)):
+            made = node(f"node-{'-'.join(map(str, place))}", cpu, memory, gpu)
+            numbers = zip(levels, place, strict=False)
+            made["metadata"]["labels"] = {level: f"{level.rpartition('/')[2]}-{n}" for level, n in numbers}
+            self.service.create(NODES, "", made)
+        spec = {"levels": [{"nodeLabel": level} for level in levels]}
+        self.service.create(TOPOLOGIES, "", {"metadata": {"name": "racks"}, "spec": spec})
 
     def settled(self) -> bool:
         """Return whether the cluster has settled: no change is pending."""

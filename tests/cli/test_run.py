@@ -113,6 +113,14 @@ def test_the_outcome_for_programs(tmp_path: Path) -> None:
     assert sorted(node["used"]["cpu"] for node in outcome["nodes"]) == ["2", "4"]
 
 
+def test_each_gang_of_the_tutorial_has_a_rack_of_its_own() -> None:
+    file = EXAMPLE.parent / "tutorial" / "racks" / "ring.yaml"
+    done = run("-f", file, "--until-settled", "-o", "json", "--racks", "2x3")
+    assert done.exit_code == 0, done.stderr
+    racks = {(pod["podGroup"], pod["node"].rpartition("-")[0]) for pod in json.loads(done.stdout)["pods"]}
+    assert len(racks) == len({group for group, _ in racks}) == len({rack for _, rack in racks}) == 2
+
+
 def test_the_example_without_a_terminal(tmp_path: Path) -> None:
     # Pods run for 20 s: the machine may stand still for four seconds, and nobody ahead has ended by then.
     done = run("--speed", 5, env={"COLUMNS": "40"})
@@ -285,6 +293,9 @@ def test_a_fault_in_a_file_is_named(text: str, printed: str, *, tmp_path: Path) 
     (["--nodes", "-1"], "'--nodes': '-1': must be a whole number from 0 to 5000"),
     (["--nodes", "x"], "'--nodes': 'x': must be"),
     (["--node-gpu", "x"], "'--node-gpu': 'x': must be a whole number from 0 to 1024"),
+    (["--racks", "2x0"], "'--racks': '2x0': must be RACKSxNODES or BLOCKSxRACKSxNODES, such as 2x4"),
+    (["--racks", "8"], "'--racks': '8': must be RACKSxNODES"),
+    (["--racks", "71x71"], "'--racks': '71x71': must be"),
     (["--seed", "x"], "'--seed': 'x' is not a valid integer."),
     (["--speed", "0"], "'--speed': '0': must be a number from 0.001 to 1000000, such as"),
     (["--speed", "nan"], "'--speed': 'nan': must be a number from 0.001"),

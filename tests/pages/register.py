@@ -57,6 +57,7 @@ REGISTER = (
     Entry(r"muster simulate .*", Way.ALONE),
     Entry(r"muster run .*--until-settled.*", Way.ALONE),
     Entry(r"muster run", Way.ELSEWHERE, "without a terminal: tests/cli/test_run.py"),
+    Entry(r"muster run .* --racks .*", Way.ELSEWHERE, "tests/cli/test_run.py runs its file on racks"),
     Entry(r"muster run .*", Way.SIMULATED),
     Entry(r"muster certificates .*", Way.CLUSTER),  # what they make goes into a Secret
     Entry(r"source <\(muster completion bash\)", Way.ALONE),

@@ -6,7 +6,7 @@ import pytest
 
 from extender import __version__
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import BY_NAME, JOBS, POD_GROUPS, PODS, QUEUES, Json
+from extender.apimachinery.kinds import BY_NAME, JOBS, NODES, POD_GROUPS, PODS, QUEUES, TOPOLOGIES, Json
 from extender.apimachinery.objects import find_stored_condition
 from extender.sim.embedded import Embedded
 from extender.sim.kubelets import RUN_SECONDS
@@ -39,6 +39,18 @@ def reason(cluster: Embedded, name: str) -> str:
     """Return the reason of a group, empty before there is such a group, or it has a reason."""
     found = cluster.store.get(POD_GROUPS, "default", name) or {}
     return str(find_stored_condition(found, "Scheduled").get("reason", ""))
+
+
+def test_racks_of_blocks_have_a_topology(embedded: Embedded) -> None:
+    embedded.make_racks((2, 2, 1), "4", "16Gi")
+    (topology,) = embedded.store.all(TOPOLOGIES)
+    levels = [level["nodeLabel"] for level in topology["spec"]["levels"]]
+    assert levels == ["topology.kubernetes.io/block", "topology.kubernetes.io/rack"]
+    labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in embedded.store.all(NODES)}
+    assert [labels[f"node-{block}-2-1"][level] for block in (1, 2) for level in levels] == [
+        *("block-1", "rack-2"),
+        *("block-2", "rack-2"),
+    ]
 
 
 def test_a_gang_waits_whole_and_starts_whole(cluster: Embedded) -> None:

@@ -238,10 +238,11 @@ class Rerun(NamedTuple):
     files: Sequence[str]
     own_nodes: bool  # the files hold Nodes, so that none are made up
     repeatable: bool = True  # the files can be read once more, as those can that are no pipes
+    flags: Sequence[str] = ()  # which determine the nodes
 
     @property
     def command(self) -> str:
-        return " ".join([f"{self.program} run", *(f"-f {file}" for file in self.files)])
+        return " ".join([f"{self.program} run", *(f"-f {file}" for file in self.files), *self.flags])
 
 
 def closing_summary(
