@@ -5,8 +5,10 @@ are numbers in the unit of their resource: cores, bytes, pieces. Timestamps are 
 unknown.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 
 from extender.api.objects.base import Wire
@@ -269,6 +271,7 @@ class NodeSummary(Summary, frozen=True):
     reserved_for: str = ""  # a group, by `namespace/name`
     groups: Sequence[str] = ()  # groups with members or assumed members, by `namespace/name`; bounded
     flavors: Sequence[str] = ()
+    domains: Mapping[str, str] = {}  # names of its domains, by level of a topology
     taken: bool = True  # whether it accepts new pods
     health: Sequence[str] = ()  # its problems: `not ready`, `memory pressure`, `cordoned`; empty: none
 
@@ -340,6 +343,31 @@ def resource_order(resource: str) -> tuple[int, str]:
     return 0 if "/" in resource else {"cpu": 1, "memory": 2}.get(resource, 3), resource
 
 
+class DomainSummary(Summary, frozen=True):
+    """Domain of a topology: its names and those of the larger domains around it, the largest first."""
+
+    path: Sequence[str]
+    nodes: int
+    capacity: Sequence[CapacitySummary] = ()  # devices first
+
+
+def domain_summaries(levels: Sequence[str], nodes: Iterable[NodeSummary]) -> list[DomainSummary]:
+    """Return the domains of a topology, each before those inside it."""
+    found: defaultdict[tuple[str, ...], list[NodeSummary]] = defaultdict(list)
+    for node in nodes:
+        path: tuple[str, ...] = ()
+        for name in takewhile(bool, (node.domains.get(level, "") for level in levels)):
+            path = (*path, name)
+            found[path].append(node)
+    paths = sorted(found, key=lambda path: [_counted(name) for name in path])
+    return [DomainSummary(path, len(found[path]), capacity_summaries(found[path])) for path in paths]
+
+
+def _counted(name: str) -> str:
+    """Return a sort key of names that has rack-9 before rack-10."""
+    return re.sub(r"\d+", lambda number: number[0].zfill(9), name)
+
+
 class ReservationSummary(Summary, frozen=True):
     group: str  # `namespace/name`
     queue: str
@@ -368,6 +396,7 @@ class Overview(Summary, frozen=True):
     local_queues: Sequence[LocalQueueSummary] = ()  # by namespace and name
     groups: Sequence[GroupSummary] = ()  # by namespace and name
     nodes: Sequence[NodeSummary] = ()  # by name
+    topologies: Sequence[Sequence[str]] = ()  # the levels of each, that with the largest domains first
     reservations: Sequence[ReservationSummary] = ()
     decisions: Sequence[DecisionSummary] = ()  # the latest first
     notes: Sequence[str] = ()  # the parts that could not be read, for users

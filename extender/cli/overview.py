@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects.cluster import Event, Lease, Namespace, Node, lively
+from extender.api.objects.cluster import ClusterTopology, Event, Lease, Namespace, Node, lively
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, ResourceFlavor
 from extender.api.summaries import (
@@ -45,11 +45,13 @@ from extender.domain.explain.observed import (
     node_summaries,
     queue_summaries,
 )
+from extender.domain.ledger.topologies import BadTopology, levels_of
 from extender.domain.model.ownership import group_name
 from extender.domain.model.reasons import Verdict
 from extender.domain.queues.flavors import Pools, shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues
+from extender.domain.snapshot.nodes import Levels
 from extender.kube import resources as kube
 from extender.kube.decoding import learn_structs
 from extender.kube.errors import ApiError, Forbidden, NotFound
@@ -77,8 +79,9 @@ _KINDS: tuple[tuple[Resource, type[Any]], ...] = (
     (kube.LOCAL_QUEUES, LocalQueue),
     (kube.RESOURCE_FLAVORS, ResourceFlavor),
     (kube.NAMESPACES, Namespace),
+    (kube.TOPOLOGIES, ClusterTopology),
 )
-_OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVORS)
+_OF_THE_CLUSTER = (kube.QUEUES, kube.NODES, kube.NAMESPACES, kube.RESOURCE_FLAVORS, kube.TOPOLOGIES)
 
 
 class WatchedKind:
@@ -270,6 +273,7 @@ class ObservedSource:
             since = timestamp_at(self._clock() - silence)
             notes.insert(0, f"No event of the API server came since {since}: this is the state of then.")
         notes += [f"Only namespace {scope} is shown: you may list no others." for scope in {*scopes} if scope]
+        topologies = _topologies(reader)
         return Overview(
             version="",
             at="",
@@ -277,9 +281,12 @@ class ObservedSource:
             queues=[*queue_summaries(reader.watched(kube.QUEUES))],
             local_queues=[*local_queue_summaries(reader.watched(kube.LOCAL_QUEUES))],
             groups=found,
-            nodes=[*node_summaries(reader.watched(kube.NODES), pods, self._requests, _pools(reader))]
+            nodes=[
+                *node_summaries(reader.watched(kube.NODES), pods, self._requests, _pools(reader), topologies)
+            ]
             if reader.scope(kube.PODS) == ""
             else [],
+            topologies=topologies,
             notes=notes,
         )
 
@@ -358,6 +365,15 @@ def _member(pod: Pod) -> MemberSummary:
     node, condition = pod.spec.node_name, scheduled(pod)
     says = "" if node else condition.message
     return MemberSummary(pod.metadata.name, pod.status.phase, node, "Bound" if node else "", says)
+
+
+def _topologies(reader: WatchedReader) -> list[Levels]:
+    """Return the levels of the usable Topologies, by name."""
+    found = []
+    for topology in sorted(reader.watched(kube.TOPOLOGIES), key=lambda it: it.metadata.name):
+        with suppress(BadTopology):
+            found.append(levels_of(topology))
+    return found
 
 
 def _pools(reader: WatchedReader) -> Pools:

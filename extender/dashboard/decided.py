@@ -123,6 +123,7 @@ class DecidedOverviews:
             local_queues=local_queues,
             groups=groups,
             nodes=self._nodes.summaries(snapshot, decisions, moved, reserved),
+            topologies=snapshot.nodes.topologies.all,
             reservations=[
                 ReservationSummary(
                     key, decisions.groups[key].queue, retained.node_names, in_units(retained.asks)
@@ -455,6 +456,7 @@ class _Nodes:
             or pools is not snapshot.pools
             or before[0].shape != rows[0].shape
             or len(was.nodes) != len(table.nodes)
+            or was.topologies is not table.topologies
         ):
             return {node.name for node in table.nodes if node}
         differs = (before[0] != rows[0]).any(axis=1) | (before[1] != rows[1]).any(axis=1)
@@ -503,6 +505,7 @@ class _Nodes:
             self._reserved.get(node.name, ""),
             sorted(there)[:_MOST_GROUPS],
             [pool.name for pool in snapshot.pools.pools_of_node(node.labels)],
+            domains=snapshot.nodes.topologies.domains_of(node.labels),
             taken=UNSCHEDULABLE not in node.taints,
             health=node_health(taint.key for taint in node.taints),
         )

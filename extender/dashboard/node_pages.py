@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 from flask import request
 from werkzeug.wrappers import Response as Answer
 
-from extender.api.summaries import CapacitySummary, NodeSummary, capacity_summaries
+from extender.api.summaries import (
+    CapacitySummary,
+    DomainSummary,
+    NodeSummary,
+    capacity_summaries,
+    domain_summaries,
+)
 from extender.dashboard.answers import Answers, Screen
 from extender.dashboard.bars import AmountBar, capacity_bar, main_resource
 from extender.dashboard.job_pages import job_index
@@ -31,7 +37,7 @@ class NodePages:
 
     def nodes(self) -> Answer:
         visible = self._answers.see()
-        state = visible.state("nodes", "reservations")
+        state = visible.state("nodes", "topologies", "reservations")
         screen = Screen("Nodes", "nodes.html", "nodes", state, lambda: self._nodes(visible), by_rights=True)
         return self._answers.page(visible, screen)
 
@@ -39,12 +45,21 @@ class NodePages:
         nodes, chosen = visible.overview.nodes, request.args.get("group", "")
         found = [it for it in nodes if chosen in it.groups] if chosen else nodes
         found = searched(
-            found, request.args, lambda it: f"{it.name} {' '.join(it.flavors)} {' '.join(it.groups)}"
+            found,
+            request.args,
+            lambda it: (
+                f"{it.name} {' '.join(it.flavors)} {' '.join(it.groups)} {' '.join(it.domains.values())}"
+            ),
+        )
+        topologies = visible.overview.topologies if nodes else ()
+        trees = self._answers.derived(
+            ("topologies", visible.state("nodes", "topologies")), lambda: _trees(topologies, nodes)
         )
         key = ("pools", visible.state("nodes"), chosen)
         shown = page(found, NODES, request.args, _ROWS)
         return {
             "pools": self._answers.derived(key, lambda: _pools(nodes, chosen)),
+            "trees": [_shown(each, request.args) for each in trees],
             "page": shown,
             "columns": NODES,
             "uses": [_main_uses(it) for it in shown.rows],
@@ -167,6 +182,42 @@ def _pieces(nodes: Sequence[NodeSummary], resource: str) -> list[FreePiece]:
     return [
         FreePiece(labels[size], found[size], round(found[size] / most * 100, 2)) for size in sorted(found)
     ]
+
+
+# ---- topologies
+
+
+class Tree(NamedTuple):
+    """Topology with its domains, or those that were found, and their devices or cpu.
+
+    `left_out`: number of further ones.
+    """
+
+    levels: Sequence[str]
+    domains: Sequence[tuple[DomainSummary, CapacitySummary, AmountBar]]
+    left_out: int = 0
+
+
+_HOST = "kubernetes.io/hostname"
+
+
+def _trees(
+    topologies: Sequence[Sequence[str]], nodes: Sequence[NodeSummary]
+) -> list[tuple[Sequence[str], list[DomainSummary]]]:
+    """Return the topologies with domains of several nodes; of those with the same domains, the first."""
+    found: dict[object, tuple[Sequence[str], list[DomainSummary]]] = {}
+    for levels in topologies:
+        levels = [level for level in levels if level != _HOST]  # the list below has each node
+        if domains := domain_summaries(levels, nodes):
+            found.setdefault(tuple(domain.path for domain in domains), (levels, domains))
+    return list(found.values())
+
+
+def _shown(tree: tuple[Sequence[str], list[DomainSummary]], asked: Mapping[str, str]) -> Tree:
+    levels, domains = tree
+    found = searched(domains, asked, lambda it: " ".join(it.path)) or domains
+    uses = ((it, it.capacity[0] if it.capacity else CapacitySummary("cpu")) for it in found[:_ROWS])
+    return Tree(levels, [(it, use, capacity_bar(use)) for it, use in uses], max(len(found) - _ROWS, 0))
 
 
 # ---- one by one

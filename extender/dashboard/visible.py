@@ -24,7 +24,8 @@ from extender.dashboard.source import Source, Viewer
 PODGROUPS = ("scheduling.volcano.sh", "podgroups")
 QUEUES = ("scheduling.volcano.sh", "queues")
 LOCAL_QUEUES = ("kube-muster.io", "localqueues")
-PARTS = ("queues", "local_queues", "groups", "nodes", "reservations", "decisions", "notes")  # of an overview
+_OBJECTS = ("queues", "local_queues", "groups", "nodes", "topologies")
+PARTS = (*_OBJECTS, "reservations", "decisions", "notes")  # of an overview
 SOMEBODY = "another group"  # a group with a reserved node that may not be named
 _MOST_OVERVIEWS = 8  # maximum of overviews for different rights
 _GROUPS, _FRESH = 256, 1.0  # groups with cached details; seconds for which they are cached

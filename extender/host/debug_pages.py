@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from werkzeug.exceptions import BadRequest, ServiceUnavailable
 
 from extender.api.configuration import Configuration, as_document
+from extender.api.summaries import domain_summaries
 from extender.controllers.cycle import DecisionLog
 from extender.controllers.estimates import Estimates
 from extender.controllers.history import History
@@ -28,7 +29,6 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.selectors import taint_text
 from extender.domain.queues.flavors import Flavor
 from extender.domain.snapshot.decisions import GroupDecision
-from extender.domain.snapshot.nodes import Levels
 from extender.host.feed import Feed
 from extender.verbs.barrier import Barrier
 from extender.web.debug import View, version
@@ -87,8 +87,12 @@ class Views(NamedTuple):
                 found.append({"localQueue": key, "queue": record.queue, **shown})
         return found
 
-    def topologies(self) -> list[Levels]:
-        return list(self.ledger.topologies().all)
+    def topologies(self) -> list[dict[str, Any]]:
+        seen = self.decided.overview()
+        return [
+            {"levels": levels, "domains": msgspec.to_builtins(domain_summaries(levels, seen.nodes))}
+            for levels in seen.topologies
+        ]
 
     def flavors(self) -> dict[str, list[dict[str, Any]]]:
         records = sorted(self.ledger.queues.tree().queues.items())

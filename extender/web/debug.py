@@ -50,7 +50,7 @@ overview: queues, groups, nodes, reservations and the latest decisions, as the d
 queues: weight, deserved, allocated, share and state of each queue
 localqueues: queue, condition and admitted groups of each LocalQueue
 flavors: the flavors of each queue, with the labels and taints of ResourceFlavors
-topologies: the levels of all topologies, in the order in which they count
+topologies: the levels of each topology, and the nodes and capacity of each domain
 podgroups: verdict, reason, position, estimate and flips (changes without an event) of each group
 podgroups/<namespace>/<name>: one group: members, plan, reason
 why/<namespace>/<name>: reason of one group: holders of the missing capacity, and the smallest change that

@@ -109,6 +109,7 @@ def town(now: float) -> Town:
             ],
             groups=sorted(_groups(now), key=lambda it: it.key),
             nodes=_nodes(60),
+            topologies=[_LEVELS],
             reservations=[
                 ReservationSummary("research/llama-70b", "research", ("h100-000", "h100-001"), {GPU: 16.0})
             ],
@@ -228,6 +229,9 @@ def _groups(now: float) -> Sequence[GroupSummary]:
     return rows
 
 
+_LEVELS = ("topology.kubernetes.io/block", "topology.kubernetes.io/rack")
+
+
 def _nodes(count: int) -> Sequence[NodeSummary]:
     made = []
     flavors = list(_FLAVORS)
@@ -253,6 +257,7 @@ def _nodes(count: int) -> Sequence[NodeSummary]:
             NodeSummary(
                 f"{flavor}-{number % max(count // 4, 1):03}", allocatable, usage, claimed, groups=groups, flavors=(flavor,),
                 reserved_for="research/llama-70b" if flavor == "h100" and used < 3 and not claimed else "",
+                domains=dict(zip(_LEVELS, (f"b{number * 4 // count}", f"r{number // 5}"), strict=True)),
                 taken=number % 23 != 11, health=_HEALTH.get(number % 23, ()),
             )
         )  # fmt: skip
@@ -360,6 +365,7 @@ def crowd(now: float, queues: int, groups: int, nodes: int) -> Town:
     base.put(
         groups=sorted((group(at) for at in range(groups)), key=lambda it: it.key),
         nodes=_nodes(nodes),
+            topologies=[_LEVELS],
         queues=[
             QueueSummary("root", state="Open"),
             *(

@@ -23,6 +23,7 @@ from tests.domain.job_world import JobWorld, job, podgroup_name
 from tests.domain.test_local_queues import labelled, local
 from tests.domain.test_price import evicted_once
 from tests.domain.test_stateful import Events
+from tests.domain.test_topologies import topology
 from tests.domain.world import World, gang, key
 from tests.property_examples import examples
 
@@ -97,6 +98,15 @@ def test_a_node_shows_its_running_and_its_planned_pods() -> None:
     found = node_of(made, "n")
     assert (found.allocatable["cpu"], found.used, found.claimed) == (4, {"cpu": 1}, {"cpu": 2})
     assert found.groups == [key("comes"), key("runs")]
+
+
+def test_nodes_are_in_the_domains_of_the_topologies_that_exist() -> None:
+    made = World(node("n", labels={"rack": "1", "zone": "a"}), queue("q")).settle()
+    overviews = DecidedOverviews()
+    before = overviews.overview(made.settle().decisions)
+    assert (before.topologies, before.nodes[0].domains) == ((), {})
+    now = overviews.overview(made.add(topology("racks", "block", "rack")).settle().decisions)
+    assert (now.topologies, now.nodes[0].domains) == ((("block", "rack"),), {"rack": "1"})
 
 
 def test_a_node_has_its_problems() -> None:

@@ -515,6 +515,32 @@ def rows(page: str) -> list[str]:
     return [text(it).strip() for it in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
 
 
+def test_domains_of_a_topology_have_their_free_capacity() -> None:
+    shown = rows(browser(town(NOW)).get("/nodes").text)
+    first = shown.index("b0 50 gpu 120 15")
+    assert shown[first + 1 : first + 4] == [
+        f"b0 / r{n} {free} gpu 40 5" for n, free in enumerate((16, 16, 18))
+    ]
+    assert "b3 / r9 310 cpu 320 5" in shown
+    found = rows(browser(town(NOW)).get("/nodes?q=r7").text)
+    assert [it for it in found if " / " in it] == ["b2 / r7 16 gpu 20 5"]
+    assert sum(it.startswith("l4-") for it in found) == 5, "the nodes of the domain"
+
+
+def test_domains_are_shown_only_where_there_are_some_and_to_those_who_may_list_nodes() -> None:
+    source = town(NOW)
+    few = browser(source, SomeViewer(refused={("list", "nodes", "")}))
+    assert "Domain" not in text(few.get("/nodes").text)
+    source.put(topologies=())
+    assert "Domain" not in text(browser(source).get("/nodes").text)
+
+
+def test_of_many_domains_some_are_shown(crowded: FlaskClient) -> None:
+    page = crowded.get("/nodes").text
+    assert sum(" / " in it for it in rows(page)) < 50
+    assert "And 254 more. The search below finds them by name." in text(page)
+
+
 def test_the_page_of_queues_begins_with_the_cluster() -> None:
     source = lived(town(NOW), NOW)
     page = browser(source).get("/queues").text
@@ -628,7 +654,8 @@ def test_nodes_have_their_health_and_several_resources() -> None:
     )
     assert " cordoned " in by_name["a100-011"]
     assert " not ready memory pressure " in by_name["h100-002"]
-    assert "not ready" in rows(browser(town(NOW)).get("/nodes?sort=health").text)[1]
+    sorted_nodes = browser(town(NOW)).get("/nodes?sort=health").text.partition("Each node")[2]
+    assert "not ready" in rows(sorted_nodes)[1]
 
 
 def test_local_queues_are_shown_with_the_right_to_list_them() -> None:

@@ -287,7 +287,11 @@ def _asked(group: ObservedGroup, pods: Sequence[Pod], requests: RequestSums) -> 
 
 
 def node_summaries(
-    nodes: Iterable[Node], pods: Iterable[Pod], requests: RequestSums, pools: Pools
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    requests: RequestSums,
+    pools: Pools,
+    topologies: Sequence[Sequence[str]] = (),
 ) -> Iterator[NodeSummary]:
     used: defaultdict[str, list[Pod]] = defaultdict(list)
     coming: defaultdict[str, list[Pod]] = defaultdict(list)
@@ -297,8 +301,9 @@ def node_summaries(
                 used[pod.spec.node_name].append(pod)
             elif nominated := pod.status.nominated_node_name:
                 coming[nominated].append(pod)
+    levels = {level for each in topologies for level in each}
     for node in sorted(nodes, key=lambda node: node.metadata.name):
-        name = node.metadata.name
+        name, labels = node.metadata.name, node.metadata.labels or {}
         here = (*used[name], *coming[name])
         groups = {f"{pod.metadata.namespace}/{group}" for pod in here if (group := group_name(pod))}
         yield NodeSummary(
@@ -307,7 +312,8 @@ def node_summaries(
             requests.of_pods(used[name]),
             requests.of_pods(coming[name]),
             groups=sorted(groups)[:_MOST_GROUPS],
-            flavors=[pool.name for pool in pools.pools_of_node(node.metadata.labels or {})],
+            flavors=[pool.name for pool in pools.pools_of_node(labels)],
+            domains={level: labels[level] for level in levels & labels.keys()},
             taken=not node.spec.unschedulable,
             health=node_health(
                 [*_CORDON[: node.spec.unschedulable], *(it.key for it in node.spec.taints or ())]

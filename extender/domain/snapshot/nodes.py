@@ -209,6 +209,10 @@ class Topologies:
         levels = self.levels_with(level)
         return levels[: levels.index(level) + 1]
 
+    def domains_of(self, labels: Labels) -> dict[str, str]:
+        """Return the names of the domains of a node with these labels, by level."""
+        return {level: labels[level] for level in self._with_level if level in labels}
+
 
 class NodeTable:
     """Names, labels and taints by row; rows of deleted nodes hold None and suit no pod."""
