@@ -39,7 +39,17 @@ from extender.domain.admission.access import (
     pods_not_reviewed,
     subject,
 )
-from extender.domain.admission.faults import Code, Fault, ignored_fields, workload_warnings
+from extender.domain.admission.faults import (
+    Code,
+    Fault,
+    KnownLevels,
+    NamedLevel,
+    contradicting_levels,
+    ignored_fields,
+    named_levels,
+    unknown_levels,
+    workload_warnings,
+)
 from extender.domain.admission.queues import (
     deserved_too_much,
     flavor_warnings,
@@ -81,6 +91,7 @@ from extender.domain.model.queue_of_group import (
 )
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import AnyJob, JobKind, queue_named_by
+from extender.domain.snapshot.nodes import NodeTable
 from extender.kube.resources import POD_GROUPS
 from extender.volcano.admission import job_defaults, job_warnings, review_change, review_gang, review_new
 from extender.webhooks.latest import Latest, MayUse
@@ -89,6 +100,7 @@ from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read,
 _PROGRAMS = "system:"  # accounts and components of Kubernetes
 _OURS = f"{ACCOUNTS}kube-muster:"  # creates the groups of pods that name none
 _BATCH = "batch"
+_MOST_OF_LEVELS = 8  # warnings
 _POD_GROUP = "PodGroup"
 _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # its Jobs enter a queue
 
@@ -135,14 +147,16 @@ class EntryRules:
         return info is not None and info.record.restricted
 
 
-def with_warnings(review: Rule) -> Rule:
-    """Return the rule with warnings about unreadable annotations, and about ignored fields."""
+def with_warnings(review: Rule, ledger: Ledger) -> Rule:
+    """Return the rule with warnings about unreadable annotations, ignored fields, and unknown levels."""
 
     def reviewed(request: ReviewRequest) -> ReviewOutcome:
         outcome, meta = review(request), read(request.object, AnyObject).metadata
         pods = read(request.object, Job).pod if request.kind.group == _BATCH else None
         warnings = [*outcome.warnings, *unread_annotations(meta, pods), *_ignored(request)]
-        return outcome._replace(warnings=warnings)
+        refused = {str(fault) for fault in outcome.faults}
+        levels = [warning for warning in _about_levels(request, ledger) if warning not in refused]
+        return outcome._replace(warnings=[*warnings, *levels])
 
     return reviewed
 
@@ -153,6 +167,22 @@ def _ignored(request: ReviewRequest) -> list[str]:
     if request.operation != CREATE or controller_of(meta.owner_references):
         return []
     return ignored_fields(request.kind.group, request.kind.kind, read(request.object, dict[str, Any]))
+
+
+def _about_levels(request: ReviewRequest, ledger: Ledger) -> list[str]:
+    """Return warnings about levels of topologies, for the author of a new object."""
+    meta = read(request.object, AnyObject).metadata
+    if request.operation != CREATE or controller_of(meta.owner_references):
+        return []
+    named = [*named_levels(read(request.object, dict[str, Any]))]
+    return [*map(str, _unknown_levels(named, ledger)), *contradicting_levels(named)][:_MOST_OF_LEVELS]
+
+
+def _unknown_levels(named: Sequence[NamedLevel], ledger: Ledger) -> list[Fault]:
+    """Return faults for unknown levels; none before nodes are read, or while there are none."""
+    table = ledger.node_table() if named else NodeTable()
+    known = KnownLevels(table.topologies.levels, table.has_label)
+    return list(unknown_levels(named, known)) if table.row else []
 
 
 class AdmissionRules:
@@ -184,25 +214,26 @@ class AdmissionRules:
         self._gated = gated
 
     def paths(self) -> dict[str, Path]:
+        warned = partial(with_warnings, ledger=self._ledger)
         return {
             "/queues/mutate": Path(self.fill_in_queue, (CREATE,), needs_sync=False),
             "/queues/validate": Path(self.review_queue, (CREATE, UPDATE, DELETE)),
             "/resourceflavors/validate": Path(self.review_flavor, (CREATE, UPDATE, DELETE)),
             "/localqueues/validate": Path(self.review_local_queue, (CREATE, UPDATE)),
             "/podgroups/mutate": Path(self.fill_in_group, (CREATE,), needs_sync=False),
-            "/podgroups/validate": Path(with_warnings(self.review_group), (CREATE, UPDATE)),
+            "/podgroups/validate": Path(warned(self.review_group), (CREATE, UPDATE)),
             "/other-podgroups/validate": Path(
-                with_warnings(self.review_other_group), (CREATE, UPDATE), optional=True
+                warned(self.review_other_group), (CREATE, UPDATE), optional=True
             ),
             "/jobs/mutate": Path(self.fill_in_job, (CREATE,), needs_sync=False),
-            "/jobs/validate": Path(with_warnings(self.review_job), (CREATE, UPDATE), optional=True),
+            "/jobs/validate": Path(warned(self.review_job), (CREATE, UPDATE), optional=True),
             "/workloads/validate": Path(
-                with_warnings(self.review_workload), (CREATE, UPDATE), needs_sync=False, optional=True
+                warned(self.review_workload), (CREATE, UPDATE), needs_sync=False, optional=True
             ),
             "/use/mutate": Path(self.record_use, (CREATE, UPDATE), optional=True),
             "/authors/mutate": Path(self.record_author, (CREATE, UPDATE), needs_sync=False, optional=True),
             "/pods/mutate": Path(self.fill_in_pod, (CREATE,), needs_sync=False),
-            "/pods/validate": Path(with_warnings(self.review_pod), (CREATE, UPDATE), optional=True),
+            "/pods/validate": Path(warned(self.review_pod), (CREATE, UPDATE), optional=True),
         }
 
     def _entry(self) -> EntryRules:
@@ -260,7 +291,7 @@ class AdmissionRules:
         """Review a group. An update is reviewed if it names another queue, or another LocalQueue."""
         group, is_update = read(request.object, NewPodGroup), request.operation == UPDATE
         meta, namespace = group.metadata, request.namespace or group.metadata.namespace
-        topologies = list(review_topologies(group))
+        topologies = [*review_topologies(group), *self._unknown_levels(request)]
         if is_update:
             before = read(request.old_object, NewPodGroup)
             same_label = local_queue_label(before.metadata) == local_queue_label(meta)
@@ -281,6 +312,15 @@ class AdmissionRules:
             if early := sum(pod.waiting and not pod.auto for pod in members):
                 faults = [pods_not_reviewed(to, early)]
         return ReviewOutcome([*faults, *topologies])
+
+    def _unknown_levels(self, request: ReviewRequest) -> list[Fault]:
+        """Return faults for the new unknown levels of a group that a user makes."""
+        if _is_ours(request) or controller_of(read(request.object, AnyObject).metadata.owner_references):
+            return []
+        before = named_levels(read_if_there(request.old_object, dict[str, Any]) or {})
+        levels = {it.level for it in before}
+        named = [it for it in named_levels(read(request.object, dict[str, Any])) if it.level not in levels]
+        return _unknown_levels(named, self._ledger)
 
     def review_other_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a PodGroup of scheduler-plugins or of Kubernetes: only its queue counts."""

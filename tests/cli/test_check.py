@@ -423,6 +423,14 @@ def local_queues_astray(site: Installation) -> None:
     site.objects["/apis/kube-muster.io/v1alpha1/localqueues"] = found
 
 
+def topology_without_nodes(site: Installation) -> None:
+    levels = [{"nodeLabel": "block"}, {"nodeLabel": "rack"}]
+    site.objects["/apis/kube-muster.io/v1alpha1/topologies"] = [
+        {"metadata": {"name": "net"}, "spec": {"levels": levels}}
+    ]
+    site.objects["/api/v1/nodes"] = [{"metadata": {"name": "n", "labels": {"block": "1"}}}]
+
+
 def queue_without_flavor(site: Installation) -> None:
     lacking = {"type": "FlavorNotFound", "status": "True", "reason": "Missing", "message": ""}
     found = {"metadata": {"name": "lost"}, "status": {"conditions": [lacking]}}
@@ -701,6 +709,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (queue_of_a_quota_that_is_gone, "quotas", "not read: a (ElasticQuotaTree/kube-system/older)"),
         (local_queue_of_both, "Kueue", "team/door: LocalQueues of both, so both start and suspend the jobs"),
         (local_queue_of_nobody, "Kueue", "missing LocalQueues: team/job/x (team/door)"),
+        (topology_without_nodes, "topologies", "no node has the label of some levels: rack of net"),
         (queue_without_flavor, "flavors", "queues name ResourceFlavors that do not exist: lost"),
         (queue_guaranteed_too_much, "guarantees", "nodes offer less than queues are guaranteed: greedy"),
         (local_queues_astray, "LocalQueues", "1 of 2 admit no groups: team/door (QueueNotFound)"),

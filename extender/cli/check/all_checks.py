@@ -26,7 +26,7 @@ from extender.cli.check.findings import (
     wrong,
 )
 from extender.cli.check.manifests import adoption, jobs, kinds, policies, rights, webhooks
-from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas
+from extender.cli.check.queues import flavors, guarantees, local_queues, overruling, quotas, topologies
 from extender.cli.check.view import view
 from extender.cli.installation import Installation, at, name_of
 from extender.kube.errors import ApiError, Forbidden, in_words
@@ -217,6 +217,7 @@ CHECKS: tuple[tuple[str, Callable[[Installation], Iterator[Finding]]], ...] = (
     ("overruling", overruling),
     ("flavors", flavors),
     ("LocalQueues", local_queues),
+    ("topologies", topologies),
     ("quotas", quotas),
     ("groups", native_groups),
     ("Kueue", kueue),

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from extender.api.keys import BUDGETS, QUOTA_SOURCE
 from extender.api.objects.base import condition
-from extender.api.objects.cluster import QuotaKind
+from extender.api.objects.cluster import ClusterTopology, Node, QuotaKind
 from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.units import listed
 from extender.cli.check.findings import Finding, fine, wrong
@@ -67,6 +67,18 @@ def flavors(site: Installation) -> Iterator[Finding]:
         there = sum(any(it.resource_flavor for it in queue.spec.flavors or ()) for queue in queues)
         named = f"{many(there, 'queue')} name ResourceFlavors, and each exists"
         yield fine("flavors", named if there else "no queue names ResourceFlavors")
+
+
+def topologies(site: Installation) -> Iterator[Finding]:
+    """Check for levels of Topologies that no node has."""
+    found = site.all_of(kube.TOPOLOGIES, ClusterTopology)
+    there = {label for node in site.all_of(kube.NODES, Node) for label in node.metadata.labels or {}}
+    named = {level.node_label: it.metadata.name for it in found for level in it.spec.levels or ()}
+    if absent := [f"{level} of {name}" for level, name in named.items() if level not in there]:
+        message = f"no node has the label of some levels: {listed(absent)}"
+        yield wrong("topologies", message, "Label the nodes, or correct spec.levels of the Topology.")
+    else:
+        yield fine("topologies", f"{len(found)}, and nodes have all levels" if found else "there are none")
 
 
 def local_queues(site: Installation) -> Iterator[Finding]:

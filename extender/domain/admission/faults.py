@@ -4,14 +4,15 @@ A fault names the field, the value, and the allowed values for users, and has a 
 are about ignored fields, and about workloads whose pods cannot follow their queue or gang.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from extender.api import keys
+from extender.api.units import nearest
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import IN_TURN, ORDERED_READY, Defaults, scaled_gang, size_of
 from extender.api.workloads.pod_sets import JobPodSet, pod_sets
@@ -70,6 +71,7 @@ class Code(StrEnum):
     HAS_ALLOCATED_PODS = "HasAllocatedPods"
     NOT_CLOSED = "NotClosed"
     FLAVOR_IN_USE = "FlavorInUse"
+    LEVEL_NOT_FOUND = "LevelNotFound"
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_NOT_OPEN = "QueueNotOpen"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
@@ -172,6 +174,71 @@ def _values_at(thing: Any, path: tuple[str, ...], field: str = "") -> Iterator[t
             yield from _values_at(item, path[1:], f"{field}[{number}]")
     elif isinstance(thing, dict):
         yield from _values_at(thing.get(path[0]), path[1:], f"{field}.{path[0]}".lstrip("."))
+
+
+# Annotations that name a level, by the part of the request; those of Muster come before those of Kueue.
+_LEVELS = {
+    "required": (keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
+    "preferred": (keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
+    "slice": ("kube-muster.io/slice-topology", f"{_KUEUE_TOPOLOGY}slice-required-topology"),
+}
+_NETWORK_TOPOLOGIES = (
+    ("spec", "networkTopology"),
+    ("spec", "subGroupPolicy", _ALL, "networkTopology"),
+    ("spec", "tasks", _ALL, "partitionPolicy", "networkTopology"),
+)
+
+
+class NamedLevel(NamedTuple):
+    """Level of a topology that a field names. `parts`: parts of the request; it counts before later ones."""
+
+    field: str
+    level: str
+    parts: Collection[str]
+    scope: str  # the object, or its pods: requests of different scopes add up
+
+
+class KnownLevels(NamedTuple):
+    """Levels that a request may name: those of topologies, and all other labels of nodes."""
+
+    of_topologies: Sequence[str]
+    is_label: Callable[[str], bool]
+
+
+def named_levels(thing: Json) -> Iterator[NamedLevel]:
+    """Yield the levels that an object names, those that count first."""
+    for topology in _NETWORK_TOPOLOGIES:
+        for field, written in _values_at(thing, topology):
+            given = written if isinstance(written, dict) else {}
+            if (tier := given.get("highestTierName") or given.get("highestTierAllowed")) is not None:
+                yield NamedLevel(field, f"tier:{tier}", _LEVELS, field.replace("spec.networkTopology", ""))
+    for field, level in _values_at(thing, ("spec", "schedulingConstraints", "topology", _ALL, "key")):
+        yield NamedLevel(field, str(level), _LEVELS, "")
+    for path in _ANNOTATED:
+        for field, annotations in _values_at(thing, path):
+            given = annotations if isinstance(annotations, dict) else {}
+            scope = field.removesuffix("metadata.annotations")
+            for part, both in _LEVELS.items():
+                for key in filter(given.get, both):
+                    yield NamedLevel(f"{field}[{key}]", str(given[key]), (part,), scope)
+
+
+def unknown_levels(named: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
+    """Yield a fault for each level that neither a topology nor a node has."""
+    for field, level, *_ in named:
+        if level not in known.of_topologies and not known.is_label(level):
+            must = nearest(level, known.of_topologies) if known.of_topologies else "there are no topologies"
+            text = f"invalid value {level[:100]!r}, which no topology has as a level and no node as a label"
+            yield Fault(Code.LEVEL_NOT_FOUND, field, f"{text}; {must}")
+
+
+def contradicting_levels(named: Iterable[NamedLevel]) -> Iterator[str]:
+    """Yield a warning for each level that does not count, since another field names another one."""
+    counting: dict[tuple[str, str], NamedLevel] = {}
+    for it in named:
+        first, *_ = [counting.setdefault((it.scope, part), it) for part in it.parts]
+        if first.level != it.level:
+            yield f"{it.field}: {it.level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
 
 
 def workload_warnings(workload: Json, schedulers: Collection[str]) -> Iterator[str]:

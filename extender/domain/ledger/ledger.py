@@ -40,7 +40,7 @@ from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, Start, holding_of, kind_of
 from extender.domain.snapshot.job_start_and_suspension import ManagedJob
 from extender.domain.snapshot.jobs import JobRules
-from extender.domain.snapshot.nodes import in_all
+from extender.domain.snapshot.nodes import NodeTable, in_all
 from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.domain.snapshot.wholeness import running_since
 
@@ -501,6 +501,10 @@ class Ledger:
             most = {name: limit for name, limit in found.ceiling.items() if limit < offered.get(name, 0)}
             yield Ceiling(found.name, found.allocated, most)
             queue = found.parent
+
+    def node_table(self) -> NodeTable:
+        with self._lock:
+            return self.claims.capacity.table()
 
     def nodes(self) -> list[tuple[str, Resources, Resources, list[Claim]]]:
         """Return name, allocatable amounts, idle amounts net of all claims, and claims of each node."""

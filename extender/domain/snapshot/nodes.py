@@ -106,6 +106,9 @@ class NodeIndex:
     def has(self, key: str, value: str) -> bool:
         return value in self._by_label.get(key, ())
 
+    def has_label(self, key: str) -> bool:
+        return key in self._by_label
+
     def domains(self, key: str) -> Rows:
         if key not in self._domains:
             codes = np.full(self._size, -1, dtype=np.int64)
@@ -199,6 +202,11 @@ class Topologies:
         for levels in self.all:
             for level in levels:
                 self._with_level.setdefault(level, levels)
+
+    @property
+    def levels(self) -> Sequence[str]:
+        """Return the levels of all topologies."""
+        return tuple(self._with_level)
 
     def levels_with(self, level: str) -> Levels:
         """Return the levels of the topology that has a level; only the level itself if none has it."""
@@ -303,6 +311,11 @@ class NodeTable:
         """Return whether any node has the label."""
         self._index = self._index or NodeIndex(self.nodes)
         return self._index.has(key, value)
+
+    def has_label(self, key: str) -> bool:
+        """Return whether any node has a label with this key."""
+        self._index = self._index or NodeIndex(self.nodes)
+        return self._index.has_label(key)
 
     def domains(self, topology_key: str) -> Rows:
         """Return for each row a number that stands for the value of a node label; -1 without the label."""

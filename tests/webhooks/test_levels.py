@@ -1,0 +1,125 @@
+"""Levels of topologies that new objects name: unknown ones, and those that contradict each other."""
+
+from typing import Any
+
+import pytest
+
+from extender.api import keys
+from tests.domain.builders import node
+from tests.domain.test_topologies import topology
+from tests.rows import each_of
+from tests.webhooks.desk import Desk
+
+Json = dict[str, Any]
+RACK, BLOCK = "topology.kubernetes.io/rack", "topology.kubernetes.io/block"
+PLAIN = "example.com/row"
+TYPO = "topology.kubernetes.io/racks"
+SAYS = (
+    f"invalid value {TYPO!r}, which no topology has as a level and no node as a label; did you mean {RACK}?"
+)
+GROUP = {"group": "scheduling.volcano.sh", "version": "v1beta1", "kind": "PodGroup"}
+JOB = {"group": "batch", "version": "v1", "kind": "Job"}
+POD = {"version": "v1", "kind": "Pod"}
+NATIVE = {"group": "scheduling.k8s.io", "version": "v1beta1", "kind": "PodGroup"}
+CONTAINERS: Json = {"schedulerName": "muster", "containers": [{"name": "c"}]}
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.ledger.intake.set_node(node("n", labels={PLAIN: "1"}))
+    desk.ledger.intake.set_topology(topology("network", BLOCK, RACK))
+    return desk
+
+
+def group(annotations: Json | None = None, owner: str = "", **spec: Any) -> Json:
+    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": "1", "controller": True}]
+    meta: Json = {"name": "g", "namespace": "team", "annotations": annotations or {}}
+    return {
+        "metadata": {**meta, "ownerReferences": owners if owner else []},
+        "spec": {"minMember": 1, **spec},
+    }
+
+
+def job(annotations: Json) -> Json:
+    template = {"metadata": {"annotations": annotations}, "spec": CONTAINERS}
+    return {"metadata": {"name": "j", "namespace": "team"}, "spec": {"template": template}}
+
+
+@each_of(
+    group({keys.REQUIRED_TOPOLOGY: TYPO}),
+    group({keys.KUEUE_PREFERRED_TOPOLOGY: TYPO}),
+    group(networkTopology={"mode": "hard", "highestTierAllowed": 1}),
+    group(subGroupPolicy=[{"networkTopology": {"highestTierName": "rack"}}]),
+)
+def test_a_group_with_an_unknown_level_is_refused(thing: Json, *, desk: Desk) -> None:
+    assert "LevelNotFound" in desk.faults("/podgroups/validate", thing, kind=GROUP)
+
+
+@each_of(
+    group({keys.REQUIRED_TOPOLOGY: RACK}),
+    group({keys.REQUIRED_TOPOLOGY: PLAIN}),
+    group({keys.REQUIRED_TOPOLOGY: TYPO}, owner="made-by-a-controller"),
+    group(networkTopology={"mode": "hard"}),
+    group({keys.REQUIRED_TOPOLOGY: ""}, networkTopology="x"),
+)
+def test_other_groups_are_not(thing: Json, *, desk: Desk) -> None:
+    assert "LevelNotFound" not in desk.faults("/podgroups/validate", thing, kind=GROUP)
+
+
+def test_a_refusal_names_the_nearest_level(desk: Desk) -> None:
+    answer = desk.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
+    assert f"metadata.annotations[{keys.REQUIRED_TOPOLOGY}]: {SAYS}" in answer["status"]["message"]
+    assert SAYS not in str(answer.get("warnings"))
+    far = desk.ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: "x"}), kind=GROUP)
+    assert f"must be one of {BLOCK}, {RACK}" in far["status"]["message"]
+
+
+def test_an_update_is_refused_only_for_a_new_unknown_level(desk: Desk) -> None:
+    old, new = group({keys.REQUIRED_TOPOLOGY: TYPO}), group({keys.REQUIRED_TOPOLOGY: "other"})
+    more: Json = {"kind": GROUP, "oldObject": old}
+    assert desk.faults("/podgroups/validate", old, "UPDATE", **more) == []
+    assert desk.faults("/podgroups/validate", new, "UPDATE", **more) == ["LevelNotFound"]
+
+
+def test_no_level_is_unknown_while_there_are_no_nodes() -> None:
+    answer = Desk().ask("/podgroups/validate", group({keys.REQUIRED_TOPOLOGY: TYPO}), kind=GROUP)
+    assert "level" not in str(answer)
+
+
+@each_of(
+    ("/jobs/validate", JOB, job({keys.REQUIRED_TOPOLOGY: TYPO})),
+    (
+        "/pods/validate",
+        {"version": "v1", "kind": "Pod"},
+        {**group({keys.REQUIRED_TOPOLOGY: TYPO}), "spec": CONTAINERS},
+    ),
+    ("/other-podgroups/validate", NATIVE, group(schedulingConstraints={"topology": [{"key": TYPO}]})),
+)
+def test_other_objects_get_a_warning(path: str, kind: Json, thing: Json, *, desk: Desk) -> None:
+    assert SAYS in str(desk.ask(path, thing, kind=kind)["warnings"])
+
+
+def contradictions(desk: Desk, thing: Json, kind: Json = GROUP) -> list[str]:
+    path = "/podgroups/validate" if kind == GROUP else "/jobs/validate"
+    return [it for it in desk.ask(path, thing, kind=kind).get("warnings", []) if "does not count" in it]
+
+
+def test_a_level_that_another_field_overrules_is_named(desk: Desk) -> None:
+    both = {keys.REQUIRED_TOPOLOGY: RACK, keys.KUEUE_REQUIRED_TOPOLOGY: BLOCK}
+    own, kueues = (f"metadata.annotations[{key}]" for key in both)
+    text = f"{kueues}: {BLOCK!r} does not count: {own} names {RACK!r}"
+    assert contradictions(desk, group(both)) == [text]
+    assert contradictions(desk, job(both), JOB) == [
+        text.replace("metadata.", "spec.template.metadata."),
+    ]
+    network = group(both, networkTopology={"highestTierAllowed": 1})
+    assert [it.partition(":")[0] for it in contradictions(desk, network)] == [own, kueues]
+
+
+@each_of(
+    {keys.REQUIRED_TOPOLOGY: RACK, keys.KUEUE_REQUIRED_TOPOLOGY: RACK},
+    {keys.REQUIRED_TOPOLOGY: BLOCK, keys.KUEUE_PREFERRED_TOPOLOGY: RACK},
+)
+def test_requests_that_add_up_do_not_contradict(annotations: Json, *, desk: Desk) -> None:
+    assert contradictions(desk, group(annotations)) == []
