@@ -89,6 +89,18 @@ def test_a_node_that_no_hyper_node_of_a_larger_tier_has_is_in_its_smaller_one() 
     assert tiers(world) == {"n0": "a a", "n1": "top"}
 
 
+def test_a_tier_without_hyper_nodes_has_the_domains_of_the_one_below() -> None:
+    world = World(*nodes(2)).add(hyper("a", 1, exact("n0")), hyper("top", 3, like("n")))
+    assert tiers(world) == {"n0": "top a a", "n1": "top"}
+
+
+@each_of(range(0, 400, 20), range(16))
+def test_many_tiers_are_levels_up_to_a_limit(numbers: range) -> None:
+    world = World(*nodes(1)).add(*(hyper(f"h{tier}", tier, like("n")) for tier in numbers))
+    levels = world.ledger.snapshot().nodes.topologies.all[0]
+    assert levels == tuple(f"tier:{tier}" for tier in reversed(numbers[:16]))
+
+
 def test_cycles_and_unknown_members_add_no_node() -> None:
     world = World(*nodes(2)).add(
         hyper("x", 2, exact("y", "HyperNode"), exact("n0")),

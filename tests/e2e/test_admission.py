@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from extender.api.keys import REQUIRED_TOPOLOGY
 from extender.webhooks.certificates import Pair, make_pair
 from tests.e2e.harness import manifests, objects, policies, webhooks
 from tests.e2e.harness.access import ADMIN, User
@@ -129,6 +130,15 @@ def test_only_a_closed_queue_can_be_deleted(stage: Stage, review: Muster) -> Non
         known(stage, review, name)
         assert "ProtectedQueue" in refusal(partial(stage.api.delete, QUEUES, name), 403)
     assert "ProtectedQueue" in refusal(lambda: stage.api.delete_all(QUEUES), 403)
+
+
+def test_a_group_with_an_unknown_level_is_refused(stage: Stage, review: Muster) -> None:
+    stage.nodes(1, labels={"example.com/rack": "a"})
+    known(stage, review, "default")
+    wait_for(lambda: review.debug("/debug/nodes"), what="node known")
+    wrong = partial(stage.group, "g", 1, annotations={REQUIRED_TOPOLOGY: "example.com/racks"})
+    assert "no topology has as a level and no node as a label" in refusal(wrong, 403)
+    stage.group("g", 1, annotations={REQUIRED_TOPOLOGY: "example.com/rack"})
 
 
 def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, review: Muster) -> None:

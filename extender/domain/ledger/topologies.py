@@ -153,10 +153,12 @@ class HyperNodes:
         return [name for name in {**before, **self._labels} if self.labels(name) != before.get(name, {})]
 
     def _tiers(self) -> dict[int, list[HyperNode]]:
-        """Return the HyperNodes of each tier by name, the smallest tier first."""
+        """Return the HyperNodes of each tier by name, the smallest tier first; none of tiers in between."""
         tiers: defaultdict[int, list[HyperNode]] = defaultdict(list)
         for _, each in sorted(self._known.items()):
             tiers[each.spec.tier].append(each)
+        if tiers and max(tiers) - min(tiers) < _MOST_LEVELS:
+            return {tier: tiers[tier] for tier in range(min(tiers), max(tiers) + 1)}
         return dict(sorted(tiers.items())[:_MOST_LEVELS])
 
     def _labels_on(self, table: NodeTable) -> dict[str, Labels]:

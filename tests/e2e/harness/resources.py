@@ -39,6 +39,7 @@ PRIORITY_CLASSES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", nam
 POD_GROUPS = Resource("/apis/scheduling.volcano.sh/v1beta1", "podgroups")
 QUEUES = Resource("/apis/scheduling.volcano.sh/v1beta1", "queues", namespaced=False)
 RESOURCE_FLAVORS = Resource("/apis/kube-muster.io/v1alpha1", "resourceflavors")
+HYPER_NODES = Resource("/apis/topology.volcano.sh/v1alpha1", "hypernodes")
 TOPOLOGIES = Resource("/apis/kube-muster.io/v1alpha1", "topologies")
 LOCAL_QUEUES = Resource("/apis/kube-muster.io/v1alpha1", "localqueues")
 VOLCANO_JOBS = Resource("/apis/batch.volcano.sh/v1alpha1", "jobs")

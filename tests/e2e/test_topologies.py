@@ -1,0 +1,124 @@
+"""Topologies on a real control plane: of Muster, and Volcano's HyperNodes."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender.api.keys import REQUIRED_TOPOLOGY
+from tests.e2e.harness import manifests
+from tests.e2e.harness.client import Client
+from tests.e2e.harness.controlplane import ControlPlane
+from tests.e2e.harness.muster import Muster
+from tests.e2e.harness.resources import HYPER_NODES, NODES, TOPOLOGIES
+from tests.e2e.harness.scheduler import KubeScheduler
+from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.waiting import wait_for
+from tests.e2e.harness.watch import ApiError
+from tests.rows import each_of
+
+Json = dict[str, Any]
+BLOCK, RACK, HOST = "example.com/block", "example.com/rack", "kubernetes.io/hostname"
+TIER = "tier:1"
+CRD = Path(__file__).parent / "data" / "hyper-nodes.yaml"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hyper_nodes(cluster: ControlPlane) -> Iterator[None]:
+    """Install the kind HyperNode: there before Muster looks."""
+    written = manifests.install(cluster.admin, list(yaml.safe_load_all(CRD.read_text())))
+    yield
+    manifests.remove(cluster.admin, written)
+
+
+@pytest.fixture(autouse=True)
+def levels(stage: Stage) -> Iterator[None]:
+    """Delete the levels of a test at its end: they belong to no namespace."""
+    yield
+    for kind in (TOPOLOGIES, HYPER_NODES):
+        stage.api.delete_all(kind)
+
+
+def topology(*levels: str, name: str = "network") -> Json:
+    head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "Topology", "metadata": {"name": name}}
+    return {**head, "spec": {"levels": [{"nodeLabel": level} for level in levels]}}
+
+
+def hyper_node(name: str, tier: int, *members: Json, kind: str = "Node") -> Json:
+    head = {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}}
+    return {**head, "spec": {"tier": tier, "members": [{"type": kind, "selector": it} for it in members]}}
+
+
+def in_one(level: str) -> Json:
+    return {"cpu": "4", "gated": True, "annotations": {REQUIRED_TOPOLOGY: level}}
+
+
+def known(muster: Muster, *levels: str) -> None:
+    """Wait until Muster has a topology with these levels."""
+    wait_for(
+        lambda: list(levels) in [it["levels"] for it in muster.debug("/debug/topologies")],
+        what=f"{', '.join(levels)} known",
+    )
+
+
+def test_a_gang_follows_nodes_that_move_to_another_rack(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    stage.api.create(TOPOLOGIES, topology(BLOCK, RACK))
+    for rack in "ab":
+        stage.nodes(2, prefix=rack, cpu="4", labels={BLOCK: "x", RACK: rack})
+    known(muster, BLOCK, RACK)
+    gang = stage.gang("g", 3, **in_one(RACK))
+    stage.wait_reason("g", "NeverFits")
+    stage.api.patch(NODES, "b1", {"metadata": {"labels": {RACK: "a"}}})
+    assert {*stage.wait_bound(gang).values()} == {"a0", "a1", "b1"}
+
+
+def test_racks_of_hyper_nodes(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+    """By name, pattern and label; one that changes later, too."""
+    stage.nodes(2, prefix="n", cpu="4")
+    stage.nodes(3, prefix="m", cpu="4", labels={RACK: "m"})
+    create = partial(stage.api.create, HYPER_NODES)
+    create(hyper_node("leaf-n", 1, {"regexMatch": {"pattern": "^n[0-9]+$"}}))
+    create(hyper_node("leaf-m", 1, {"exactMatch": {"name": "m0"}}))
+    leaves = ({"exactMatch": {"name": name}} for name in ("leaf-n", "leaf-m"))
+    create(hyper_node("spine", 2, *leaves, kind="HyperNode"))
+    create(hyper_node("broken", 1, {"regexMatch": {"pattern": "(a+)+$"}}))
+    known(muster, "tier:2", TIER)
+    gang = stage.gang("g", 3, **in_one(TIER))
+    stage.wait_reason("g", "NeverFits")
+    selected = [{"type": "Node", "selector": {"labelMatch": {"matchLabels": {RACK: "m"}}}}]
+    stage.api.patch(HYPER_NODES, "leaf-m", {"spec": {"members": selected}})
+    assert {*stage.wait_bound(gang).values()} == {"m0", "m1", "m2"}
+    assert "broken" in muster.debug("/debug/bad-objects")["hypernodes"]
+
+
+@each_of(
+    ((), "spec.levels"),
+    ((RACK, RACK), "no two levels may have the same nodeLabel"),
+    ((HOST, RACK), "kubernetes.io/hostname may only be the last level"),
+    (("a/b/c",), "spec.levels[0].nodeLabel"),
+    (tuple(f"level-{number}" for number in range(9)), "spec.levels"),
+)
+def test_invalid_levels_are_refused(levels: tuple[str, ...], reported: str, *, stage: Stage) -> None:
+    with pytest.raises(ApiError) as refused:
+        stage.api.create(TOPOLOGIES, topology(*levels))
+    assert refused.value.status == 422
+    assert reported in str(refused.value)
+
+
+def test_tenants_change_no_topologies(stage: Stage, editor: Client) -> None:
+    stage.api.create(TOPOLOGIES, topology(BLOCK, RACK, HOST))
+    attempts = (
+        lambda: editor.create(TOPOLOGIES, topology(RACK, name="mine")),
+        lambda: editor.patch(TOPOLOGIES, "network", {"spec": {"levels": []}}),
+        lambda: editor.delete(TOPOLOGIES, "network"),
+        lambda: editor.create(HYPER_NODES, hyper_node("mine", 1, {"exactMatch": {"name": "n0"}})),
+    )
+    for attempt in attempts:
+        with pytest.raises(ApiError) as refused:
+            attempt()
+        assert refused.value.status == 403
