@@ -21,7 +21,7 @@ from extender.cli.installation import Installation
 from extender.cli.settings import GivenSetting, resolve
 from extender.domain.explain.future import Future
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.ledger.topologies import TopologySource
+from extender.domain.ledger.topologies import BadTopology, TopologySource
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.departures import RunTimes
@@ -163,7 +163,8 @@ class LiveCluster:
                 put(obj)
         for resource, kind, put in optional:
             for obj in self._listed(resource, kind):
-                put(obj)
+                with suppress(BadTopology):
+                    put(obj)
         self._read_quotas()
         self._read_jobs()
         for pod in self._place.reader.list(resources.PODS, "", Pod):

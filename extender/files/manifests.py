@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from extender.api.admission import AnyObject
 from extender.api.configuration import Configuration
+from extender.api.objects.cluster import ClusterTopology
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.children import MALFORMED, count_pods, kind_of, suspended
@@ -23,6 +24,7 @@ from extender.apimachinery.kinds import (
     QUEUES,
     RESOURCE_FLAVORS,
     RESOURCE_QUOTAS,
+    TOPOLOGIES,
     VOLCANO_JOBS,
     Json,
     ResourceKind,
@@ -32,6 +34,7 @@ from extender.apimachinery.quotas import is_counted
 from extender.domain.admission.faults import Code, workload_warnings
 from extender.domain.admission.queues import flavor_warnings, review_flavor, review_queue
 from extender.domain.admission.submission import unread_annotations
+from extender.domain.ledger.topologies import BadTopology, levels_of
 from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues, QueueTree
@@ -275,8 +278,7 @@ def _webhook_refusals(found: Sequence[Manifest], notes: list[str]) -> Iterator[s
                 else:
                     yield f"{subject}: {fault}"
             reported += flavor_warnings(queue, None, tree)
-        if manifest.kind is RESOURCE_FLAVORS:
-            yield from (f"{subject}: {fault}" for fault in review_flavor(flavors[manifest.name]))
+        yield from (f"{subject}: {fault}" for fault in _faults_about_nodes(manifest))
         if manifest.kind is VOLCANO_JOBS:
             try:
                 job = typed(manifest.object, VolcanoJob)
@@ -286,6 +288,17 @@ def _webhook_refusals(found: Sequence[Manifest], notes: list[str]) -> Iterator[s
             yield from (f"{subject}: {fault}" for fault in review_new(job))
             reported += job_warnings(job)
         notes += [f"{subject}: {warning}" for warning in reported]
+
+
+def _faults_about_nodes(manifest: Manifest) -> Iterator[str]:
+    """Yield the faults of a ResourceFlavor or Topology."""
+    if manifest.kind is RESOURCE_FLAVORS:
+        yield from map(str, review_flavor(typed(manifest.object, ResourceFlavor)))
+    if manifest.kind is TOPOLOGIES:
+        try:
+            levels_of(typed(manifest.object, ClusterTopology))
+        except BadTopology as fault:
+            yield str(fault)
 
 
 def fault_text(fault: Exception) -> str:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extender.api.keys import GROUP_ANNOTATION, QUEUE, RUN_TIME
-from extender.apimachinery.kinds import NODES, PRIORITY_CLASSES
+from extender.apimachinery.kinds import NODES, PRIORITY_CLASSES, TOPOLOGIES
 from extender.cli import live
 from extender.cli.output import Json
 from extender.domain.model.reasons import Reason, sentence
@@ -112,6 +112,13 @@ def test_the_text_of_a_plan(town: Desk, write: Any) -> None:
     assert reasons[0] == f"  {sentence(Reason.NEVER_FITS)}"
     assert "cpu 9" in reasons[1]
     assert ("cpu 8 per member" in reasons[2], reasons[3]) == (True, "  Fragmented.")
+
+
+def test_an_unusable_topology_of_the_cluster_does_not_matter(town: Desk, write: Any) -> None:
+    levels = {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "rack"}]}
+    head = {"apiVersion": TOPOLOGIES.api_version, "kind": TOPOLOGIES.name}
+    town.store.put(TOPOLOGIES, {**head, "metadata": {"name": "t", "uid": "t"}, "spec": levels})
+    assert starts(town, write(job("now", 2, "2")))["team/job/now"]["start"] == "Now"
 
 
 def test_no_object_is_written(town: Desk, write: Any) -> None:

@@ -18,6 +18,7 @@ SPEC = "{schedulerName: muster, containers: [{name: c, image: x, resources: {req
 POD = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {SPEC}\n"
 HEAD = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n"
 QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
+TOPOLOGY = "apiVersion: kube-muster.io/v1alpha1\nkind: Topology\nmetadata: {name: t}\n"
 GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\n"
 VOLCANO_JOB = (
     "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: v}\n"
@@ -78,6 +79,10 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
     (
         f"{VOLCANO_JOB}  policies: [{{event: PodFailed, action: Explode}}]\n",
         "1: Job \"v\": spec.policies[0].action: invalid value 'Explode': ",
+    ),
+    (
+        f"{TOPOLOGY}spec: {{levels: [{{nodeLabel: a}}, {{nodeLabel: a}}]}}\n",
+        "1: Topology \"t\": spec.levels[1].nodeLabel: 'a' is the label of an earlier level",
     ),
     (f"{QUEUE}spec: {{weight: 0}}\n", '1: Queue "q": spec.weight: invalid value 0: must be 1 or more'),
     (
