@@ -132,6 +132,12 @@ def test_a_repeated_event_changes_nothing() -> None:
     assert world.ledger.snapshot().nodes is before
 
 
+def test_a_hyper_node_with_too_many_patterns_is_refused() -> None:
+    world = World(*nodes(1)).add(hyper("a", 1, *(like(f"n{n}") for n in range(64))))
+    with pytest.raises(BadTopology, match="65 patterns"):
+        world.add(hyper("b", 1, *(like(f"m{n}") for n in range(65))))
+
+
 @each_of("(", "a" * 257, "(a+)+$", "(a|aa)+$", "((a*)b?)*", "([a-z]{2,})*", ".*.*.*.*.*x", "a{9999999999999}")
 def test_unusable_patterns_are_refused_and_the_last_usable_one_stays(pattern: str) -> None:
     world = World(*nodes(1)).add(hyper("a", 1, like("n0")))

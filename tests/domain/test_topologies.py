@@ -89,6 +89,12 @@ def test_unusable_levels_are_refused_and_the_last_usable_ones_stay(levels: tuple
     assert racks_of(world) == 2
 
 
+def test_of_many_topologies_the_first_ones_count() -> None:
+    world = World().add(*(topology(f"t{number:03}", f"level-{number}") for number in reversed(range(100))))
+    levels = world.ledger.snapshot().nodes.topologies.levels
+    assert levels == tuple(f"level-{number}" for number in range(64))
+
+
 def test_a_dump_and_a_restored_ledger_have_the_topologies() -> None:
     snapshot = World(*two_blocks()).add(topology("network", BLOCK, RACK)).ledger.snapshot()
     forms = Forms()

@@ -18,10 +18,11 @@ from extender.api.objects.volcano import HyperNode
 from extender.domain.model.selectors import Labels
 from extender.domain.snapshot.nodes import Levels, Mask, NodeTable, Rows, Topologies
 
-_MOST_LEVELS = 16
+_MOST_LEVELS, _MOST_TOPOLOGIES = 16, 64
 _TIER = "tier:"
 _LONGEST, _MOST_REPEATS = 256, 4  # of a pattern
-_MOST_MATCHES = 500_000  # of patterns with nodes
+_MOST_PATTERNS = 64  # of one HyperNode
+_MOST_MATCHES = 500_000  # of the patterns of all HyperNodes with nodes
 _ATOMS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")  # parts of patterns in which no character is special
 _GROUP = re.compile(r"\(([^()]*)\)([*+{]?)")
 
@@ -77,7 +78,7 @@ class TopologySources:
         return levels != before
 
     def in_order(self) -> Topologies:
-        return Topologies(levels for _, levels in sorted(self._levels.items()))
+        return Topologies(levels for _, levels in sorted(self._levels.items())[:_MOST_TOPOLOGIES])
 
 
 class HyperNodes:
@@ -89,6 +90,7 @@ class HyperNodes:
     def __init__(self) -> None:
         self._known: dict[str, HyperNode] = {}
         self._named: dict[str, _NamedNodes] = {}  # nodes that match a pattern, by pattern
+        self._matches = 0  # of patterns with names, at least
         self._names: set[str] = set()  # of all nodes
         self._labels: dict[str, Labels] = {}  # labels of nodes by name, as last computed
         self.are_stale = False
@@ -103,9 +105,13 @@ class HyperNodes:
         if before is not None and before.spec == found.spec:
             return False
         new = {text: _compiled(text) for text in _patterns(found) if text not in self._named}
+        if len(new) > _MOST_PATTERNS:
+            raise BadTopology(f"it has {len(new):,} patterns; at most {_MOST_PATTERNS} are allowed")
         named = {text: _NamedNodes(it, set(filter(it.search, self._names))) for text, it in new.items()}
-        if sum(len(it.names) for it in (*self._named.values(), *named.values())) > _MOST_MATCHES:
+        matches = self._matches + sum(len(it.names) for it in named.values())
+        if matches > _MOST_MATCHES:
             raise BadTopology(f"too many matches of patterns with nodes: at most {_MOST_MATCHES:,}")
+        self._matches = matches
         self._named |= named
         self._known[found.metadata.name], self.are_stale = found, True
         return True
@@ -120,8 +126,9 @@ class HyperNodes:
         if name not in self._names:
             self._names.add(name)
             for pattern, names in self._named.values():
-                if pattern.search(name):
+                if self._matches < _MOST_MATCHES and pattern.search(name):
                     names.add(name)
+                    self._matches += 1
 
     def drop_node(self, name: str) -> None:
         self._names.discard(name)
@@ -149,6 +156,7 @@ class HyperNodes:
         """Compute the labels of all nodes. Return the nodes whose labels have changed."""
         used = {pattern for each in self._known.values() for pattern in _patterns(each)}
         self._named = {pattern: named for pattern, named in self._named.items() if pattern in used}
+        self._matches = sum(len(named.names) for named in self._named.values())
         before, self._labels = self._labels, self._labels_on(table)
         return [name for name in {**before, **self._labels} if self.labels(name) != before.get(name, {})]
 
