@@ -8,7 +8,6 @@ import msgspec
 
 from extender.api.objects.base import Meta, OwnerReference, Wire
 from extender.api.objects.pods import Pod, PodSpec
-from extender.api.objects.queues import PodGroup, PodGroupSpec
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -103,24 +102,6 @@ class NewPod(Pod, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         return next((owner for owner in self.metadata.owner_references or () if owner.controller), None)
-
-
-class Topology(Wire, frozen=True):
-    highest_tier_allowed: int | None = None
-    highest_tier_name: str = ""
-
-
-class SubGroup(Wire, frozen=True):
-    network_topology: Topology | None = None
-
-
-class NewPodGroupSpec(PodGroupSpec, frozen=True):
-    network_topology: Topology | None = None
-    sub_group_policy: list[SubGroup] | None = None
-
-
-class NewPodGroup(PodGroup, frozen=True):
-    spec: NewPodGroupSpec = NewPodGroupSpec()
 
 
 class AnyObject(Wire, frozen=True):

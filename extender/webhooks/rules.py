@@ -19,12 +19,11 @@ from extender.api.admission import (
     Job,
     NewOtherGroup,
     NewPod,
-    NewPodGroup,
     ReviewRequest,
 )
 from extender.api.keys import DEFAULT_SCHEDULER, SUBMITTER
 from extender.api.objects.base import Meta, OwnerReference
-from extender.api.objects.queues import LocalQueue, Queue, ResourceFlavor
+from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.objects.volcano import CronJob, VolcanoJob
 from extender.api.workloads.operators import VOLCANO, VOLCANO_JOB
 from extender.domain.admission.access import (
@@ -282,18 +281,18 @@ class AdmissionRules:
         return ReviewOutcome(self._entry().review_use(to, subject(request.user_info)))
 
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
-        group = read(request.object, NewPodGroup)
+        group = read(request.object, PodGroup)
         namespace = request.namespace or group.metadata.namespace
         controller = None if _is_ours(request) else _controller(request)
         return ReviewOutcome(patch=group_defaults(group, namespace, controller, self._ledger.queues))
 
     def review_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a group. An update is reviewed if it names another queue, or another LocalQueue."""
-        group, is_update = read(request.object, NewPodGroup), request.operation == UPDATE
+        group, is_update = read(request.object, PodGroup), request.operation == UPDATE
         meta, namespace = group.metadata, request.namespace or group.metadata.namespace
         topologies = [*review_topologies(group), *self._unknown_levels(request)]
         if is_update:
-            before = read(request.old_object, NewPodGroup)
+            before = read(request.old_object, PodGroup)
             same_label = local_queue_label(before.metadata) == local_queue_label(meta)
             if same_label and before.spec.queue == group.spec.queue:
                 return ReviewOutcome(topologies)
@@ -417,7 +416,7 @@ class AdmissionRules:
             pod = _with_namespace(read(request.object, NewPod), request)
             to, users = self._destination(pod), asked_about_pod(pod, request.user_info)
         elif kind.group == POD_GROUPS.group:
-            queue = read(request.object, NewPodGroup).spec.queue
+            queue = read(request.object, PodGroup).spec.queue
             to = entry.destination(lambda known: destination_of_group(meta, meta.namespace, queue, known))
         else:
             job_kind, queued_job = JobKind(f"{kind.group}/{kind.version}", kind.kind), job

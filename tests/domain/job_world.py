@@ -50,7 +50,7 @@ def job(
             creation_timestamp=created or None,
             annotations=notes,
         ),
-        {"suspend": suspended, "parallelism": parallelism, "template": template, **spec},
+        {"suspend": suspended, "parallelism": parallelism, "template": template} | spec,
     )
 
 

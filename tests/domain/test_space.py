@@ -14,6 +14,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.shapes import Term
 from extender.domain.placement.planner import Planner
+from extender.domain.snapshot.wholeness import Missing
 from tests.domain.builders import HOSTNAME, ZONE, anti_affinity, co_location, foreign_pod, node, pod, queue
 from tests.domain.world import World, gang, nodes
 from tests.rows import each_of
@@ -282,7 +283,7 @@ def test_an_undone_plan_leaves_no_trace(world: World, partly: bool, spread: bool
         assert len(plan) == len(pods) or partly
         space_.unplace(pods, plan)
     assert state(space_, candidates) == before
-    could = space_.could_place(pods, Counter(pod.shape for pod in pods))
+    could = space_.could_place(Missing(tuple(pods)))
     assert state(space_, candidates) == before
     assert could == (space_.place(pods) is not None)
 

@@ -5,10 +5,15 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
+from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.objects.queues import NativePodGroup, NativePodGroupSpec, NetworkTopology
 from extender.domain.model.reasons import Reason, Verdict
-from tests.domain.builders import node, pod, queue
+from tests.domain.builders import HOSTNAME, node, pod, queue
+from tests.domain.job_world import JobWorld, job, podgroup_name
+from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
 from tests.domain.world import World, gang, key
 from tests.rows import each_of
 
@@ -89,7 +94,7 @@ def test_a_label_that_is_too_long_is_cut_and_has_no_nodes(level: str) -> None:
     world = World(*racks(a=1), gang("g", 1, annotations=annotations)).settle()
     assert world.reason("g") is Reason.NEVER_FITS
     (member,) = world.ledger.groups.members(key("g"))
-    assert max(len(member.shape.constraints.level), len(member.preferred_level)) < 300
+    assert max(map(len, member.topology[:2])) < 319
 
 
 @each_of((2, {"b0", "b1"}), (3, {"a0", "b0", "b1"}))
@@ -156,3 +161,130 @@ def test_two_sizes_that_fit_only_alone_say_so() -> None:
     pods = [pod("g-0", "g", "3", annotations=IN_A_RACK), pod("g-1", "g", "2", annotations=IN_A_RACK)]
     world = World(*racks(a=1, b=1), gang("g", 0, min_member=2), pods).settle()
     assert world.detail("g").endswith(f"{RACK}=a has the most free capacity, for all, but not together")
+
+
+def test_the_cheaper_rack_is_taken() -> None:
+    """The pod with the shortest run is in rack b, next to the one with the longest."""
+    world = World(*racks(a=2, b=2), queue("rich"), queue("poor"))
+    names = "b1", "a0", "a1", "b0"
+    world.add(*(gang(name, 1, cpu="4", queue="rich", selector={HOSTNAME: name}) for name in names))
+    for name in names:
+        world.start(name).pass_time(3600)
+    world.add(gang("g", 2, cpu="4", queue="poor", annotations=IN_A_RACK)).settle()
+    nodes = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
+    assert nodes == {"a0", "a1"}
+
+
+def test_a_group_shares_one_domain_across_its_roles() -> None:
+    """Each role alone fits into the small rack; together they need the large one."""
+    members = [pod(f"{role}-{n}", "g", "4", role) for role in ("ps", "work") for n in (0, 1)]
+    record = gang("g", 0, min_member=4, notes=IN_A_RACK)
+    world = World(*racks(a=3, b=4), record, members).settle()
+    assert {name[0] for name in world.plan("g").values()} == {"b"}
+
+
+def test_a_role_stays_in_a_rack_of_the_block_of_its_group() -> None:
+    block = {"a": "x", "b": "x", "c": "y", "d": "y"}
+    nodes = [
+        node(f"{rack}{n}", "4", labels={RACK: rack, "block": block[rack]}) for rack in block for n in range(2)
+    ]
+    members = [
+        pod(f"{role}-{n}", "g", "4", role, annotations=IN_A_RACK) for role in ("ps", "work") for n in (0, 1)
+    ]
+    record = gang("g", 0, min_member=4, notes={keys.REQUIRED_TOPOLOGY: "block"})
+    world = World(*nodes, pod("z", on="a0", cpu="4"), record, members).settle()
+    plan = world.plan("g")
+    assert {plan["ps-0"][0] + plan["work-0"][0], "cd"} <= {"cd", "dc"}
+    assert plan["ps-0"][0] == plan["ps-1"][0]
+
+
+@each_of(
+    ({"highestTierAllowed": 1}, {"b"}),
+    ({"mode": "hard", "highestTierName": "1"}, {"b"}),
+    ({"mode": "soft"}, {"b"}),
+    ({"mode": "hard"}, {"a", "b"}),
+)
+def test_the_network_topology_of_volcano_names_tiers(written: Any, racks_used: set[str]) -> None:
+    nodes = [node(f"{rack}{n}", "4", labels={"tier:1": rack}) for rack, n in ("a0", "b0", "b1")]
+    record, *members = gang("g", 2, cpu="3")
+    topology = convert(written, NetworkTopology)
+    record = replace(record, spec=replace(record.spec, network_topology=topology))
+    world = World(*nodes, record, members).settle()
+    assert {name[0] for name in world.plan("g").values()} == racks_used
+
+
+def test_a_kubernetes_podgroup_names_the_label_of_a_domain() -> None:
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": RACK}]},
+    }
+    record = NativePodGroup(gang("g", 0)[0].metadata, convert(spec, NativePodGroupSpec))
+    world = World(*racks(a=1, b=2), record, [pod(f"g-{n}", "g", "3") for n in range(2)]).settle()
+    assert set(world.plan("g").values()) == {"b0", "b1"}
+
+
+@each_of(({}, {"b"}), ({keys.PREFERRED_TOPOLOGY: "row"}, {"a", "b"}))
+def test_the_annotation_of_a_job_counts_where_its_template_has_none(
+    of_pods: dict[str, str], racks_used: set[str]
+) -> None:
+    template = job("train", cpu="3").spec["template"] | {"metadata": {"annotations": of_pods}}
+    world = JobWorld(*racks(a=2, b=3), pod("x", on="b0", cpu="1"), pod("y", on="a1", cpu="1"))
+    world.stopped = True
+    world.submit(job("train", 3, annotations=IN_A_RACK, template=template)).work()
+    assert {name[0] for name in world.decision(podgroup_name("train")).plan.values()} == racks_used
+
+
+def test_the_parts_of_a_volcano_job_are_each_inside_one_rack() -> None:
+    policy = {"totalPartitions": 2, "partitionSize": 2, "networkTopology": {"highestTierAllowed": 1}}
+    nodes = [node(f"{rack}{n}", "4", labels={"tier:1": rack}) for rack, n in ("a0", "b0", "b1", "c0", "c1")]
+    world = VolcanoWorld(*nodes, queue("q"))
+    world.submit(volcano_job("j", task("w", 4, cpu="4", partitionPolicy=policy), queue="q")).work()
+    assert {world.claim(f"j-w-{n}").node for n in (0, 1)} in ({"b0", "b1"}, {"c0", "c1"})  # type: ignore[union-attr]
+
+
+def slices(size: int, level: str = RACK) -> dict[str, str]:
+    return {keys.SLICE_TOPOLOGY: level, keys.SLICE_SIZE: str(size)}
+
+
+@each_of(slices(3), {keys.KUEUE_SLICE_TOPOLOGY: RACK, keys.KUEUE_SLICE_SIZE: "3"})
+def test_each_slice_is_inside_one_rack(annotations: dict[str, str]) -> None:
+    """Racks of 4, 2 and 5 nodes have capacity for 11 pods, and for two slices of 3."""
+    world = World(*racks(a=4, b=2, c=5), gang("g", 6, cpu="4", annotations=annotations)).settle()
+    used = [world.plan("g")[f"g-{n}"][0] for n in range(6)]
+    assert used in ([*"aaaccc"], [*"cccaaa"])
+
+
+def test_slices_beyond_the_capacity_of_every_rack_say_so() -> None:
+    world = World(*racks(a=2, b=2), gang("g", 3, cpu="4", annotations=slices(3))).settle()
+    assert world.reason("g") is Reason.NEVER_FITS
+    assert world.detail("g") == f"on empty nodes: {RACK}=a has the most free capacity, for 2 of 3 members"
+
+
+def test_pods_without_an_index_fill_the_slice_of_a_lost_one() -> None:
+    names = "g-aaaaa", "g-bbbbb", "g-ccccc", "g-ddddd"
+    record = gang("g", 0, min_member=4)
+    world = World(*racks(a=3, b=3), record, [pod(name, "g", "4", annotations=slices(2)) for name in names])
+    world.start("g").pass_time(60)
+    (rack,) = {node.spec.node_name[0] for name, node in world.pods.items() if name == "g-bbbbb"}
+    world.delete("g-bbbbb").add(pod("g-xxxxx", "g", "4", annotations=slices(2))).settle()
+    assert {name[0] for name in world.plan("g").values()} == {rack}
+
+
+def test_a_group_in_a_block_has_slices_in_racks() -> None:
+    """Block x has more free nodes, but in racks of one and three."""
+    sizes = {"a": ("x", 1), "b": ("x", 3), "c": ("y", 2), "d": ("y", 2)}
+    nodes = [
+        node(f"{rack}{n}", "4", labels={RACK: rack, "block": block})
+        for rack, (block, size) in sizes.items()
+        for n in range(size)
+    ]
+    annotations = {keys.REQUIRED_TOPOLOGY: "block", **slices(2)}
+    world = World(*nodes, gang("g", 4, cpu="4", annotations=annotations)).settle()
+    used = [world.plan("g")[f"g-{n}"][0] for n in range(4)]
+    assert used in ([*"ccdd"], [*"ddcc"])
+
+
+def test_members_of_several_roles_have_slices_of_their_role() -> None:
+    members = [pod(f"{role}-{n}", "g", "4", role, annotations=slices(2)) for role in "vw" for n in range(2)]
+    world = World(*racks(a=2, b=2), gang("g", 0, min_member=4), members).settle()
+    assert world.plan("g")["v-0"][0] == world.plan("g")["v-1"][0] != world.plan("g")["w-0"][0]

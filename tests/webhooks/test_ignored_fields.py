@@ -7,9 +7,9 @@ from tests.webhooks.desk import Desk
 
 Json = dict[str, Any]
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-SLICES = "kueue.x-k8s.io/podset-slice-size"
+GROUPED = "kueue.x-k8s.io/podset-group-name"
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
-ANNOTATED = {"annotations": {REQUIRED: "rack", SLICES: "2", UNCONSTRAINED: "true"}}
+ANNOTATED = {"annotations": {REQUIRED: "rack", GROUPED: "g", UNCONSTRAINED: "true"}}
 TOPOLOGY = {"mode": "hard", "highestTierAllowed": 1}
 CONTAINERS = {"containers": [{"name": "c"}]}
 
@@ -42,7 +42,7 @@ VOLCANO_JOB: Json = {
         ],
     }
 }
-GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPolicy": [{"name": "s"}]}}
+GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPolicy": [{"minSubGroups": 1}]}}
 
 
 @each_of(
@@ -51,7 +51,7 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         "scheduling.volcano.sh/v1beta1",
         "PodGroup",
         GROUP,
-        ["spec.networkTopology", "spec.subGroupPolicy"],
+        ["spec.subGroupPolicy[0].minSubGroups"],
     ),
     ("/podgroups/validate", "scheduling.volcano.sh/v1beta1", "PodGroup", {"spec": {"minMember": 1}}, []),
     (
@@ -67,9 +67,8 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         "Job",
         VOLCANO_JOB,
         [
-            "spec.networkTopology",
             "spec.tasks[0].maxRetry",
-            f"spec.tasks[0].template.metadata.annotations[{SLICES}]",
+            f"spec.tasks[0].template.metadata.annotations[{GROUPED}]",
         ],
     ),
     (
@@ -77,28 +76,28 @@ GROUP: Json = {"spec": {"minMember": 1, "networkTopology": TOPOLOGY, "subGroupPo
         "batch/v1",
         "Job",
         {"spec": {"template": {"metadata": ANNOTATED, "spec": CONTAINERS}}},
-        [f"spec.template.metadata.annotations[{SLICES}]"],
+        [f"spec.template.metadata.annotations[{GROUPED}]"],
     ),
     (
         "/pods/validate",
         "/v1",
         "Pod",
         {"metadata": ANNOTATED, "spec": CONTAINERS},
-        [f"metadata.annotations[{SLICES}]"],
+        [f"metadata.annotations[{GROUPED}]"],
     ),
     (
         "/jobs/validate",
         "batch/v1",
         "Job",
         {"metadata": {"annotations": {REQUIRED: "rack"}}, "spec": {"template": {"spec": CONTAINERS}}},
-        [f"metadata.annotations[{REQUIRED}]"],
+        [],
     ),
     (
         "/other-podgroups/validate",
         "scheduling.k8s.io/v1beta1",
         "PodGroup",
         {"spec": {"schedulingConstraints": {"topology": [{"key": "rack"}]}}},
-        ["spec.schedulingConstraints"],
+        [],
     ),
     (
         "/other-podgroups/validate",

@@ -232,12 +232,30 @@ class Command(Wire, frozen=True):
     target: OwnerReference | None = None
 
 
+class NetworkTopology(Wire, frozen=True):
+    """Volcano's request for a domain: a HyperNode of at most a tier, by number or name."""
+
+    mode: str = ""  # hard or soft; empty: hard
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroup(Wire, frozen=True):
+    """Volcano's part of a PodGroup: the pods of a task, in sub-groups of a size."""
+
+    sub_group_size: int = 0
+    label_selector: LabelSelector | None = None
+    network_topology: NetworkTopology | None = None
+
+
 class PodGroupSpec(Wire, frozen=True):
     min_member: int = 0
     min_task_member: dict[str, int] | None = None
     queue: str = ""
     priority_class_name: str = ""
     min_resources: Quantities | None = None
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: list[SubGroup] | None = None
 
 
 class GroupHolder(Wire, frozen=True):
@@ -312,10 +330,19 @@ class SchedulingPolicy(Wire, frozen=True):
     gang: GangPolicy | None = None
 
 
+class TopologyConstraint(Wire, frozen=True):
+    key: str = ""
+
+
+class SchedulingConstraints(Wire, frozen=True):
+    topology: list[TopologyConstraint] | None = None
+
+
 class NativePodGroupSpec(Wire, frozen=True):
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     priority_class_name: str = ""
     disruption_mode: dict[str, Any] | str | None = None  # {"all": {}}; in v1alpha2 PodGroup
+    scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
 
 
 class NativePodGroupStatus(Wire, frozen=True):

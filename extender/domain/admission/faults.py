@@ -114,29 +114,28 @@ def join_faults(faults: Iterable[Fault]) -> str:
 
 
 _ALL = "*"  # each item of a list
-_NO_TOPOLOGY = f"annotate the pods with {keys.REQUIRED_TOPOLOGY}: the label of nodes of one domain"
+_TOPOLOGY = f"annotate the pods with {keys.REQUIRED_TOPOLOGY}: the label of nodes of one domain"
 _KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
-_OF_PODS = (keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY)
-_ASKS_NOTHING = f"{_KUEUE_TOPOLOGY}unconstrained-topology"
+_READ = (
+    *(keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
+    *(keys.KUEUE_SLICE_TOPOLOGY, keys.KUEUE_SLICE_SIZE),
+    f"{_KUEUE_TOPOLOGY}unconstrained-topology",  # asks for nothing
+)
 _MOST_WARNINGS = 8
 
 # Ignored fields by API group and kind, with the advice to users.
 _FIELDS: Mapping[tuple[str, str], Mapping[tuple[str, ...], str]] = {
     ("scheduling.volcano.sh", "PodGroup"): {
-        ("spec", "networkTopology"): _NO_TOPOLOGY,
-        ("spec", "subGroupPolicy"): "use spec.minTaskMember for a minimum of each role",
+        ("spec", "subGroupPolicy", _ALL, "minSubGroups"): "use spec.minTaskMember for a minimum of each role",
     },
     ("scheduling.volcano.sh", "Queue"): {
         ("spec", "affinity"): "use node selectors, taints or spec.flavors to tie work to nodes",
         ("spec", "extendClusters"): "Muster serves one cluster",
     },
     ("batch.volcano.sh", "Job"): {
-        ("spec", "networkTopology"): _NO_TOPOLOGY,
         ("spec", "runningEstimate"): "use the annotation kube-muster.io/run-time",
         ("spec", "tasks", _ALL, "maxRetry"): "use spec.maxRetry",
-        ("spec", "tasks", _ALL, "partitionPolicy", "networkTopology"): _NO_TOPOLOGY,
     },
-    ("scheduling.k8s.io", "PodGroup"): {("spec", "schedulingConstraints"): _NO_TOPOLOGY},
     ("scheduling.x-k8s.io", "PodGroup"): {
         ("spec", "scheduleTimeoutSeconds"): "the start timeout of Muster applies to all groups",
     },
@@ -155,12 +154,10 @@ def ignored_fields(group: str, kind: str, thing: Mapping[str, Any]) -> list[str]
     for path, instead in _FIELDS.get((group, kind), {}).items():
         found += [f"{field}: accepted and ignored; {instead}" for field, _ in _values_at(thing, path)]
     for path in _ANNOTATED:
-        is_of_pods = path != _ANNOTATIONS or kind == "Pod"
-        read = (_ASKS_NOTHING, *(_OF_PODS if is_of_pods else ()))
         for field, annotations in _values_at(thing, path):
             given = annotations if isinstance(annotations, dict) else ()
-            named = [key for key in given if key.startswith(_KUEUE_TOPOLOGY) and key not in read]
-            found += [f"{field}[{key[:100]}]: accepted and ignored; {_NO_TOPOLOGY}" for key in named]
+            named = [key for key in given if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
+            found += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in named]
     return found[:_MOST_WARNINGS]
 
 

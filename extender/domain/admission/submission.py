@@ -13,11 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.admission import NewOtherGroup, NewPod, NewPodGroup, Topology
+from extender.api.admission import NewOtherGroup, NewPod
 from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
 from extender.api.objects.base import Meta, Operation, OwnerReference, added
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import PodGroup
+from extender.api.objects.queues import NetworkTopology, PodGroup
 from extender.api.units import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, size_of
 from extender.domain.admission.faults import Code, Fault
@@ -240,13 +240,13 @@ def review_budgets(pod: Pod) -> Iterator[Fault]:
         yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
 
 
-def review_topologies(group: NewPodGroup) -> Iterator[Fault]:
+def review_topologies(group: PodGroup) -> Iterator[Fault]:
     yield from _review_topology("spec.networkTopology", group.spec.network_topology)
     for number, policy in enumerate(group.spec.sub_group_policy or ()):
         yield from _review_topology(f"spec.subGroupPolicy[{number}].networkTopology", policy.network_topology)
 
 
-def _review_topology(field: str, topology: Topology | None) -> Iterator[Fault]:
+def _review_topology(field: str, topology: NetworkTopology | None) -> Iterator[Fault]:
     if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
         text = f"set only one of highestTierAllowed, {topology.highest_tier_allowed}, and highestTierName, "
         text += repr(topology.highest_tier_name)

@@ -82,7 +82,7 @@ def nodes_to_stand_alone(case: WaitingCase) -> StartChange | None:
     def fits(n: int) -> bool:
         larger = with_nodes(case.snapshot, row or 0, n)
         empty = Planner.empty(larger, Planner.from_snapshot(larger).affinity)
-        return empty.could_place(wanted.members, wanted.shapes)
+        return empty.could_place(wanted)
 
     most = min(len(wanted.members), _MOST_NODES)
     if row is None or not fits(most):

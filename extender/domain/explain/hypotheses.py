@@ -241,9 +241,7 @@ class Trial:
         def does(some: Sequence[T]) -> bool:
             snapshot = after(some)
             wanted = missing(snapshot.groups[self._key])
-            if needs_capacity and not Planner.from_snapshot(snapshot).could_place(
-                wanted.members, wanted.shapes
-            ):
+            if needs_capacity and not Planner.from_snapshot(snapshot).could_place(wanted):
                 return False
             return self.starts(snapshot)
 

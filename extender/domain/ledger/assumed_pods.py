@@ -273,7 +273,8 @@ class AssumedPods:
 
         They have its flavor, if the queue has flavors. A pod whose topology is required has no other node.
         """
-        if claim.pod.shape.constraints.level:
+        info = self._registry.group(claim.pod.group).info
+        if info is not None and info.requires_domains:
             return [node for node in nodes if node == claim.node]
         flavors, labels = self._registry.flavors_of(claim.pod.group), self._claims.capacity.labels
         part = flavor_on(flavors, labels(claim.node) or {}) if flavors else None

@@ -180,7 +180,7 @@ class GroupInfos:
         The parts from its pods and all others are kept. None: the change moved the group to another
         queue.
         """
-        members = Members(group, self._claims, self._stuck)
+        members = Members(group, self._claims, self._stuck, self._registry.jobs.get(group.key))
         self._registry.record_start(group, members.are_under_way)
         if self._registry.routes.queue_of(group) != before.queue:
             return None
@@ -199,7 +199,8 @@ class GroupInfos:
         )
 
     def _info(self, group: Group) -> GroupInfo:
-        named, members = self._registry, Members(group, self._claims, self._stuck)
+        named = self._registry
+        members = Members(group, self._claims, self._stuck, named.jobs.get(group.key))
         named.record_dependencies(group)
         named.settle_defaults(group)
         named.record_start(group, members.are_under_way)

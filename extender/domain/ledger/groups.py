@@ -1,6 +1,6 @@
 """Groups of the ledger: the state of each group and its members, from which its GroupInfo is made."""
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Container, Mapping
 
 import msgspec
@@ -12,6 +12,13 @@ from extender.domain.model.evictions import PastEviction
 from extender.domain.model.ownership import OwnerRecord, uid_of_group
 from extender.domain.model.records import GroupKey, GroupRecord, Needs, Origin, PodRecord, Uid, is_single
 from extender.domain.model.shapes import Shape, asked_by
+from extender.domain.model.topology import (
+    NO_TOPOLOGY,
+    TopologyRequest,
+    TopologySet,
+    first_request,
+    pod_sets,
+)
 from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_info import Attempt, GroupInfo, Start
 from extender.domain.snapshot.job_start_and_suspension import ComingPods
@@ -311,10 +318,68 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
     return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault, record.held)
 
 
+_InDomain = tuple[str, tuple[str | None, ...] | None]  # role, and domain; None: no node
+
+
+class MemberSets:
+    """Pod sets of the members of a group that requests domains of a topology."""
+
+    def __init__(self, group: Group, made_by: JobRecord | None, claims: Claims) -> None:
+        record, templates = group.record, {pod.topology for pod in group.pods.values()}
+        by_owners = [it.topology for it in (made_by, group.owner) if it is not None]
+        by_group = (record.topology,) if record is not None else ()
+        self._group, self._claims = group, claims
+        self._of_group = first_request(*by_group, *(() if any(map(any, templates)) else by_owners))
+        self._of_roles = (record and record.role_topology) or (made_by.role_topology if made_by else {})
+        self.is_empty = not (any(self._of_group) or self._of_roles or any(map(any, templates)))
+        self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
+        self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
+
+    def of(self, pod: PodRecord) -> tuple[TopologySet, ...]:
+        of_role = first_request(pod.topology, self._of_roles.get(pod.role, NO_TOPOLOGY))
+        sliced = of_role if of_role.slice_level else self._of_group
+        index = 0, 0
+        if sliced.slice_level:
+            index = pod.index or self._number(pod.uid, sliced)
+        key = pod.role, of_role, index[0], index[1] // (sliced.slice_size or index[1] + 1)
+        if key not in self._known:
+            self._known[key] = pod_sets(self._group.key, pod.role, self._of_group, of_role, index)
+        return self._known[key]
+
+    def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
+        if sliced not in self._without_index:
+            self._without_index[sliced] = self._numbers(sliced)
+        return self._without_index[sliced][uid]
+
+    def _numbers(self, sliced: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
+        """Return a number for each pod without an index.
+
+        Pods with nodes in one domain are numbered together, and other pods fill their slices.
+        """
+        size, by_domain = sliced.slice_size or len(self._group.pods), defaultdict[_InDomain, list[Uid]](list)
+        pods = [it for it in self._group.pods.values() if it.index is None]
+        for pod in sorted(pods, key=lambda pod: (pod.role, pod.created, pod.sort_key)):
+            claim = self._claims.get(pod.uid)
+            node = pod.node or (claim.node if claim is not None else "")
+            domain = self._claims.capacity.domain(node, sliced.slice_level) if node else None
+            by_domain[pod.role, domain].append(pod.uid)
+        found: dict[Uid, tuple[int, int]] = {}
+        for role in {pod.role for pod in pods}:
+            waiting, number = deque(by_domain.pop((role, None), ())), 0
+            for uids in [uids for (of, _), uids in by_domain.items() if of == role]:
+                uids += [waiting.popleft() for _ in range(min(-len(uids) % size, len(waiting)))]
+                found |= {uid: (-1, number + at) for at, uid in enumerate(uids)}
+                number += -(-len(uids) // size) * size
+            found |= {uid: (-1, number + at) for at, uid in enumerate(waiting)}
+        return found
+
+
 class Members:
     """Pods of a group by progress; the fields have the meaning of those of GroupInfo."""
 
-    def __init__(self, group: Group, claims: Claims, stuck: Container[Uid]) -> None:
+    def __init__(
+        self, group: Group, claims: Claims, stuck: Container[Uid], made_by: JobRecord | None
+    ) -> None:
         self.placed: list[PodRecord] = []
         self.pinned: list[tuple[PodRecord, str]] = []
         self.waiting: list[PodRecord] = []
@@ -324,7 +389,9 @@ class Members:
         self.running = self.succeeded = self.failed = 0
         self.holds_any = False
         self.holding: list[Shape] = []  # shapes of members with capacity that are not stuck
-        for pod in group.pods.values():
+        sets = MemberSets(group, made_by, claims)
+        for it in group.pods.values():
+            pod = it if sets.is_empty or it.keeps_capacity else replace(it, pod_sets=sets.of(it))
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"
             self.failed += pod.phase == "Failed"

@@ -208,6 +208,11 @@ class NodeCapacity:
         record = self.node(node)
         return record.labels if record is not None else None
 
+    def domain(self, node: str, level: str) -> tuple[str | None, ...]:
+        """Return the domain of a level that a node belongs to."""
+        labels = self.labels(node) or {}
+        return tuple(map(labels.get, self._table.topologies.levels_down_to(level)))
+
     def count(self, claim: CountedClaim, times: int) -> None:
         """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
         shape, node, is_pinned = claim.pod.shape, claim.node, claim.pinned

@@ -16,6 +16,7 @@ from extender.api.workloads.gangs import MadePods, scaled_gang
 from extender.api.workloads.sets import JOB_SET, LEADER_WORKER_SET
 from extender.api.workloads.shape import JOB, STATEFUL_SET, VOLCANO_JOB
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
+from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, topology_of
 
 _PREFIX = "podgroup-"
 INHERITED = "volcano.sh/"
@@ -34,6 +35,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that its group will run, by its annotation
+    topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its annotations
 
 
 def owner_record(workload: Workload) -> OwnerRecord:
@@ -47,6 +49,7 @@ def owner_record(workload: Workload) -> OwnerRecord:
         run_limit=spec.active_deadline_seconds,
         checkpoint=checkpoint_of(workload.metadata),
         run_time=run_time_of(workload.metadata),
+        topology=topology_of(annotations),
     )
 
 

@@ -14,6 +14,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
+from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, TopologySet, index_of
 
 
 class Needs(NamedTuple):
@@ -92,11 +93,18 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation
-    preferred_level: str = ""  # node label: one domain for all members of its role, if one holds them
+    topology: TopologyRequest = NO_TOPOLOGY  # for the pods of its role, by its annotations
+    pod_sets: tuple[TopologySet, ...] = ()  # the largest first; only as a member of a GroupInfo
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def index(self) -> tuple[int, int] | None:
+        """Return the part of its role that the pod belongs to, and its index there; None: it has no index."""
+        is_named_by_muster = self.to_be and not self.reserved_for
+        return index_of(self.name, {} if is_named_by_muster else self.labels)
 
     @property
     def keeps_capacity(self) -> bool:
@@ -187,6 +195,8 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     lost_work: int = 0  # seconds of its work that evictions have cost it, by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO
+    topology: TopologyRequest = NO_TOPOLOGY  # for the whole group, by its spec or annotations
+    role_topology: Mapping[str, TopologyRequest] = {}  # by role, by its spec
 
 
 def is_single(key: GroupKey) -> bool:

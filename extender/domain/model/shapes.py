@@ -51,7 +51,7 @@ UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule
 _ANY_ADDRESS = "0.0.0.0"
 _ANY_NAMESPACE = LabelSelector()
 _MOST_OF_OTHERS = 8  # terms that are followed for one pod of another scheduler
-_MOST_PARTS = 64  # cached parts or levels of one shape; beyond this, most are outdated
+_MOST_PARTS = 64  # cached parts of one shape; beyond this, most are outdated
 # Limits on the constraints of one pod, far above real ones. The group of a pod beyond them waits.
 MOST_TERMS, MOST_PORTS, MOST_RESOURCES, MOST_TEXT = 64, 256, 256, 128 * 1024
 CACHED_SELECTORS = 4096  # parsed selectors of terms
@@ -96,7 +96,6 @@ class Constraints(NamedTuple):
     # a node to one pod does not count for pods that differ in these.
     unplanned: tuple[bytes, ...] = ()
     excess: str = ""  # constraints beyond what is evaluated, for users: then no node fits
-    level: str = ""  # node label: members of one role are in one domain, which has one value of it
 
 
 class Shape:
@@ -110,8 +109,8 @@ class Shape:
     """
 
     __slots__ = (
-        *("__weakref__", "_anywhere", "_levels", "_shared", "_within"),
-        *("constraints", "looks_at_others", "number", "requests", "shares_domain", "suits", "terms"),
+        *("__weakref__", "_anywhere", "_shared", "_within"),
+        *("constraints", "looks_at_others", "number", "requests", "suits", "terms"),
     )
 
     def __init__(
@@ -128,11 +127,9 @@ class Shape:
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
         self.terms: tuple[Term, ...] = constraints.affinity + constraints.anti_affinity
-        self.shares_domain = bool(constraints.affinity or constraints.level)
-        self.looks_at_others = bool(constraints.ports or self.terms or constraints.level)
+        self.looks_at_others = bool(constraints.ports or self.terms)
         self._anywhere = anywhere
         self._within: dict[NodePart, Shape] = {}
-        self._levels: dict[str, Shape] = {}
 
     @property
     def on_all_nodes(self) -> "Shape":
@@ -142,15 +139,6 @@ class Shape:
     def asks_at_most(self, amounts: Resources) -> bool:
         """Return whether a pod asks for no more than `amounts` of anything."""
         return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
-
-    def on_level(self, level: str) -> "Shape":
-        """Return the shape of members that share a domain of a level; the same object for equal levels."""
-        if level not in self._levels:
-            if len(self._levels) >= _MOST_PARTS:
-                self._levels.clear()
-            rules = self.constraints._replace(level=level)
-            self._levels[level] = Shape(self.requests, rules, self.suits.part, self.on_all_nodes)
-        return self._levels[level]
 
     def on_part(self, part: NodePart) -> "Shape":
         """Return the shape on a part of the nodes only; the same object for equal parts."""
@@ -219,17 +207,17 @@ class Shapes:
         # Separate shapes, by namespace and by number of the general shape.
         self._own: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
-    def shape_of(self, spec: PodSpec, namespace: str, level: str = "") -> Shape:
-        """Return the shape of a pod's specification. `level`: see Constraints.
+    def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
+        """Return the shape of a pod's specification.
 
         Raises:
             BadQuantity: A request cannot be read.
         """
-        written = _written(spec, namespace, level, self.devices.key_of(spec, namespace))
+        written = _written(spec, namespace, self.devices.key_of(spec, namespace))
         shape = self._written.get(written)
         if shape is None:
             requests = self.devices.counted(pod_requests(spec), spec, namespace)
-            constraints = constraints_of(spec, namespace, level)
+            constraints = constraints_of(spec, namespace)
             if constraints.excess:  # the pod waits anyway, so only a few of its resource names are kept
                 few = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MOST_RESOURCES]
                 requests = dict(few)
@@ -299,11 +287,11 @@ def _digest(parts: object) -> bytes:
     return blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
 
-def _written(spec: PodSpec, namespace: str, level: str, devices: tuple[object, ...]) -> bytes:
+def _written(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> bytes:
     """Return a digest of the parts of a pod's specification that determine its shape."""
     amounts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
     demands = (spec.node_selector, spec.affinity, spec.tolerations, _unplanned(spec))
-    return _digest((namespace, amounts, demands, level, devices))
+    return _digest((namespace, amounts, demands, devices))
 
 
 def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
@@ -312,7 +300,7 @@ def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint,
     return (*given, UNSCHEDULABLE) if unschedulable else given
 
 
-def constraints_of(spec: PodSpec, namespace: str, level: str = "") -> Constraints:
+def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
     if excess := _excess(spec):
         return Constraints(node_terms=_NOWHERE, excess=excess)
     affinity = spec.affinity or Affinity()
@@ -326,7 +314,6 @@ def constraints_of(spec: PodSpec, namespace: str, level: str = "") -> Constraint
         affinity=_terms(near.required, namespace) if near else (),
         anti_affinity=_terms(apart.required, namespace) if apart else (),
         unplanned=_unplanned(spec),
-        level=level,
     )
 
 

@@ -13,7 +13,12 @@ from extender.api.keys import ADMITTED, STOOD_WHOLE, STOOD_WHOLE_NOTE
 from extender.api.objects import queues
 from extender.api.objects.base import Condition, Meta, condition
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import NativePodGroup, PluginsPodGroup, PodGroup, PodGroupSpec
+from extender.api.objects.queues import (
+    NativePodGroup,
+    PluginsPodGroup,
+    PodGroup,
+    PodGroupSpec,
+)
 from extender.api.units import BadQuantity, is_count
 from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import (
@@ -34,6 +39,13 @@ from extender.domain.model.records import (
 from extender.domain.model.resources import asked, counted_spec
 from extender.domain.model.run_history import checkpoint_of, run_time_of, series_of
 from extender.domain.model.shapes import Constraints, Shape, Shapes
+from extender.domain.model.topology import (
+    constraint,
+    first_request,
+    network_topology,
+    role_topology,
+    topology_of,
+)
 
 _BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})  # owners whose pods belong to a node
 
@@ -78,6 +90,7 @@ _ANNOTATIONS = frozenset(
         *(keys.MAY_USE, keys.AUTHOR, keys.CHECKPOINT, keys.RUN_TIME),
         *(keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
         *(keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
+        *(keys.SLICE_TOPOLOGY, keys.KUEUE_SLICE_TOPOLOGY, keys.SLICE_SIZE, keys.KUEUE_SLICE_SIZE),
     }
 )
 _LABELS = frozenset(
@@ -173,8 +186,7 @@ class PodRecords:
         volumes = (
             raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
         )
-        level = _level(annotations, keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY)
-        shape = self._shapes.shape_of(spec, meta.namespace, level)
+        shape = self._shapes.shape_of(spec, meta.namespace)
         record = PodRecord(
             uid=Uid(meta.uid),
             namespace=intern(meta.namespace),
@@ -204,7 +216,7 @@ class PodRecords:
             author=recorded_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
-            preferred_level=_level(annotations, keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
+            topology=topology_of(annotations),
             is_replaced=ownership.controller_of(meta.owner_references) is not None,
         )
         is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
@@ -358,12 +370,14 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     if scheduled is not None:  # the reverse of `native_condition`
         is_started = scheduled.status == "True"
         reason = keys.SCHEDULED if is_started else scheduled.message.partition(":")[0]
+    record = group_record(PodGroup(group.metadata, spec))
     return replace(
-        group_record(PodGroup(group.metadata, spec)),
+        record,
         origin=Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE,
         ran_with=recorded_members(group.metadata),
         queue_uid="",
         goes_whole=mode == "PodGroup" or "all" in (mode or ()),
+        topology=first_request(constraint(group.spec.scheduling_constraints), record.topology),
         last_reason=reason,
     )
 
@@ -431,14 +445,11 @@ def group_record(group: PodGroup) -> GroupRecord:
         lost_work=recorded_lost(meta),
         queue_uid=recorded_queue(meta),
         may_use=recorded_use(meta, "PodGroup"),
+        topology=first_request(network_topology(spec.network_topology), topology_of(annotations)),
+        role_topology=role_topology(spec.sub_group_policy or ()),
         series=series_of(meta.namespace, ownership.name_of(kind), ownership.name_of(source)),
         stands_for=ownership.name_of(made_for.spoken_name) if made_for is not None else "",
     )
-
-
-def _level(annotations: Mapping[str, str], own: str, kueues: str) -> str:
-    """Return the node label that the pods' annotation names; Muster's comes before Kueue's."""
-    return intern(ownership.name_of(annotations.get(own) or annotations.get(kueues, "")))
 
 
 def _condition(group: PodGroup, kind: str) -> Condition:

@@ -1,4 +1,4 @@
-"""Pods that may share a node or domain: host ports, required (anti-)affinity and topology of gangs.
+"""Pods that may share a node or domain: host ports, required (anti-)affinity and pod sets.
 
 The terms of a pod are one set, and pods with equal sets are counted together: counting a pod costs the same
 however many terms concern it, and can be undone.
@@ -16,9 +16,11 @@ import numpy as np
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import CACHED_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.model.topology import TopologySet
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy
+from extender.domain.snapshot.wholeness import Missing
 
 _NOWHERE: Mapping[str, int] = {}
 _FEW = 32  # rows: a look at so many together costs as much as a look at one by name
@@ -347,12 +349,19 @@ class Effort:
         self._left -= looks
 
 
-PodSet = tuple[GroupKey, str, str]  # group, role and level: its members share a domain, as in Kueue
 Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, by shape
 
 
-def _pod_set_of(pod: PodRecord) -> PodSet:
-    return pod.group, pod.role, pod.shape.constraints.level
+def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
+    """Return the nodes of members that hold capacity, by pod set."""
+    found: defaultdict[TopologySet, Counter[str]] = defaultdict(Counter)
+    placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
+    for (pod_sets, node), number in Counter(
+        (pod.pod_sets, at) for pod, at in (*placed, *group.pinned)
+    ).items():
+        for pod_set in pod_sets:
+            found[pod_set][node] += number
+    return found
 
 
 class AffinityCounts:
@@ -380,9 +389,9 @@ class AffinityCounts:
         self._capacity_for = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.ports.items()}
         self._has_terms = len(occupancy.terms) > 0
-        self._together: dict[Term | PodSet, dict[Shape, list[PodRecord]]] = {}
+        self._together: dict[Term, dict[Shape, list[PodRecord]]] = {}
         self._groups = groups or {}
-        self._nodes_of: dict[PodSet, Counter[str]] = {}  # how many of them are on each node
+        self._nodes_of_sets: dict[TopologySet, Counter[str]] = {}  # numbers of members by node
 
     @cached_property
     def sets(self) -> TermSets:
@@ -398,7 +407,7 @@ class AffinityCounts:
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
         clone = AffinityCounts(self._occupancy, self._nodes, counts, self, self._groups)
-        clone._nodes_of = {pod_set: nodes.copy() for pod_set, nodes in self._nodes_of.items()}
+        clone._nodes_of_sets = {pod_set: nodes.copy() for pod_set, nodes in self._nodes_of_sets.items()}
         clone._ports = {node: ports.copy() for node, ports in self._ports.items()}
         if self._has_terms:
             clone._selected, clone._carried = self._selected.clone(), self._carried.clone()
@@ -408,9 +417,8 @@ class AffinityCounts:
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
         """Prefer, during the block, domains with capacity for all `pods` if they must share one."""
         for pod in pods:
-            pod_set = (_pod_set_of(pod),) if pod.shape.constraints.level else ()
-            for shared in (*pod.shape.constraints.affinity, *pod_set):
-                self._together.setdefault(shared, {}).setdefault(pod.shape, []).append(pod)
+            for term in pod.shape.constraints.affinity:
+                self._together.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
         try:
             yield
         finally:
@@ -432,14 +440,20 @@ class AffinityCounts:
         """
         shapes, found = {pod.shape for pod in pods}, set[Uid]()
         own = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
-        if not (own or self.any_particular(pods, shapes)):
+        if not (own or self._any_seen(pods, shapes)):
             return found
         for pod in pods:
             if self.is_particular(pod) or not own.isdisjoint(self.sets.selecting(pod).common):
                 found.add(pod.uid)
         return found
 
-    def any_particular(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
+    def any_particular(self, wanted: Missing) -> bool:
+        """Return whether the place of any member depends on others, or on those of its sets."""
+        if any(map(self.has_members, wanted.pod_sets)):
+            return True
+        return self._any_seen(wanted.members, wanted.shapes)
+
+    def _any_seen(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
         """Return whether any of `pods`, which have these shapes, is particular."""
         if any(shape.looks_at_others for shape in shapes):
             return True
@@ -450,14 +464,11 @@ class AffinityCounts:
 
     def is_counted(self, pod: PodRecord) -> bool:
         """Return whether the pod has to be counted on its node, because of its or others' constraints."""
-        return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
+        return bool(pod.pod_sets) or self.is_seen(pod)
 
-    def counts_for_topology_only(self, pod: PodRecord) -> bool:
-        """Return whether the pod has to be counted only because its pod set shares a domain."""
-        rules = pod.shape.constraints
-        if not rules.level or rules.ports or pod.shape.terms:
-            return False
-        return not (self._has_terms and self.sets.selecting(pod).terms)
+    def is_seen(self, pod: PodRecord) -> bool:
+        """Return whether the pod concerns others, or others concern it, apart from pod sets."""
+        return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.selecting(pod).terms))
 
     def admit(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod on the node or in its domain excludes `pod`, and affinity is met.
@@ -468,8 +479,6 @@ class AffinityCounts:
         admitted = self._let_in(pod)
         for term in pod.shape.constraints.affinity:
             admitted &= self._near_selected(term, pod)
-        if level := pod.shape.constraints.level:
-            admitted &= self._near_pod_set(pod, level)
         return admitted
 
     def spread(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
@@ -503,12 +512,31 @@ class AffinityCounts:
             self._carried.count(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
-        if pod.shape.constraints.level:
-            self.count_in_pod_sets([(pod, node)], times)
+        self.count_in_sets({(pod.pod_sets, node): 1}, times)
 
-    def count_in_pod_sets(self, pods: Iterable[tuple[PodRecord, str]], times: int) -> None:
-        for pod, node in pods:
-            self._nodes_of_pod_set(pod)[node] += times
+    def count_in_sets(self, pods: Mapping[tuple[tuple[TopologySet, ...], str], int], times: int) -> None:
+        """Add members to their pod sets: numbers by sets and node."""
+        for (pod_sets, node), number in pods.items():
+            for pod_set in pod_sets:
+                self._nodes_of_set(pod_set)[node] += number * times
+
+    def has_members(self, pod_set: TopologySet) -> bool:
+        """Return whether any member of a pod set has a node."""
+        return any(self._nodes_of_set(pod_set).values())
+
+    def rows_of_set(self, pod_set: TopologySet) -> Mask | None:
+        """Return the rows of the domain that holds members of a pod set; None: it has no members."""
+        if not (nodes := +self._nodes_of_set(pod_set)):
+            return None
+        codes = self._nodes.domains_of_level(pod_set.level)
+        own = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
+        return np.isin(codes, [code for code in own if code >= 0])
+
+    def near(self, pod: PodRecord) -> Mask | None:
+        """Return the rows of the domains that hold members of the sets of a pod; None: all rows."""
+        required = (self.rows_of_set(it) for it in pod.pod_sets if it.is_required)
+        masks = [mask for mask in required if mask is not None]
+        return np.logical_and.reduce(masks) if masks else None
 
     def _let_in(self, pod: PodRecord) -> Mask:
         """Return the rows where no pod excludes `pod`."""
@@ -538,39 +566,12 @@ class AffinityCounts:
             return self._domains_with_capacity(term.topology_key, self._together.get(term, {}))
         return self._selected.domains(terms)
 
-    def _near_pod_set(self, pod: PodRecord, level: str) -> Mask:
-        """Return the rows of the domain of its pod set; the first member may go to any domain."""
-        self.effort.spend(looks_on_rows(self._nodes, _NEAR))
-        if not (nodes := +self._nodes_of_pod_set(pod)):
-            return self._domains_with_capacity(level, self._together.get(_pod_set_of(pod), {}))
-        codes = self._nodes.domains(level)
-        own = {int(codes[row]) for row in map(self._nodes.row.get, nodes) if row is not None}
-        return np.isin(codes, [code for code in own if code >= 0])
-
-    def largest_domain(self, level: str, shapes: Mapping[Shape, int]) -> tuple[str, int] | None:
-        """Return the domain with capacity for the most of these pods, and for how many; None: there is none.
-
-        Each shape is counted alone.
-        """
-        codes = self._nodes.domains(level)
-        if not (labelled := codes >= 0).any():
-            return None
-        held = np.zeros(codes.max() + 1, dtype=np.int64)
-        for shape, pods in shapes.items():
-            counts = np.minimum(self._capacity_for(shape), pods)[labelled]
-            sums = np.bincount(codes[labelled], weights=counts, minlength=len(held))
-            held += np.minimum(sums, pods).astype(np.int64)
-        best = int(np.argmax(held))
-        node = self._nodes.nodes[int(np.argmax(codes == best))]
-        return node.labels[level] if node is not None else "", int(held[best])
-
-    def _nodes_of_pod_set(self, pod: PodRecord) -> Counter[str]:
-        pod_set, info = _pod_set_of(pod), self._groups.get(pod.group)
-        if pod_set not in self._nodes_of:
-            placed = [(it, it.node) for it in info.placed if it.holds_capacity] if info else []
-            known = [*placed, *info.pinned] if info else []
-            self._nodes_of[pod_set] = Counter(node for it, node in known if _pod_set_of(it) == pod_set)
-        return self._nodes_of[pod_set]
+    def _nodes_of_set(self, pod_set: TopologySet) -> Counter[str]:
+        if pod_set not in self._nodes_of_sets:
+            info = self._groups.get(GroupKey(pod_set.group))
+            known = info.computed(_nodes_of_sets) if info is not None else {}
+            self._nodes_of_sets[pod_set] = Counter(known.get(pod_set, ()))
+        return self._nodes_of_sets[pod_set]
 
     def _domains_with_capacity(self, key: str, together: Sharing) -> Mask:
         """Return the rows of the domains with capacity for all pods that must share one.

@@ -129,14 +129,16 @@ class Capacity:
         self._counts[shape] = now
         return True
 
-    def capacity_for_both(self, shape: Shape, pods: int, other: Shape) -> tuple[Rows, AmountRows]:
+    def capacity_for_both(
+        self, shape: Shape, pods: int, other: Shape, within: Mask | None = None
+    ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
         Each row of the second array has the number of `other` pods that fit next to 0, 1, … `pods` of the
-        first shape; -1 where the latter do not fit.
+        first shape; -1 where the latter do not fit. `within`: the rows that count, if not all.
         """
         counts, others, (columns, amounts) = self.counts(shape), self.counts(other), self._request(other)
-        rows = np.flatnonzero(counts + others)
+        rows = np.flatnonzero((counts + others) if within is None else (counts + others) * within)
         fits = np.full((len(rows), pods + 1), -1, dtype=np.int64)
         for n in range(pods + 1):
             capacity = self.left[rows]
@@ -249,16 +251,13 @@ class Capacity:
             return rows[[np.argmin(left)]]
         return rows[np.argsort(left, kind="stable")[:pods]]
 
-    def emptiest_first(self, shape: Shape, pods: int) -> Rows:
+    def emptiest_first(self, shape: Shape, counts: Rows, pods: int) -> Rows:
         """Return a row for each pod, up to the free capacity, the emptiest row first.
 
         Each pod gets the row with the most free capacity after those before it; ties in the order of
-        rows.
+        rows. `counts`: how many pods each row may take.
         """
-        counts, part = (
-            self.counts(shape),
-            float(self._request(shape)[1] @ self._scale[self._request(shape)[0]]),
-        )
+        part = float(self._request(shape)[1] @ self._scale[self._request(shape)[0]])
         rows = np.flatnonzero(counts)
         left = zip(
             (self.left[rows] @ self._scale).tolist(), rows.tolist(), counts[rows].tolist(), strict=True

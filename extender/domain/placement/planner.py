@@ -5,7 +5,8 @@ are placed in batches of pods with equal shape and equal selecting terms.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial, wraps
 from itertools import chain
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
@@ -15,11 +16,14 @@ import numpy as np
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, asked_by, requests_of
+from extender.domain.model.topology import TopologySet
 from extender.domain.placement.affinity import AffinityCounts
 from extender.domain.placement.capacity import Capacity
+from extender.domain.placement.domains import DomainSearch, Tools
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
+from extender.domain.snapshot.wholeness import Missing
 
 ZONE = "topology.kubernetes.io/zone"
 _REFUSING_NODES = 3  # with so many refusing nodes, their whole zone counts as refusing the shape
@@ -182,6 +186,7 @@ class Planner:
         self.capacity = capacity
         self.nodes = capacity.nodes
         self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like, groups)
+        self._within: Mask | None = None  # the rows that count now; None: all
         self._journal = Journal() if journal is None else journal
 
     @classmethod
@@ -213,7 +218,7 @@ class Planner:
         return clone
 
     def place(
-        self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False
+        self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False, in_sets: bool = True
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
 
@@ -225,18 +230,21 @@ class Planner:
             pods: The pods to place.
             partly: Place as many as fit if not all do.
             apart: Place each pod on the emptiest node, if all fit that way.
+            in_sets: Place each pod set in a domain.
 
         Returns:
             The node of each pod; None, and nothing allocated, if they do not all fit.
         """
         pods = list(pods)
+        if in_sets and not partly and any(pod.pod_sets for pod in pods):
+            return self._domain_search(apart).place(pods, self._within)
         batches = self.batches(pods)
         with self.affinity.gathering(pods):
             if apart and (plan := self._place(batches, partly, apart)) is not None:
                 return plan
             plan = self._place(batches, partly)
             if plan is None and len(batches) > 1:
-                counts = self.capacity.counts
+                counts = self._counts
                 by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0].shape)))
                 plan = self._place(by_choice, partly) if by_choice != batches else None
                 plan = self._place(batches[::-1], partly) if plan is None else plan
@@ -244,20 +252,62 @@ class Planner:
                 plan = self._search_placement(batches) if plan is None and not partly else plan
         return plan
 
-    def could_place(self, pods: Sequence[PodRecord], shapes: Mapping[Shape, int]) -> bool:
-        """Return whether all of `pods` would fit; nothing is allocated.
+    def _domain_search(self, apart: bool = False) -> DomainSearch:
+        def place(pods: Sequence[PodRecord], rows: Mask) -> dict[Uid, str] | None:
+            with self.inside(rows):
+                return self.place(pods, apart=apart, in_sets=False)
 
-        `shapes`: the number of pods of each shape.
-        """
-        if self.capacity.is_short_for(shapes):
+        def allocate(placed: Sequence[tuple[PodRecord, int]]) -> dict[Uid, str]:
+            self._count_all(placed, 1)
+            return {pod.uid: self.name_of(row) for pod, row in placed}
+
+        journal = self._journal
+        tools = Tools(self.capacity.counts, place, allocate, journal.checkpoint, journal.roll_back)
+        return DomainSearch(self.nodes, self.affinity, tools, apart)
+
+    @contextmanager
+    def inside(self, rows: Mask | None) -> Iterator[None]:
+        """Place pods on these rows only, during the block; None: on all."""
+        before, self._within = self._within, rows
+        try:
+            yield
+        finally:
+            self._within = before
+
+    def _counts(self, shape: Shape) -> Rows:
+        counts = self.capacity.counts(shape)
+        return counts if self._within is None else counts * self._within
+
+    def could_place(self, wanted: Missing) -> bool:
+        """Return whether all members would fit; nothing is allocated."""
+        if self.capacity.is_short_for(wanted.shapes):
             return False
-        if len(shapes) == 1 and not self.affinity.any_particular(pods, shapes):
+        if len(wanted.shapes) == 1 and not (wanted.pod_sets or self.affinity.any_particular(wanted)):
             return True
         checkpoint = self._journal.checkpoint()
         try:
-            return self.place(pods) is not None
+            return self.place(wanted.members) is not None
         finally:
             self._journal.roll_back(checkpoint)
+
+    def domains_to_clear(self, pods: Sequence[PodRecord]) -> list[Mask]:
+        """Return the rows of each domain that pods may share once others are evicted; see DomainSearch."""
+        return self._domain_search().domains_to_clear(pods)
+
+    def checkpoint(self) -> int:
+        return self._journal.checkpoint()
+
+    def roll_back(self, checkpoint: int) -> None:
+        self._journal.roll_back(checkpoint)
+
+    def largest_domain(self, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, int, bool] | None:
+        """Return the domain with capacity for the most pods of a set; None: no node has its level.
+
+        Returns:
+            The value of the label, for how many of the pods there is capacity, each shape counted alone, and
+            whether the domain holds other members.
+        """
+        return self._domain_search().largest_domain(pod_set, pods)
 
     def fitting(self, pods: Sequence[PodRecord]) -> frozenset[Uid]:
         """Return the pods that would fit at the same time, as many as possible; nothing is allocated.
@@ -296,7 +346,8 @@ class Planner:
         where = {pod.uid: node for pod, node in planned}
         taken: dict[Uid, str] = {}
         for batch in self.batches([pod for pod, _ in planned]):
-            at_once = 1 if batch[0].shape.shares_domain else len(batch)
+            shares_domain = batch[0].shape.constraints.affinity or batch[0].pod_sets
+            at_once = 1 if shares_domain else len(batch)
             while batch:
                 part, batch = batch[:at_once], batch[at_once:]
                 found = self._take_part(part, where)
@@ -317,6 +368,8 @@ class Planner:
             rows = [(pod, row) for pod, row in rows if admitted[row]]
             numbers = np.array([row for _, row in rows], dtype=np.int64)
             rows = [rows[at] for at in self.affinity.spread(pods[0], numbers, np.ones_like(numbers))]
+        if (near := self.affinity.near(pods[0])) is not None:
+            rows = [(pod, row) for pod, row in rows if near[row]]
         taken = {}
         for pod, row in rows:
             if self.capacity.admits(pod.shape, row):
@@ -355,9 +408,8 @@ class Planner:
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
         for pod in pods:
-            role = pod.role if pod.shape.constraints.level else ""  # each has a domain of its own
             selecting = self.affinity.sets.selecting(pod) if pod.uid in particular else None
-            kind = (pod.shape, selecting, role) if selecting else pod.shape
+            kind = (pod.shape, selecting, id(pod.pod_sets)) if selecting or pod.pod_sets else pod.shape
             batches.setdefault(kind, []).append(pod)
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
@@ -366,21 +418,26 @@ class Planner:
         self, batches: list[list[PodRecord]], partly: bool, apart: bool = False
     ) -> dict[Uid, str] | None:
         placed: list[tuple[PodRecord, int]] = []
-        for batch in batches:
-            pod = batch[0]
-            # Members that must share a domain follow the first member.
-            leads = len(batch) > 1 and pod.shape.shares_domain
-            for part in (batch[:1], batch[1:]) if leads else (batch,):
-                if apart and not self.affinity.is_particular(pod):
-                    found = self.capacity.emptiest_first(pod.shape, len(part))
-                else:
-                    found = self._rows_for(part, self.capacity.counts(pod.shape), apart)
-                taken = list(zip(part, found[: len(part)].tolist(), strict=False))
-                self._count_all(taken, 1)
-                placed += taken
-                if len(taken) < len(part) and not partly:
-                    self._count_all(placed, -1)
-                    return None
+        with self.inside(self._within):
+            for batch in batches:
+                if partly and batch[0].pod_sets:
+                    self._within = self._domain_search().rows_for_some(batch)
+                pod = batch[0]
+                # Members that must share a domain follow the first member.
+                leads = len(batch) > 1 and pod.shape.constraints.affinity
+                for part in (batch[:1], batch[1:]) if leads else (batch,):
+                    counts = self.capacity.counts(pod.shape)
+                    counts = counts if self._within is None else counts * self._within
+                    if apart and not self.affinity.is_particular(pod):
+                        found = self.capacity.emptiest_first(pod.shape, counts, len(part))
+                    else:
+                        found = self._rows_for(part, counts, apart)
+                    taken = list(zip(part, found[: len(part)].tolist(), strict=False))
+                    self._count_all(taken, 1)
+                    placed += taken
+                    if len(taken) < len(part) and not partly:
+                        self._count_all(placed, -1)
+                        return None
         return {pod.uid: self.name_of(row) for pod, row in placed}
 
     def _rows_for(
@@ -410,7 +467,7 @@ class Planner:
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod, the tightest first."""
-        rows = self.capacity.counts(pod.shape) > 0
+        rows = self._counts(pod.shape) > 0
         rows = rows & self.affinity.admit(pod) if self.affinity.is_particular(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
@@ -433,7 +490,6 @@ class Planner:
                 return None
         parts = [[pod] for pod in pods] if len(pods) <= _MOST_ONE_BY_ONE else batches
         keys = {term.topology_key for shape in shapes for term in shape.terms}
-        keys |= {shape.constraints.level for shape in shapes if shape.constraints.level}
         domains = [self.nodes.domains(key) for key in sorted(keys)]
         search = partial(self._place_parts, parts, domains, [_MOST_TRIES])
         if (plan := self.affinity.effort.within(_MOST_EFFORT, search)) is None:
@@ -446,7 +502,7 @@ class Planner:
         """Place parts by depth-first search. `domains`: the domain of each row, for each topology key."""
         if not parts:
             return {}
-        (pod, *others), checkpoint, counts = parts[0], self._journal.checkpoint(), self.capacity.counts
+        (pod, *others), checkpoint, counts = parts[0], self._journal.checkpoint(), self._counts
         rows = self._open_rows(pod).tolist()
         large = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]  # with shared domains
         first_in = {tuple(int(codes[row]) for codes in large): row for row in reversed(rows)}
@@ -479,7 +535,7 @@ class Planner:
         most = len(few)
         if most > _MOST_EXHAUSTIVE or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):
             return None
-        rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape)
+        rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape, self._within)
         costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
         # In a solution, any row with k rare pods can be replaced by one of the cheapest rows for k pods.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]
@@ -508,17 +564,16 @@ class Planner:
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Allocate pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
-        in_pod_sets: list[PlannedPod] = []
+        in_sets = Counter[tuple[tuple[TopologySet, ...], str]]()
         for pod, row in placed:
-            has_only_topology = self.affinity.counts_for_topology_only(pod)
-            if has_only_topology:
-                in_pod_sets.append((pod, self.name_of(row)))
-            if has_only_topology or not self.affinity.is_counted(pod):
-                rows.setdefault(pod.shape, []).append(row)
-            else:
+            if self.affinity.is_seen(pod):
                 self._count(pod, row, times)
-        if in_pod_sets:
-            self._journal.apply(partial(self.affinity.count_in_pod_sets, in_pod_sets), times)
+                continue
+            if pod.pod_sets:
+                in_sets[pod.pod_sets, self.name_of(row)] += 1
+            rows.setdefault(pod.shape, []).append(row)
+        if in_sets:
+            self._journal.apply(partial(self.affinity.count_in_sets, in_sets), times)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
             self.capacity.take_rows(by_shape, times)

@@ -82,6 +82,7 @@ class Search:
         self._columns = {name: column for column, name in enumerate(planner.capacity.dimensions)}
         self._on_row: dict[int, EvictionUnitsOfRow] = {}
         self._picks = Picks(planner, shares, disruptions)
+        self._rows: Mask | None = None  # rows of the domain in which victims are searched; None: all
         self._is_over = False  # whether the group's own queue must free share first
         row = planner.nodes.row
         for eviction_unit in self._eviction_units:
@@ -92,13 +93,40 @@ class Search:
                     )
 
     def find(self, wanted: Missing) -> Found | None:
-        """Return the victims and nodes; None where no set of units suffices."""
-        is_particular = self._planner.affinity.any_particular(wanted.members, wanted.shapes)
+        """Return the victims and nodes; None where no set of units suffices.
+
+        Members that share a domain get the domain whose units lose the least.
+        """
+        domains = self._planner.domains_to_clear(wanted.members) if wanted.pod_sets else []
+        if not domains:
+            return self._find(wanted)
+        found: list[tuple[int, Loss, int, Found]] = []
+        for number, self._rows in enumerate(domains):
+            checkpoint = self._planner.checkpoint()
+            with self._planner.inside(self._rows):
+                here = self._find(wanted)
+            self._planner.roll_back(checkpoint)
+            self._picks = Picks(self._planner, self._shares, self._disruptions)
+            if here is not None:
+                for pick in here.picks:
+                    self._picks.count(pick, -1)
+                tier = max((pick.eviction_unit.tier for pick in here.picks), default=-1)
+                found.append((tier, self._shares.price(here.picks), number, here))
+        if not found:
+            return None
+        cheapest = min(found)[-1]
+        for pick in cheapest.picks:
+            self._picks.count(pick)
+        return cheapest
+
+    def _find(self, wanted: Missing) -> Found | None:
+        is_particular = bool(wanted.pod_sets) or self._planner.affinity.any_particular(wanted)
         other = self._planner.clone() if is_particular else None
         self._is_over = not self._shares.suffices()
         plan: dict[Uid, str] = {}
         batches = self._planner.batches(wanted.members)
-        if all(self._place(batch, plan) for batch in batches) and self._free_share():
+        has_parts = sum(it.is_required for it in wanted.pod_sets) > 1
+        if not has_parts and all(self._place(batch, plan) for batch in batches) and self._free_share():
             self._fill_back(wanted)
             fewest = _spare_unneeded(self._planner, self._shares, self._picks, wanted, plan)
             cheapest = self._exchange(fewest, wanted)
@@ -108,8 +136,18 @@ class Search:
         for pick in self._picks.all:
             self._picks.count(pick, -1)
         picks = Picks(other, self._shares, self._disruptions)
-        trial = _find_by_trial(other, self._shares, self._eviction_units, picks, wanted)
+        with other.inside(self._rows):
+            units = filter(self._is_near, self._eviction_units)
+            trial = _find_by_trial(other, self._shares, units, picks, wanted)
+        if trial is None:
+            for pick in picks.all:
+                picks.count(pick, -1)
         return None if trial is None else Found(tuple(picks.all), trial)
+
+    def _is_near(self, eviction_unit: EvictionUnit) -> bool:
+        """Return whether a unit has pods on the rows that count."""
+        rows = map(self._planner.nodes.row.get, eviction_unit.by_node)
+        return self._rows is None or any(self._rows[row] for row in rows if row is not None)
 
     def _place(self, members: Sequence[PodRecord], plan: dict[Uid, str]) -> bool:
         """Find nodes for all of some equal members, and the units to evict there; return False if none."""
@@ -118,9 +156,7 @@ class Search:
             return all(self._place([member], plan) for member in members)
         if not shape.requests.keys() <= self._columns.keys():
             return False
-        suitable = self._planner.capacity.suitable(shape)
-        if affinity.is_particular(members[0]):
-            suitable = suitable & affinity.admit(members[0])
+        suitable = self._suitable(members[0])
         rows = CheapestFirst(self._bounds(shape, suitable), self._shares.share)
         while left and (known := rows.pop()) is not None:
             found = self._cost(shape, known.row)
@@ -138,6 +174,13 @@ class Search:
                 if suitable[row]:
                     rows.push(no_cost(row))
         return not left
+
+    def _suitable(self, pod: PodRecord) -> Mask:
+        """Return the rows that may take a pod once others are evicted."""
+        suitable, affinity = self._planner.capacity.suitable(pod.shape), self._planner.affinity
+        if self._rows is not None:
+            suitable = suitable & self._rows
+        return suitable & affinity.admit(pod) if affinity.is_particular(pod) else suitable
 
     def _bounds(self, shape: Shape, suitable: Mask) -> Iterator[Cost]:
         """Yield lower bounds of the costs of rows: zero, or the first unit with the smallest loss there."""

@@ -337,7 +337,7 @@ class Backfill:
     def _has_capacity(self, wanted: Missing) -> bool:
         """Return whether members would fit without reservations."""
         planner, known = self._cycle.budget.planner, self._fits_without
-        is_particular = planner.affinity.any_particular(wanted.members, wanted.shapes)
+        is_particular = planner.affinity.any_particular(wanted)
         if not is_particular and known.get(wanted.signature) is False:
             return False  # capacity only shrinks in a cycle
         now = planner.capacity.known
@@ -347,7 +347,7 @@ class Backfill:
             for reserved in self._reserved.values():
                 self._free[1].take_amounts(reserved.rows, reserved.reserved, -1)
         if is_particular or wanted.signature not in known:
-            known[wanted.signature] = self._free[1].could_place(wanted.members, wanted.shapes)
+            known[wanted.signature] = self._free[1].could_place(wanted)
         return known[wanted.signature]
 
 

@@ -10,8 +10,6 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from extender.api import keys
 from extender.api.keys import ROOT_QUEUE
 from extender.domain.model.records import GroupKey, PodRecord, Uid
@@ -65,12 +63,6 @@ def _existing_members(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord
     return info.record if info is not None and info.exists else None
 
 
-def _at_preferred_level(pod: PodRecord) -> PodRecord:
-    if not pod.preferred_level or pod.shape.constraints.level:
-        return pod
-    return replace(pod, shape=pod.shape.on_level(pod.preferred_level))
-
-
 class Budget:
     shares: QueueShares
 
@@ -95,12 +87,7 @@ class Budget:
         None where the capacity does not suffice, unless `partly`, which starts as many as fit.
         `places`: see `count`.
         """
-        pods, apart = list(pods), group.queue in self.rules.spread
-        plan = None
-        if not partly and any(pod.preferred_level for pod in pods):
-            plan = self.planner.place(map(_at_preferred_level, pods), apart=apart)
-        if plan is None:
-            plan = self.planner.place(pods, partly, apart)
+        plan = self.planner.place(pods, partly, apart=group.queue in self.rules.spread)
         self.count(group, plan or {}, places=places)
         return plan
 

@@ -95,7 +95,7 @@ class Cycle:
         self.reads = self.journal.reads
         self.decided: dict[GroupKey, GroupDecision] = {}
         self._inadmissible = inadmissible
-        self._alone_but_for_refusals: dict[frozenset[tuple[int, int]], bool] = {}
+        self._alone_but_for_refusals: dict[frozenset[object], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
         self.has_begun_reclaim = False  # whether capacity is being reclaimed for one more group
         self.reclaimed: dict[str, dict[LosingTo, Reclaimed]] = {}  # cached reclaims by queue
@@ -238,12 +238,15 @@ class Cycle:
         """
         is_refused = keeps_refusals and bool(self.snapshot.refused)
         planner = self._empty_but_for_refusals if is_refused else self.empty
-        if planner.affinity.any_particular(wanted.members, wanted.shapes):
-            return planner.could_place(wanted.members, wanted.shapes)
+        if planner.affinity.any_particular(wanted):
+            return planner.could_place(wanted)
         known = self._alone_but_for_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
-        numbers = frozenset((shape.number, count) for shape, count in wanted.shapes.items())
+        numbers = frozenset(
+            ((kind[0].number, kind[1]) if isinstance(kind, tuple) else kind.number, count)
+            for kind, count in wanted.signature
+        )
         if numbers not in known:
-            known[numbers] = planner.could_place(wanted.members, wanted.shapes)
+            known[numbers] = planner.could_place(wanted)
         return known[numbers]
 
 

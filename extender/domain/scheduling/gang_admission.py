@@ -31,7 +31,7 @@ from extender.domain.snapshot.wholeness import Missing, Signature, missing, miss
 
 # Key of equal groups: missing members, passable reservations, limits that apply, and whether their claim is
 # lent now.
-Equals = tuple[Signature | Similar, tuple[GroupKey, ...], tuple[object, ...], bool]
+Equals = tuple[tuple[Signature, Similar | None], tuple[GroupKey, ...], tuple[object, ...], bool]
 Members = Mapping[str, int]  # by role; a job with partial starts has one role, without a name
 # Reasons that block no other group. InvalidSpec is that of a flavor here.
 _NEVER = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
@@ -208,7 +208,8 @@ class Admission:
         signature = None if group.computed(has_choice) else _signature(self._budget.planner, missing(group))
         equals: tuple[str, Equals] | None = None
         if not own and signature is not None and not self._budget.window.gives_a_turn_to(group):
-            similar = signature if not self._budget.flavors.flavors_of(group.queue) else roles_of(group)
+            by_roles = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
+            similar = signature, by_roles
             in_front_of = tuple(capacity.group.key for capacity in passed)
             whose, claim_borrowed = (
                 self._budget.running.class_key(group),
@@ -269,7 +270,7 @@ class Admission:
         if not is_short and budget.window.has_places_for(group, size):
             if (plan := budget.place(group, wanted.members)) is not None:
                 return GroupDecision(group.key, group.queue, Verdict.STARTING, plan=plan)
-        elif not is_short and budget.planner.could_place(wanted.members, wanted.shapes):
+        elif not is_short and budget.planner.could_place(wanted):
             return waiting_decision(group, Reason.WINDOW_FULL, budget.window.describe_wait(group, size))
         return self._waits_for_nodes(group, wanted, self._no_placement(group, wanted, signature))
 
@@ -286,7 +287,7 @@ class Admission:
         A group with more members than it needs starts without those that do not fit.
         """
         wanted, planner = missing(group), self._budget.planner
-        if not group.computed(has_choice) or planner.could_place(wanted.members, wanted.shapes):
+        if not group.computed(has_choice) or planner.could_place(wanted):
             return wanted
         return missing_of(group, planner.fitting(group.waiting))
 
@@ -316,7 +317,7 @@ class Admission:
         signature = _signature(planner, wanted)
         if (known := self._known_unplaceable(signature)) is not None:
             return known
-        if planner.could_place(wanted.members, wanted.shapes):
+        if planner.could_place(wanted):
             return None
         return self._no_placement(group, wanted, signature)
 
@@ -333,7 +334,7 @@ class Admission:
     def _no_placement(self, group: GroupInfo, wanted: Missing, signature: Signature | None) -> Why:
         """Return why members find no capacity, and record it for their signature during this pass."""
         planner, unclaimed = self._budget.planner, self._lending.unclaimed
-        if unclaimed is not None and unclaimed.could_place(wanted.members, wanted.shapes):
+        if unclaimed is not None and unclaimed.could_place(wanted):
             why = Reason.QUEUE_SHARE, self._lending.text()
         else:
             why = explain(self._cycle, unclaimed or planner, group, wanted)
@@ -371,4 +372,4 @@ def _signature(planner: Planner, wanted: Missing) -> Signature | None:
 
     None: the labels of a member matter.
     """
-    return None if planner.affinity.any_particular(wanted.members, wanted.shapes) else wanted.signature
+    return None if planner.affinity.any_particular(wanted) else wanted.signature

@@ -8,7 +8,6 @@ equal length alternate, so that no group that never starts keeps nodes idle.
 Lent capacity can be reclaimed from queues above their deserved share, down to their guarantee at most.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from extender.domain.model.reasons import LACKS_CAPACITY, Reason
@@ -149,7 +148,7 @@ class Lending:
     def keeps_capacity_from(self, pod: PodRecord) -> bool:
         """Return whether a pod that did not fit would fit without the reserved capacity."""
         unclaimed = self.unclaimed
-        return unclaimed is not None and unclaimed.could_place([pod], Counter({pod.shape: 1}))
+        return unclaimed is not None and unclaimed.could_place(Missing((pod,)))
 
     @property
     def unclaimed(self) -> Planner | None:

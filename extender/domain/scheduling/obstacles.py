@@ -5,7 +5,7 @@ that is evaluated and does not fit never does (NeverFits), not now (NoRoom), or 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -17,9 +17,11 @@ from extender.api import keys
 from extender.api.objects.pods import NodeSelectorTerm, Toleration
 from extender.api.units import listed
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, MEMORY, PODS, Resources, show
 from extender.domain.model.selectors import is_tolerated, taint_text
 from extender.domain.model.shapes import Constraints, Shape, requests_of
+from extender.domain.model.topology import TopologySet
 from extender.domain.placement.capacity import Capacity
 from extender.domain.placement.planner import Planner
 from extender.domain.queues.records import QueueRecord, not_selected
@@ -189,6 +191,7 @@ def _not_ready(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupD
 
 _LONGEST_NAME = 63  # characters of a label
 _MOST_SHORT = 4  # resources in one sentence
+_MOST_SETS = 64  # pod sets that are looked at
 _MOST_NAMES = 8  # in one sentence: a pod may ask for thousands of resources, and a status should stay small
 
 
@@ -201,7 +204,7 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
     if is_refused and all(capacity.could_hold_but_for_refusals(shape, n) for shape, n in shapes.items()):
         detail = group.start.failure or "the scheduler rejects the nodes with free capacity"
         return Reason.REFUSED_BY_SCHEDULER, detail
-    if not planner.affinity.any_particular(members, shapes) and capacity.is_short_for(shapes):
+    if not planner.affinity.any_particular(wanted) and capacity.is_short_for(shapes):
         # Too little capacity for some shape alone, and no member looks at others: nothing needs to be placed.
         at_once = f"{_capacity_for(capacity, shapes)} at once"
     else:
@@ -218,16 +221,26 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
 
 def _domains_text(planner: Planner, wanted: Missing) -> str:
     """Return the domain with the most capacity for members that must share one, as text; empty: none must."""
-    level = max(shape.constraints.level for shape in wanted.shapes)
-    if not level:
-        return ""
-    sharing = {shape: n for shape, n in wanted.shapes.items() if shape.constraints.level == level}
-    label, members = level[:_LONGEST_NAME], sum(sharing.values())
-    if (found := planner.affinity.largest_domain(level, sharing)) is None:
-        return f"no node has the label {label} that the topology of its pods names"
-    domain, fitting = found
-    capacity = f"{fitting} of {members} members" if fitting < members else "all, but not together"
-    return f"{label}={domain} has the most free capacity, for {capacity}"
+    by_set: dict[TopologySet, list[PodRecord]] = {}
+    for pod in wanted.members:
+        for pod_set in pod.pod_sets:
+            if pod_set.is_required:
+                by_set.setdefault(pod_set, []).append(pod)
+    texts = (_domain_text(planner, pod_set, pods) for pod_set, pods in by_set.items())
+    found = dict(islice(texts, _MOST_SETS))
+    return next((text for text, suffices in found.items() if not suffices), next(iter(found), ""))
+
+
+def _domain_text(planner: Planner, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, bool]:
+    """Return the domain with the most capacity for the pods of a set, as text, and whether it suffices."""
+    label = pod_set.level[:_LONGEST_NAME]
+    if (found := planner.largest_domain(pod_set, pods)) is None:
+        return f"no node has the label {label} that the topology of its pods names", False
+    domain, fitting, holds_others = found
+    suffices = fitting >= len(pods)
+    capacity = "all, but not together" if suffices else f"{fitting} of {len(pods)} members"
+    has = "has other members, and free capacity" if holds_others else "has the most free capacity,"
+    return f"{label}={domain} {has} for {capacity}", suffices
 
 
 def _short(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:

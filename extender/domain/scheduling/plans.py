@@ -211,7 +211,7 @@ def all_that_join(
         return list(pods)
 
     def lacks_capacity(wanted: Missing) -> tuple[Reason, str] | None:
-        return None if budget.planner.could_place(wanted.members, wanted.shapes) else (Reason.NO_ROOM, "")
+        return None if budget.planner.could_place(wanted) else (Reason.NO_ROOM, "")
 
     choice = choose(budget.flavors, group, pods, plan, True, lacks_capacity)
     return None if choice.tried else list(choice.wanted.members)
@@ -236,7 +236,7 @@ def as_many_as_join(
         for other in flavors.flavors_of(queue) if flavor is None else ():
             one = on_nodes_of(other, of_role[:1])
             admits = not other.refuses([one[0].shape]) and flavors.as_many_as(queue, other, one, {}, lends)
-            if admits and budget.planner.could_place(one, {one[0].shape: 1}):
+            if admits and budget.planner.could_place(Missing((one[0],))):
                 flavor = other
                 break
         if flavor is None or flavor.refuses([of_role[0].shape]):

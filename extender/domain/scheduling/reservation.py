@@ -275,7 +275,7 @@ class Reservations:
     def _class_of(self, group: GroupInfo) -> EquivalenceClass:
         """Return the equivalence class of a group. Groups of one class find nodes or not together."""
         wanted, budget = missing(group), self._cycle.budget
-        if budget.planner.affinity.any_particular(wanted.members, wanted.shapes):
+        if budget.planner.affinity.any_particular(wanted):
             return group.key
         return group.queue, wanted.signature, budget.running.class_key(group)
 

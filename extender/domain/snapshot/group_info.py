@@ -212,6 +212,12 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
             self.pending if waits and not (self.spec.fault or self.spec.held or self.is_refused_entry) else {}
         )
 
+    @cached_property
+    def requires_domains(self) -> bool:
+        """Return whether any member without a node has to share a domain with others."""
+        members = (*self.waiting, *(pod for pod, _ in self.pinned))
+        return any(pod_set.is_required for pod in members for pod_set in pod.pod_sets)
+
     @property
     def is_drained(self) -> bool:
         """Return whether the LocalQueue of the group is drained."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.base import Meta, OwnerReference, Wire, refuse_deep
 from extender.api.objects.pods import Pod
-from extender.api.objects.queues import ABORT, RESUME
+from extender.api.objects.queues import ABORT, RESUME, NetworkTopology, SubGroup
 from extender.api.units import BadQuantity
 from extender.api.workloads.children import MALFORMED
 from extender.api.workloads.gangs import Defaults, GangSize, MadePods, gang_of, size_of
@@ -41,6 +41,14 @@ from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint, checkpoint_of, run_time_of
 from extender.domain.model.shapes import Shapes
+from extender.domain.model.topology import (
+    NO_TOPOLOGY,
+    TopologyRequest,
+    first_request,
+    network_topology,
+    role_topology,
+    topology_of,
+)
 from extender.domain.model.wire_records import pod_record
 from extender.domain.queues.local_queues import QueueRoutes
 
@@ -140,6 +148,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint = NEVER_SAVED  # by its annotation
     run_time: float | None = None  # seconds that it will run, by its annotation
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
+    topology: TopologyRequest = NO_TOPOLOGY  # for all its pods, by its spec or annotations
+    role_topology: Mapping[str, TopologyRequest] = {}  # by role, by its spec
 
     @property
     def needed(self) -> int:
@@ -260,6 +270,7 @@ def job_record(
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
         may_use=recorded_use(meta, kind.kind),
+        topology=topology_of(meta.annotations or {}),
     )
     if record.outcome is not None:
         return record
@@ -276,6 +287,12 @@ def job_record(
             gang = replace(gang, asked=str(group["minMember"] or ""))
             sub_groups = group.get("subGroupPolicy", ())
             record = replace(record, gang=gang, by_role=by_role, sub_groups=sub_groups)
+            topology = msgspec.convert(job.spec.get("networkTopology"), NetworkTopology | None)
+            record = replace(
+                record,
+                topology=first_request(network_topology(topology), record.topology),
+                role_topology=role_topology(msgspec.convert(sub_groups, list[SubGroup])),
+            )
         return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
@@ -311,6 +328,7 @@ def owner_of_pods(
         may_use=recorded_use(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
+        topology=topology_of(annotations),
     )
 
 

@@ -236,7 +236,7 @@ class NodeTable:
         self._masks: dict[bytes, tuple[int, Mask]] = {}  # masks, with the age at which they were computed
         # Whether numbers of shapes fit on all empty nodes, as far as known; callers add results.
         self.most: MutableMapping[Shape, int] = WeakKeyDictionary()
-        self._fits_when_empty: dict[frozenset[tuple[int, int]], bool] = {}
+        self._fits_when_empty: dict[frozenset[object], bool] = {}
         self._pooled: PoolRows | None = None
 
     def with_changes(self, nodes: Sequence[NodeRecord | None], rows: Iterable[int]) -> "NodeTable":
@@ -284,7 +284,7 @@ class NodeTable:
         self._masks[test.key] = known  # the most recently used mask comes last
         return known[1]
 
-    def fits_when_empty(self) -> dict[frozenset[tuple[int, int]], bool]:
+    def fits_when_empty(self) -> dict[frozenset[object], bool]:
         """Return cached answers: whether gangs fit on empty nodes, keyed by their pods of each shape.
 
         Callers add answers; the oldest beyond a limit are dropped.

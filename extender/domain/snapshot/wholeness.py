@@ -12,6 +12,7 @@ import msgspec
 from extender.domain.model.records import Needs, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, requests_of
+from extender.domain.model.topology import TopologySet
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 
 if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without numpy
@@ -20,7 +21,8 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
 # A group is whole with minMember members and each role's minTaskMember. If the roles add up to more than
 # minMember, they do not bind, as in Volcano.
 
-Signature = frozenset[tuple[Shape, int]]
+Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # shape of a member, and its sets if it has any
+Signature = frozenset[tuple[Kind, int]]
 
 
 class Missing(msgspec.Struct, frozen=True, dict=True):
@@ -35,8 +37,19 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def signature(self) -> Signature:
-        """Return a key that is equal for groups that lack as many members of the same shapes."""
-        return frozenset(self.shapes.items())
+        """Return a key that is equal for groups that lack as many members of the same shapes and sets."""
+        if not self.pod_sets:
+            return frozenset(self.shapes.items())
+        similar = Counter((pod.shape, pod.pod_sets) for pod in self.members)
+        return frozenset(
+            ((shape, tuple(it[1:] for it in pod_sets)), n) for (shape, pod_sets), n in similar.items()
+        )
+
+    @cached_property
+    def pod_sets(self) -> Collection[TopologySet]:
+        """Return the pod sets of the members."""
+        distinct = {id(pod.pod_sets): pod.pod_sets for pod in self.members}
+        return {pod_set for pod_sets in distinct.values() for pod_set in pod_sets}
 
     @cached_property
     def requests(self) -> Resources:

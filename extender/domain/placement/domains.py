@@ -1,0 +1,346 @@
+"""Placement of pod sets in domains of a topology: the rows of the planner are restricted, set by set.
+
+A set is tried in the domains with capacity for all its pods, the tightest first; the sets inside it are
+placed on the rows of that domain. A preferred set goes up level by level and then takes the fewest domains.
+Slices of equal pods are placed all at once.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from extender.domain.model.records import PodRecord, Uid
+from extender.domain.model.shapes import Shape
+from extender.domain.model.topology import TopologySet
+from extender.domain.placement.affinity import AffinityCounts, looks_on_rows
+from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
+
+Plan = dict[Uid, str]
+Part = tuple[TopologySet | None, list[PodRecord]]  # a set, and its pods; None: the pods without a further set
+_MOST_SEARCHED = 12  # sets next to each other whose domains are searched together
+_MOST_TRIES = 200  # domains tried for one gang
+_MOST_CLEARED = 16  # domains in which victims are searched
+_PARTS_OF_SLICE = 3  # role, part of the role and number
+
+
+class DomainCapacity(NamedTuple):
+    """Capacity of the domains of a level for some pods.
+
+    Attributes:
+        codes: The domain of each row; -1 for none.
+        free: How many of the pods each domain has capacity for, each shape counted alone.
+        capped: The same, at most as many as there are.
+        are_enough: Whether each shape fits.
+    """
+
+    codes: Rows
+    free: Rows
+    capped: Rows
+    are_enough: Mask
+
+
+class Tools(NamedTuple):
+    """Functions of the planner that the search needs. Placed pods are allocated until `roll_back`."""
+
+    counts: Callable[[Shape], Rows]
+    place: Callable[[Sequence[PodRecord], Mask], Plan | None]
+    allocate: Callable[[Sequence[tuple[PodRecord, int]]], Plan]
+    checkpoint: Callable[[], int]
+    roll_back: Callable[[int], None]
+
+
+class DomainSearch:
+    """Search for the nodes of one gang. `apart`: the emptiest domains come first."""
+
+    def __init__(self, nodes: NodeTable, affinity: AffinityCounts, tools: Tools, apart: bool = False) -> None:
+        self._nodes, self._affinity, self._tools, self._apart = nodes, affinity, tools, apart
+        self._left = _MOST_TRIES
+
+    def place(self, pods: Sequence[PodRecord], rows: Mask | None) -> Plan | None:
+        """Return nodes for all pods, and allocate their capacity; None, and nothing allocated, if none.
+
+        `rows`: the rows that count; None: all.
+        """
+        checkpoint = self._tools.checkpoint()
+        plan = self._place_inside(pods, 0, self._all_rows if rows is None else rows)
+        if plan is None:
+            self._tools.roll_back(checkpoint)
+            return None
+        return plan if self._affinity.particular(pods) else self._in_index_order(pods, plan)
+
+    def rows_for_some(self, pods: Sequence[PodRecord]) -> Mask:
+        """Return the rows of the domains with capacity for the most of some pods with equal sets."""
+        rows = self._all_rows
+        for depth, pod_set in enumerate(pods[0].pod_sets):
+            own = self._affinity.rows_of_set(pod_set)
+            if own is None and pod_set.is_required:
+                capacity = self._capacity(pods, depth + 1, rows, pod_set.level)
+                own = (
+                    capacity.codes == np.argmax(capacity.free) if capacity.free.any() else np.zeros_like(rows)
+                )
+            rows = rows & own if own is not None and pod_set.is_required else rows
+        return rows
+
+    def domains_to_clear(self, pods: Sequence[PodRecord]) -> list[Mask]:
+        """Return the rows of each domain that all pods may share, that with the most free capacity first.
+
+        Empty: they need not share one.
+        """
+        shared = set.intersection(*({it for it in pod.pod_sets if it.is_required} for pod in pods))
+        pod_set = next((it for it in pods[0].pod_sets if it in shared), None)
+        if pod_set is None:
+            return []
+        if (own := self._affinity.rows_of_set(pod_set)) is not None:
+            return [own]
+        capacity = self._capacity(pods, len(pods[0].pod_sets), self._all_rows, pod_set.level)
+        codes = np.argsort(-capacity.capped, kind="stable")[:_MOST_CLEARED]
+        return [capacity.codes == code for code in codes.tolist()]
+
+    @property
+    def _all_rows(self) -> Mask:
+        return np.ones(len(self._nodes.nodes), np.bool_)
+
+    def largest_domain(self, pod_set: TopologySet, pods: Sequence[PodRecord]) -> tuple[str, int, bool] | None:
+        own = self._affinity.rows_of_set(pod_set)
+        rows = self._all_rows if own is None else own
+        capacity = self._capacity(pods, pods[0].pod_sets.index(pod_set) + 1, rows, pod_set.level)
+        labelled = np.flatnonzero(rows & (capacity.codes >= 0))
+        if not len(labelled):
+            return None
+        best = capacity.codes[labelled][np.argmax(capacity.capped[capacity.codes[labelled]])]
+        node = self._nodes.nodes[int(np.argmax(capacity.codes == best))]
+        return node.labels[pod_set.level] if node else "", int(capacity.capped[best]), own is not None
+
+    def _place_inside(self, pods: Sequence[PodRecord], depth: int, rows: Mask) -> Plan | None:
+        """Place pods that have the first `depth` sets in common on some rows."""
+        parts: dict[TopologySet | None, list[PodRecord]] = {}
+        for pod in pods:
+            parts.setdefault(pod.pod_sets[depth] if len(pod.pod_sets) > depth else None, []).append(pod)
+        if parts.keys() == {None}:
+            return self._tools.place(pods, rows)
+        plan: Plan = {}
+        if slices := self._equal_slices(parts):
+            found = self._place_slices(slices, rows)
+            if found is None:
+                return None
+            plan = found
+            parts = {pod_set: of_set for pod_set, of_set in parts.items() if pod_set not in slices}
+        ordered = sorted(parts.items(), key=self._rank)
+        together = _MOST_SEARCHED if len(ordered) <= _MOST_SEARCHED else 1
+        for at in range(0, len(ordered), together):
+            found = self._place_parts(ordered[at : at + together], depth, rows)
+            if found is None:
+                return None
+            plan |= found
+        return plan
+
+    def _rank(self, part: Part) -> tuple[bool, bool, int]:
+        """Sort key: sets with members elsewhere first, then the largest; pods without a set last."""
+        pod_set, pods = part
+        is_bound = pod_set is not None and self._affinity.has_members(pod_set)
+        return pod_set is None, not is_bound, -len(pods)
+
+    def _place_parts(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
+        """Place parts by depth-first search over the domains of each."""
+        if not parts:
+            return {}
+        (pod_set, pods), *others = parts
+        checkpoint = self._tools.checkpoint()
+        for place in self._choices(pod_set, pods, depth, rows):
+            plan = place()
+            later = None if plan is None else self._place_parts(others, depth, rows)
+            if plan is not None and later is not None:
+                return plan | later
+            self._tools.roll_back(checkpoint)
+            self._left -= 1
+            if self._left <= 0:
+                return None
+            self._affinity.effort.spend(looks_on_rows(self._nodes))
+        return None
+
+    def _choices(
+        self, pod_set: TopologySet | None, pods: list[PodRecord], depth: int, rows: Mask
+    ) -> Iterator[Callable[[], Plan | None]]:
+        """Yield the ways to place the pods of a set, the best first."""
+        if pod_set is None:
+            yield partial(self._tools.place, pods, rows)
+            return
+        own = self._affinity.rows_of_set(pod_set)
+        if own is not None:
+            yield partial(self._place_inside, pods, depth + 1, rows & own)
+        if pod_set.is_required:
+            if own is None:
+                for domain in self._domains(pods, depth + 1, rows, pod_set.level):
+                    yield partial(self._place_inside, pods, depth + 1, domain)
+            return
+        level, *larger = reversed(self._nodes.topologies.levels_down_to(pod_set.level))
+        for domain in self._domains(pods, depth + 1, rows, level):
+            yield partial(self._place_inside, pods, depth + 1, domain)
+        for above in larger:
+            for domain in self._domains(pods, depth + 1, rows, above):
+                yield partial(self._gather, pods, depth + 1, domain, level)
+        yield partial(self._gather, pods, depth + 1, rows, level)
+        yield partial(self._place_inside, pods, depth + 1, rows)
+
+    def _domains(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Iterator[Mask]:
+        """Yield the rows of each domain with capacity for all pods, the tightest first."""
+        capacity = self._capacity(pods, depth, rows, level)
+        codes = np.flatnonzero(capacity.are_enough)
+        order = np.argsort(-capacity.free[codes] if self._apart else capacity.free[codes], kind="stable")
+        for code in codes[order].tolist():
+            yield rows & (capacity.codes == code)
+
+    def _capacity(self, pods: Sequence[PodRecord], depth: int, rows: Mask, level: str) -> DomainCapacity:
+        """Return the capacity of the domains of a level on some rows; sets from `depth` on are inside."""
+        codes = self._nodes.domains_of_level(level)
+        inside = np.flatnonzero(rows & (codes >= 0))
+        number = int(codes.max(initial=-1)) + 1
+        free, capped = np.zeros(number, np.int64), np.zeros(number, np.int64)
+        are_enough = np.ones(number, np.bool_)
+        for shape, of_shape in _by_shape(pods).items():
+            counts = self._tools.counts(shape)[inside]
+            sums = self._sums(of_shape, depth, codes, inside, counts, number)
+            free += sums
+            capped += np.minimum(sums, len(of_shape))
+            are_enough &= sums >= len(of_shape)
+        return DomainCapacity(codes, free, capped, are_enough)
+
+    def _sums(
+        self, pods: Sequence[PodRecord], depth: int, codes: Rows, inside: Rows, counts: Rows, number: int
+    ) -> Rows:
+        """Return how many pods of a shape each domain has capacity for; only whole slices count."""
+        slices = Counter(pod.pod_sets[-1] for pod in pods if _is_sliced(pod, depth))
+        if slices.total() < len(pods):
+            return np.bincount(codes[inside], weights=counts, minlength=number).astype(np.int64)
+        size, (any_slice, *_) = min(slices.values()), slices
+        small = self._nodes.domains_of_level(any_slice.level)[inside]
+        labelled = small >= 0
+        small, large, counts = small[labelled], codes[inside][labelled], counts[labelled]
+        pairs, at = np.unique(np.stack([large, small]), axis=1, return_inverse=True)
+        whole = np.bincount(at.reshape(-1), weights=counts).astype(np.int64) // size * size
+        return np.bincount(pairs[0], weights=whole, minlength=number).astype(np.int64)
+
+    def _gather(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Plan | None:
+        """Place pods in the fewest domains of a level: the largest, and the tightest as the last one."""
+        capacity = self._capacity(pods, depth, rows, level)
+        codes = np.argsort(-capacity.capped, kind="stable")
+        so_far = np.cumsum(capacity.capped[codes])
+        fewest = int(np.searchsorted(so_far, len(pods))) + 1
+        if fewest > len(codes):
+            return None
+        left = len(pods) - (int(so_far[fewest - 2]) if fewest > 1 else 0)
+        last = [code for code in codes[fewest - 1 :].tolist() if capacity.capped[code] >= left][-1]
+        chosen = [*codes[: fewest - 1].tolist(), last]
+        checkpoint = self._tools.checkpoint()
+        if (plan := self._place_evenly(pods, depth, rows, capacity, chosen)) is not None:
+            return plan
+        self._tools.roll_back(checkpoint)
+        for more in range(fewest, min(fewest + 3, len(codes) + 1)):
+            chosen = chosen if more == fewest else codes[:more].tolist()
+            plan = self._place_inside(pods, depth, rows & np.isin(capacity.codes, chosen))
+            if plan is not None:
+                return plan
+            self._tools.roll_back(checkpoint)
+        return None
+
+    def _place_evenly(
+        self, pods: list[PodRecord], depth: int, rows: Mask, capacity: DomainCapacity, chosen: Sequence[int]
+    ) -> Plan | None:
+        """Place equal pods in these domains, with as equal numbers of whole slices as capacity allows."""
+        if len(chosen) > _MOST_SEARCHED:
+            return None
+        slices = Counter(pod.pod_sets[depth:] for pod in pods)
+        size = max(slices.values()) if all(slices) else 1
+        if len({pod.shape for pod in pods}) > 1 or (len(slices) > 1 and len({*slices.values()}) > 1):
+            return None
+        left, plan = sorted(pods, key=_order), Plan()
+        for at, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
+            share = -(-len(left) // size // (len(chosen) - at)) * size
+            own, left = (
+                left[: min(share, int(capacity.capped[code]))],
+                left[min(share, int(capacity.capped[code])) :],
+            )
+            found = self._place_inside(own, depth, rows & (capacity.codes == code)) if own else {}
+            if found is None:
+                return None
+            plan |= found
+        return None if left else plan
+
+    def _equal_slices(
+        self, parts: dict[TopologySet | None, list[PodRecord]]
+    ) -> dict[TopologySet, list[PodRecord]]:
+        """Return slices of one size and shape that can be placed all at once; empty if there are not many."""
+        slices = {
+            pod_set: pods
+            for pod_set, pods in parts.items()
+            if pod_set and len(pod_set.part) == _PARTS_OF_SLICE and not self._affinity.has_members(pod_set)
+        }
+        sizes = Counter(map(len, slices.values())).most_common(1)
+        equal = {pod_set: pods for pod_set, pods in slices.items() if len(pods) == sizes[0][0]}
+        every = [pod for pods in equal.values() for pod in pods]
+        are_equal = len({(pod.shape, pod.pod_sets[-1].level) for pod in every}) == 1
+        return equal if len(equal) > 1 and are_equal and not self._affinity.particular(every) else {}
+
+    def _place_slices(self, slices: dict[TopologySet, list[PodRecord]], rows: Mask) -> Plan | None:
+        """Place equal slices, each inside one domain: domains with capacity for the most come first."""
+        (pod_set, (pod, *_)), *_ = slices.items()
+        codes, counts = self._nodes.domains_of_level(pod_set.level), self._tools.counts(pod.shape)
+        inside = np.flatnonzero(rows & (codes >= 0) & (counts > 0))
+        size = len(slices[pod_set])
+        fitting = np.bincount(codes[inside], weights=counts[inside]).astype(np.int64) // size
+        order = np.argsort(-fitting, kind="stable")
+        before = np.cumsum(fitting[order]) - fitting[order]  # slices in the domains before each
+        chosen_slices = np.zeros_like(fitting)
+        chosen_slices[order] = np.clip(len(slices) - before, 0, fitting[order])
+        if chosen_slices.sum() < len(slices):
+            return None
+        inside = inside[np.lexsort((inside, *self._path(inside, pod_set.level)[::-1]))]
+        places = np.repeat(inside, np.minimum(counts[inside], chosen_slices[codes[inside]] * size))
+        own = codes[places]
+        firsts = np.flatnonzero(np.diff(own, prepend=-1))  # rows of a domain follow each other
+        number = np.arange(len(places)) - np.repeat(firsts, np.diff(firsts, append=len(places)))
+        places = places[number < chosen_slices[own] * size]
+        in_order = sorted(slices.values(), key=lambda pods: min(map(_order, pods)))
+        members = [pod for pods in in_order for pod in sorted(pods, key=_order)]
+        return self._tools.allocate(list(zip(members, places.tolist(), strict=True)))
+
+    def _in_index_order(self, pods: Sequence[PodRecord], plan: Plan) -> Plan:
+        """Return the plan with pods that may change their nodes in the order of their indices.
+
+        Neighbors by index are then neighbors in the topology.
+        """
+        similar: defaultdict[tuple[int, int], list[PodRecord]] = defaultdict(list)
+        for pod in pods:
+            similar[id(pod.shape), id(pod.pod_sets)].append(pod)
+        for of_kind in similar.values():
+            if len(of_kind) < 2 or of_kind[0].index is None:
+                continue
+            rows = np.array([self._nodes.row[plan[pod.uid]] for pod in of_kind])
+            path = self._path(rows, of_kind[0].pod_sets[-1].level)
+            names = [plan[of_kind[at].uid] for at in np.lexsort((rows, *path[::-1])).tolist()]
+            plan |= zip((pod.uid for pod in sorted(of_kind, key=_order)), names, strict=True)
+        return plan
+
+    def _path(self, rows: Rows, level: str) -> list[Rows]:
+        """Return the domains of rows, from the largest level of the topology that has a level."""
+        return [self._nodes.domains(label)[rows] for label in self._nodes.topologies.levels_with(level)]
+
+
+def _by_shape(pods: Iterable[PodRecord]) -> dict[Shape, list[PodRecord]]:
+    found: dict[Shape, list[PodRecord]] = {}
+    for pod in pods:
+        found.setdefault(pod.shape, []).append(pod)
+    return found
+
+
+def _is_sliced(pod: PodRecord, depth: int) -> bool:
+    """Return whether the last set of a pod is a slice, and not among its first `depth` sets."""
+    return len(pod.pod_sets) > depth and len(pod.pod_sets[-1].part) == _PARTS_OF_SLICE
+
+
+def _order(pod: PodRecord) -> tuple[object, ...]:
+    """Sort key of members: by their indices, then by name."""
+    return pod.role, pod.index is None, pod.index or (0, 0), pod.sort_key
