@@ -17,6 +17,7 @@ from extender.domain.model.topology import (
     TopologyRequest,
     TopologySet,
     first_request,
+    index_of,
     pod_sets,
 )
 from extender.domain.snapshot.decisions import GroupDecision, start_after
@@ -335,16 +336,16 @@ class MemberSets:
         self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
-    def of(self, pod: PodRecord) -> tuple[TopologySet, ...]:
+    def with_sets(self, pod: PodRecord) -> PodRecord:
+        """Return a member with its index and sets."""
         of_role = first_request(pod.topology, self._of_roles.get(pod.role, NO_TOPOLOGY))
         sliced = of_role if of_role.slice_level else self._of_group
-        index = 0, 0
-        if sliced.slice_level:
-            index = pod.index or self._number(pod.uid, sliced)
-        key = pod.role, of_role, index[0], index[1] // (sliced.slice_size or index[1] + 1)
+        own = _index(pod)
+        part, number = (own or self._number(pod.uid, sliced)) if sliced.slice_level else (0, 0)
+        key = pod.role, of_role, part, number // (sliced.slice_size or number + 1)
         if key not in self._known:
-            self._known[key] = pod_sets(self._group.key, pod.role, self._of_group, of_role, index)
-        return self._known[key]
+            self._known[key] = pod_sets(self._group.key, pod.role, self._of_group, of_role, (part, number))
+        return replace(pod, pod_sets=self._known[key], index=own)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:
         if sliced not in self._without_index:
@@ -357,7 +358,7 @@ class MemberSets:
         Pods with nodes in one domain are numbered together, and other pods fill their slices.
         """
         size, by_domain = sliced.slice_size or len(self._group.pods), defaultdict[_InDomain, list[Uid]](list)
-        pods = [it for it in self._group.pods.values() if it.index is None]
+        pods = [it for it in self._group.pods.values() if _index(it) is None]
         for pod in sorted(pods, key=lambda pod: (pod.role, pod.created, pod.sort_key)):
             claim = self._claims.get(pod.uid)
             node = pod.node or (claim.node if claim is not None else "")
@@ -372,6 +373,11 @@ class MemberSets:
                 number += -(-len(uids) // size) * size
             found |= {uid: (-1, number + at) for at, uid in enumerate(waiting)}
         return found
+
+
+def _index(pod: PodRecord) -> tuple[int, int] | None:
+    """Return the index of a member; an expected one has the labels of the first."""
+    return index_of(pod.name, {} if pod.to_be and not pod.reserved_for else pod.labels)
 
 
 class Members:
@@ -391,7 +397,7 @@ class Members:
         self.holding: list[Shape] = []  # shapes of members with capacity that are not stuck
         sets = MemberSets(group, made_by, claims)
         for it in group.pods.values():
-            pod = it if sets.is_empty or it.keeps_capacity else replace(it, pod_sets=sets.of(it))
+            pod = it if sets.is_empty or it.keeps_capacity else sets.with_sets(it)
             self.running += pod.phase == "Running" and not pod.deleting
             self.succeeded += pod.phase == "Succeeded"
             self.failed += pod.phase == "Failed"

@@ -14,7 +14,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.run_history import NEVER_SAVED, Checkpoint
 from extender.domain.model.selectors import Labels
 from extender.domain.model.shapes import Shape
-from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, TopologySet, index_of
+from extender.domain.model.topology import NO_TOPOLOGY, TopologyRequest, TopologySet
 
 
 class Needs(NamedTuple):
@@ -95,16 +95,11 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     run_time: float | None = None  # seconds that its group will run, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # for the pods of its role, by its annotations
     pod_sets: tuple[TopologySet, ...] = ()  # the largest first; only as a member of a GroupInfo
+    index: tuple[int, int] | None = None  # part of the role and index there, as a member of these sets
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-    @property
-    def index(self) -> tuple[int, int] | None:
-        """Return the part of its role that the pod belongs to, and its index there; None: it has no index."""
-        is_named_by_muster = self.to_be and not self.reserved_for
-        return index_of(self.name, {} if is_named_by_muster else self.labels)
 
     @property
     def keeps_capacity(self) -> bool:

@@ -109,7 +109,7 @@ def _level(written: str) -> str:
 def index_of(name: str, labels: Labels) -> tuple[int, int] | None:
     """Return the part of its role that a pod belongs to, and its index there; None: it has no index."""
     for own, parts in _INDICES:
-        if is_count(index := labels.get(own, "")):
+        if own in labels and is_count(index := labels[own]):
             part = labels.get(parts, "")
             return int(part) if is_count(part) else 0, int(index)
     found = _INDEXED.search(name)

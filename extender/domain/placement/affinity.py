@@ -349,6 +349,7 @@ class Effort:
         self._left -= looks
 
 
+InSets = tuple[tuple[TopologySet, ...], str, int]  # sets, a node, and the number of members there
 Sharing = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, by shape
 
 
@@ -512,11 +513,26 @@ class AffinityCounts:
             self._carried.count(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
-        self.count_in_sets({(pod.pod_sets, node): 1}, times)
+        self.count_in_sets([(pod.pod_sets, node, 1)], times)
 
-    def count_in_sets(self, pods: Mapping[tuple[tuple[TopologySet, ...], str], int], times: int) -> None:
-        """Add members to their pod sets: numbers by sets and node."""
-        for (pod_sets, node), number in pods.items():
+    def are_together(self, pods: Iterable[InSets]) -> bool:
+        """Return whether members on these nodes share the domains that their sets require."""
+        nodes: dict[TopologySet, list[str]] = {}
+        for pod_sets, node, _ in pods:
+            for pod_set in pod_sets:
+                if pod_set.is_required:
+                    nodes.setdefault(pod_set, []).append(node)
+        for pod_set, names in nodes.items():
+            rows = [self._nodes.row.get(name, -1) for name in names]
+            codes, near = self._nodes.domains_of_level(pod_set.level)[rows], self.rows_of_set(pod_set)
+            is_one = near[rows].all() if near is not None else (codes == codes[0]).all()
+            if min(rows) < 0 or codes.min() < 0 or not is_one:
+                return False
+        return True
+
+    def count_in_sets(self, pods: Iterable[InSets], times: int = 1) -> None:
+        """Add members to their pod sets."""
+        for pod_sets, node, number in pods:
             for pod_set in pod_sets:
                 self._nodes_of_set(pod_set)[node] += number * times
 

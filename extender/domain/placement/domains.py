@@ -5,9 +5,10 @@ placed on the rows of that domain. A preferred set goes up level by level and th
 Slices of equal pods are placed all at once.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ Part = tuple[TopologySet | None, list[PodRecord]]  # a set, and its pods; None: 
 _MOST_SEARCHED = 12  # sets next to each other whose domains are searched together
 _MOST_TRIES = 200  # domains tried for one gang
 _MOST_CLEARED = 16  # domains in which victims are searched
+_INDEX, _SHAPE = attrgetter("index"), attrgetter("shape")
 _PARTS_OF_SLICE = 3  # role, part of the role and number
 
 
@@ -68,8 +70,7 @@ class DomainSearch:
         plan = self._place_inside(pods, 0, self._all_rows if rows is None else rows)
         if plan is None:
             self._tools.roll_back(checkpoint)
-            return None
-        return plan if self._affinity.particular(pods) else self._in_index_order(pods, plan)
+        return plan
 
     def rows_for_some(self, pods: Sequence[PodRecord]) -> Mask:
         """Return the rows of the domains with capacity for the most of some pods with equal sets."""
@@ -78,9 +79,8 @@ class DomainSearch:
             own = self._affinity.rows_of_set(pod_set)
             if own is None and pod_set.is_required:
                 capacity = self._capacity(pods, depth + 1, rows, pod_set.level)
-                own = (
-                    capacity.codes == np.argmax(capacity.free) if capacity.free.any() else np.zeros_like(rows)
-                )
+                best = int(np.argmax(capacity.free)) if capacity.free.any() else -2  # no row has this domain
+                own = capacity.codes == best
             rows = rows & own if own is not None and pod_set.is_required else rows
         return rows
 
@@ -117,8 +117,9 @@ class DomainSearch:
     def _place_inside(self, pods: Sequence[PodRecord], depth: int, rows: Mask) -> Plan | None:
         """Place pods that have the first `depth` sets in common on some rows."""
         parts: dict[TopologySet | None, list[PodRecord]] = {}
-        for pod in pods:
-            parts.setdefault(pod.pod_sets[depth] if len(pod.pod_sets) > depth else None, []).append(pod)
+        for equal in _by_sets(pods):
+            pod_set = equal[0].pod_sets[depth] if len(equal[0].pod_sets) > depth else None
+            parts.setdefault(pod_set, []).extend(equal)
         if parts.keys() == {None}:
             return self._tools.place(pods, rows)
         plan: Plan = {}
@@ -200,28 +201,28 @@ class DomainSearch:
         number = int(codes.max(initial=-1)) + 1
         free, capped = np.zeros(number, np.int64), np.zeros(number, np.int64)
         are_enough = np.ones(number, np.bool_)
-        for shape, of_shape in _by_shape(pods).items():
+        slices = _slice_of(pods, depth)
+        for shape, members in Counter(map(_SHAPE, pods)).items():
             counts = self._tools.counts(shape)[inside]
-            sums = self._sums(of_shape, depth, codes, inside, counts, number)
+            sums = self._sums(slices, level, inside, counts, number)
             free += sums
-            capped += np.minimum(sums, len(of_shape))
-            are_enough &= sums >= len(of_shape)
+            capped += np.minimum(sums, members)
+            are_enough &= sums >= members
         return DomainCapacity(codes, free, capped, are_enough)
 
     def _sums(
-        self, pods: Sequence[PodRecord], depth: int, codes: Rows, inside: Rows, counts: Rows, number: int
+        self, slices: tuple[str, int] | None, level: str, inside: Rows, counts: Rows, number: int
     ) -> Rows:
         """Return how many pods of a shape each domain has capacity for; only whole slices count."""
-        slices = Counter(pod.pod_sets[-1] for pod in pods if _is_sliced(pod, depth))
-        if slices.total() < len(pods):
+        codes = self._nodes.domains_of_level(level)
+        if slices is None:
             return np.bincount(codes[inside], weights=counts, minlength=number).astype(np.int64)
-        size, (any_slice, *_) = min(slices.values()), slices
-        small = self._nodes.domains_of_level(any_slice.level)[inside]
-        labelled = small >= 0
-        small, large, counts = small[labelled], codes[inside][labelled], counts[labelled]
-        pairs, at = np.unique(np.stack([large, small]), axis=1, return_inverse=True)
-        whole = np.bincount(at.reshape(-1), weights=counts).astype(np.int64) // size * size
-        return np.bincount(pairs[0], weights=whole, minlength=number).astype(np.int64)
+        small_level, size = slices
+        large_of, small = self._nodes.nested_domains(level, small_level)
+        labelled = small[inside] >= 0
+        sums = np.bincount(small[inside[labelled]], weights=counts[labelled], minlength=len(large_of))
+        whole = sums.astype(np.int64) // size * size
+        return np.bincount(large_of, weights=whole, minlength=number).astype(np.int64)
 
     def _gather(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Plan | None:
         """Place pods in the fewest domains of a level: the largest, and the tightest as the last one."""
@@ -252,17 +253,14 @@ class DomainSearch:
         """Place equal pods in these domains, with as equal numbers of whole slices as capacity allows."""
         if len(chosen) > _MOST_SEARCHED:
             return None
-        slices = Counter(pod.pod_sets[depth:] for pod in pods)
-        size = max(slices.values()) if all(slices) else 1
-        if len({pod.shape for pod in pods}) > 1 or (len(slices) > 1 and len({*slices.values()}) > 1):
+        sizes = [len(of_set) for of_set in _by_sets(pods)]
+        size = max(sizes) if all(len(pod.pod_sets) > depth for pod in pods) else 1
+        if len({*map(_SHAPE, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
             return None
-        left, plan = sorted(pods, key=_order), Plan()
+        left, plan = by_index(pods), Plan()
         for at, code in enumerate(sorted(chosen, key=lambda code: int(capacity.capped[code]))):
-            share = -(-len(left) // size // (len(chosen) - at)) * size
-            own, left = (
-                left[: min(share, int(capacity.capped[code]))],
-                left[min(share, int(capacity.capped[code])) :],
-            )
+            share = min(-(-len(left) // size // (len(chosen) - at)) * size, int(capacity.capped[code]))
+            own, left = left[:share], left[share:]
             found = self._place_inside(own, depth, rows & (capacity.codes == code)) if own else {}
             if found is None:
                 return None
@@ -270,7 +268,7 @@ class DomainSearch:
         return None if left else plan
 
     def _equal_slices(
-        self, parts: dict[TopologySet | None, list[PodRecord]]
+        self, parts: Mapping[TopologySet | None, list[PodRecord]]
     ) -> dict[TopologySet, list[PodRecord]]:
         """Return slices of one size and shape that can be placed all at once; empty if there are not many."""
         slices = {
@@ -288,7 +286,8 @@ class DomainSearch:
         """Place equal slices, each inside one domain: domains with capacity for the most come first."""
         (pod_set, (pod, *_)), *_ = slices.items()
         codes, counts = self._nodes.domains_of_level(pod_set.level), self._tools.counts(pod.shape)
-        inside = np.flatnonzero(rows & (codes >= 0) & (counts > 0))
+        order, _ = self._nodes.path_order(pod_set.level)
+        inside = order[(rows & (codes >= 0) & (counts > 0))[order]]
         size = len(slices[pod_set])
         fitting = np.bincount(codes[inside], weights=counts[inside]).astype(np.int64) // size
         order = np.argsort(-fitting, kind="stable")
@@ -297,50 +296,38 @@ class DomainSearch:
         chosen_slices[order] = np.clip(len(slices) - before, 0, fitting[order])
         if chosen_slices.sum() < len(slices):
             return None
-        inside = inside[np.lexsort((inside, *self._path(inside, pod_set.level)[::-1]))]
         places = np.repeat(inside, np.minimum(counts[inside], chosen_slices[codes[inside]] * size))
         own = codes[places]
         firsts = np.flatnonzero(np.diff(own, prepend=-1))  # rows of a domain follow each other
         number = np.arange(len(places)) - np.repeat(firsts, np.diff(firsts, append=len(places)))
         places = places[number < chosen_slices[own] * size]
-        in_order = sorted(slices.values(), key=lambda pods: min(map(_order, pods)))
-        members = [pod for pods in in_order for pod in sorted(pods, key=_order)]
+        in_order = list(map(by_index, slices.values()))
+        if all(pods[0].index is not None for pods in in_order):
+            in_order.sort(key=lambda pods: _INDEX(pods[0]))
+        members = [pod for pods in in_order for pod in pods]
         return self._tools.allocate(list(zip(members, places.tolist(), strict=True)))
 
-    def _in_index_order(self, pods: Sequence[PodRecord], plan: Plan) -> Plan:
-        """Return the plan with pods that may change their nodes in the order of their indices.
 
-        Neighbors by index are then neighbors in the topology.
-        """
-        similar: defaultdict[tuple[int, int], list[PodRecord]] = defaultdict(list)
-        for pod in pods:
-            similar[id(pod.shape), id(pod.pod_sets)].append(pod)
-        for of_kind in similar.values():
-            if len(of_kind) < 2 or of_kind[0].index is None:
-                continue
-            rows = np.array([self._nodes.row[plan[pod.uid]] for pod in of_kind])
-            path = self._path(rows, of_kind[0].pod_sets[-1].level)
-            names = [plan[of_kind[at].uid] for at in np.lexsort((rows, *path[::-1])).tolist()]
-            plan |= zip((pod.uid for pod in sorted(of_kind, key=_order)), names, strict=True)
-        return plan
-
-    def _path(self, rows: Rows, level: str) -> list[Rows]:
-        """Return the domains of rows, from the largest level of the topology that has a level."""
-        return [self._nodes.domains(label)[rows] for label in self._nodes.topologies.levels_with(level)]
-
-
-def _by_shape(pods: Iterable[PodRecord]) -> dict[Shape, list[PodRecord]]:
-    found: dict[Shape, list[PodRecord]] = {}
+def _by_sets(pods: Sequence[PodRecord]) -> Iterable[Sequence[PodRecord]]:
+    """Return the pods with the same sets together."""
+    if len({id(pod.pod_sets) for pod in pods}) == 1:
+        return (pods,)
+    found: dict[int, list[PodRecord]] = {}
     for pod in pods:
-        found.setdefault(pod.shape, []).append(pod)
-    return found
+        found.setdefault(id(pod.pod_sets), []).append(pod)
+    return found.values()
 
 
-def _is_sliced(pod: PodRecord, depth: int) -> bool:
-    """Return whether the last set of a pod is a slice, and not among its first `depth` sets."""
-    return len(pod.pod_sets) > depth and len(pod.pod_sets[-1].part) == _PARTS_OF_SLICE
+def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
+    """Return level and size of the smallest slice, if all pods are in slices beyond `depth` sets."""
+    if len(pods[0].pod_sets) <= depth:
+        return None
+    slices = [(of_set[0].pod_sets, len(of_set)) for of_set in _by_sets(pods)]
+    if any(len(sets) <= depth or len(sets[-1].part) != _PARTS_OF_SLICE for sets, _ in slices):
+        return None
+    return pods[0].pod_sets[-1].level, min(size for _, size in slices)
 
 
-def _order(pod: PodRecord) -> tuple[object, ...]:
-    """Sort key of members: by their indices, then by name."""
-    return pod.role, pod.index is None, pod.index or (0, 0), pod.sort_key
+def by_index(pods: list[PodRecord]) -> list[PodRecord]:
+    """Return pods in the order of their indices; as they are if any has none."""
+    return pods if None in map(_INDEX, pods) else sorted(pods, key=_INDEX)

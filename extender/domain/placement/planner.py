@@ -17,9 +17,9 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.model.shapes import Shape, asked_by, requests_of
 from extender.domain.model.topology import TopologySet
-from extender.domain.placement.affinity import AffinityCounts
+from extender.domain.placement.affinity import AffinityCounts, InSets
 from extender.domain.placement.capacity import Capacity
-from extender.domain.placement.domains import DomainSearch, Tools
+from extender.domain.placement.domains import DomainSearch, Tools, by_index
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 from extender.domain.snapshot.snapshot import Occupancy, Snapshot
@@ -146,6 +146,11 @@ class Holding:
         return {pod.uid: node for pod, node in self.pods}
 
     @cached_property
+    def in_sets(self) -> list[InSets]:
+        """Return the planned pods by their sets and nodes."""
+        return numbers_in_sets(self.pods)
+
+    @cached_property
     def requests(self) -> Resources:
         """Return the joint requests of the planned pods."""
         return asked_by(pod.shape for pod, _ in self.pods)
@@ -163,6 +168,18 @@ class Holding:
         remaining = [(pod, node) for pod, node in self.pods if pod.uid not in moved]
         lost = [pod for pod, _ in self.pods if pod.uid in moved]
         return Holding(remaining, [*lost, *self.unplanned])
+
+
+def numbers_in_sets(pods: Iterable[PlannedPod]) -> list[InSets]:
+    """Return how many of the pods with sets are in each of these, by node."""
+    nodes: dict[int, list[str]] = {}
+    pod_sets: dict[int, tuple[TopologySet, ...]] = {}
+    for pod, node in pods:
+        if pod.pod_sets:
+            pod_sets[id(pod.pod_sets)] = pod.pod_sets
+            nodes.setdefault(id(pod.pod_sets), []).append(node)
+    by_node = ((pod_sets[sets], Counter(on)) for sets, on in nodes.items())
+    return [(sets, node, n) for sets, numbers in by_node for node, n in numbers.items()]
 
 
 def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
@@ -324,24 +341,27 @@ class Planner:
     def take_holdings(self, holdings: Iterable[Holding]) -> bool:
         """Allocate the holdings of groups, all or nothing; return whether they fit."""
         rows: dict[Shape, list[Rows]] = {}
+        in_sets: list[InSets] = []
         for holding in holdings:
-            if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
+            if any(self.affinity.is_seen(pod) for pod, _ in holding.pods):
                 return False
+            in_sets += holding.in_sets
             for shape, of_shape in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(of_shape)
-        return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()})
+        return self._take_at_once({shape: np.concatenate(parts) for shape, parts in rows.items()}, in_sets)
 
     def free_holding(self, holding: Holding) -> None:
         """Free the allocation of a group on existing nodes."""
-        if any(self.affinity.is_counted(pod) for pod, _ in holding.pods):
+        if any(self.affinity.is_seen(pod) for pod, _ in holding.pods):
             self.allocate(holding.pods, -1)
         else:
             self._journal.apply(partial(self.capacity.take_rows, holding.rows(self.nodes)), -1)
+            self._journal.apply(partial(self.affinity.count_in_sets, holding.in_sets), -1)
 
     def take_nodes(self, planned: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Allocate capacity for pods on given nodes; return those that fit there."""
-        are_free = not any(self.affinity.is_counted(pod) for pod, _ in planned)
-        if are_free and self._take_at_once(rows_of(planned, self.nodes)):
+        are_free = not any(self.affinity.is_seen(pod) for pod, _ in planned)
+        if are_free and self._take_at_once(rows_of(planned, self.nodes), numbers_in_sets(planned)):
             return {pod.uid: node for pod, node in planned}
         where = {pod.uid: node for pod, node in planned}
         taken: dict[Uid, str] = {}
@@ -407,9 +427,10 @@ class Planner:
         """Return pods in batches that are placed together, the largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
+        by_sets = self._within is None and any(pod.pod_sets for pod in pods)
         for pod in pods:
             selecting = self.affinity.sets.selecting(pod) if pod.uid in particular else None
-            kind = (pod.shape, selecting, id(pod.pod_sets)) if selecting or pod.pod_sets else pod.shape
+            kind = (pod.shape, selecting, id(pod.pod_sets)) if selecting or by_sets else pod.shape
             batches.setdefault(kind, []).append(pod)
         largest_part = self.capacity.largest_part
         return sorted(batches.values(), key=lambda batch: -largest_part(batch[0].shape.requests))
@@ -432,7 +453,12 @@ class Planner:
                         found = self.capacity.emptiest_first(pod.shape, counts, len(part))
                     else:
                         found = self._rows_for(part, counts, apart)
-                    taken = list(zip(part, found[: len(part)].tolist(), strict=False))
+                    found = found[: len(part)]
+                    if pod.pod_sets and not self.affinity.is_particular(pod):
+                        # Neighbors by index are neighbors in the topology.
+                        found = found[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][found])]
+                        part = by_index(part)
+                    taken = list(zip(part, found.tolist(), strict=False))
                     self._count_all(taken, 1)
                     placed += taken
                     if len(taken) < len(part) and not partly:
@@ -555,25 +581,26 @@ class Planner:
         assert plan is not None, "half a gang is not placed"
         return plan | {pod.uid: self.name_of(row) for pod, row in placed}
 
-    def _take_at_once(self, rows: Mapping[Shape, Rows]) -> bool:
-        taken = self.capacity.take_at_once(rows)
+    def _take_at_once(self, rows: Mapping[Shape, Rows], in_sets: Sequence[InSets]) -> bool:
+        taken = self.affinity.are_together(in_sets) and self.capacity.take_at_once(rows)
         if taken:
             self._journal.record(partial(self.capacity.take_rows, rows))
+            self._journal.apply(partial(self.affinity.count_in_sets, in_sets))
         return taken
 
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Allocate pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
-        in_sets = Counter[tuple[tuple[TopologySet, ...], str]]()
+        in_sets: list[PlannedPod] = []
         for pod, row in placed:
             if self.affinity.is_seen(pod):
                 self._count(pod, row, times)
                 continue
             if pod.pod_sets:
-                in_sets[pod.pod_sets, self.name_of(row)] += 1
+                in_sets.append((pod, self.name_of(row)))
             rows.setdefault(pod.shape, []).append(row)
         if in_sets:
-            self._journal.apply(partial(self.affinity.count_in_sets, in_sets), times)
+            self._journal.apply(partial(self.affinity.count_in_sets, numbers_in_sets(in_sets)), times)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
             self.capacity.take_rows(by_shape, times)

@@ -229,6 +229,8 @@ class NodeTable:
         self.nodes = tuple(nodes)
         self.topologies = topologies or Topologies()
         self._level_domains: dict[str, Rows] = {}
+        self._nested: dict[tuple[str, str], tuple[Rows, Rows]] = {}
+        self._path_orders: dict[str, tuple[Rows, Rows]] = {}
         self.row = {node.name: row for row, node in enumerate(self.nodes) if node}
         self._index: NodeIndex | None = None  # made when it is first asked for
         self._age = 0  # number of earlier tables with the same rows, and other labels or taints
@@ -332,6 +334,30 @@ class NodeTable:
             numbers = np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1)
             self._level_domains[level] = np.where((codes < 0).any(axis=1), -1, numbers)
         return self._level_domains[level]
+
+    def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
+        """Return the domains of two levels together: the domain of `level` of each, and each row's; -1: none.
+
+        Each is a domain of the inner level, or its part in one of the other.
+        """
+        if (level, inner) not in self._nested:
+            codes = np.stack([self.domains_of_level(level), self.domains_of_level(inner)])
+            both = (codes >= 0).all(axis=0)
+            pairs, at = np.unique(codes[:, both], axis=1, return_inverse=True)
+            numbers = np.full(len(self.nodes), -1, np.int64)
+            numbers[both] = at.reshape(-1)
+            self._nested[level, inner] = pairs[0], numbers
+        return self._nested[level, inner]
+
+    def path_order(self, level: str) -> tuple[Rows, Rows]:
+        """Return the rows ordered by domains from the largest level of a topology down, and their ranks."""
+        if level not in self._path_orders:
+            levels = [self.domains(label) for label in self.topologies.levels_with(level)]
+            order = np.lexsort((np.arange(len(self.nodes)), *levels[::-1]))
+            ranks = np.zeros(len(self.nodes), np.int64)
+            ranks[order] = np.arange(len(self.nodes))
+            self._path_orders[level] = order, ranks
+        return self._path_orders[level]
 
 
 def _suit_same_shapes(one: NodeRecord | None, other: NodeRecord | None) -> bool:

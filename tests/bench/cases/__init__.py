@@ -17,6 +17,7 @@ from tests.bench.cases.relaying import view_case
 from tests.bench.cases.reserving import reservations_case
 from tests.bench.cases.showing import show_case
 from tests.bench.cases.starting import start
+from tests.bench.cases.topology import topology_case
 from tests.bench.cases.turning import turns
 from tests.bench.cases.wiring import wire
 from tests.bench.report import Row
@@ -40,6 +41,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "queueing": queueing,
     "waiting": waiting,
     "start": start,
+    "topology": topology_case,
     "view": view_case,
     "turns": turns,
     "wire": wire,

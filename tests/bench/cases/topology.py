@@ -1,0 +1,66 @@
+"""decide() alone, in this process: gangs whose members share domains of a topology, next to gangs without.
+
+The nodes are in blocks of 500 and racks of 100. In the decision of `first ms` the gangs start, and `next ms`
+is that after an event meanwhile. The ratios are to gangs without a request. Each number is the median of
+several.
+"""
+
+from collections.abc import Iterator
+from statistics import median
+
+from msgspec.structs import replace
+
+from extender.api import keys
+from extender.domain.model.reasons import Verdict
+from extender.domain.snapshot.nodes import Topologies
+from tests.bench.cases.deciding import decided_once
+from tests.bench.report import Row, show
+from tests.bench.sizes import Bench
+from tests.domain import builders
+from tests.domain.builders import HOSTNAME
+from tests.domain.world import LIMITS, World, gang
+
+BLOCK, RACK = "example.com/block", "example.com/rack"
+_GANGS, _MEMBERS, _REPEATS = 20, 500, 5
+_REQUESTS = {
+    "none": {},
+    "required": {keys.REQUIRED_TOPOLOGY: RACK},
+    "preferred": {keys.PREFERRED_TOPOLOGY: RACK},
+    "slices": {keys.REQUIRED_TOPOLOGY: BLOCK, keys.SLICE_TOPOLOGY: RACK, keys.SLICE_SIZE: "50"},
+}
+
+
+def topology_case(bench: Bench) -> Iterator[Row]:
+    nodes, base = bench.sizes.most_nodes, list[float]()
+    for request, annotations in _REQUESTS.items():
+        show(f"topology: {_GANGS} gangs of {_MEMBERS} on {nodes} nodes, {request}")
+        times = [_decisions(nodes, annotations) for _ in range(_REPEATS)]
+        first, later = (median(each) for each in zip(*times, strict=True))
+        base = base or [first, later]
+        yield {
+            "topology": request,
+            "nodes": nodes,
+            "gangs": _GANGS,
+            "members": _MEMBERS,
+            "first ms": first,
+            "ratio": round(first / base[0], 2),
+            "next ms": later,
+            "next ratio": round(later / base[1], 2),
+        }
+
+
+def _decisions(nodes: int, annotations: dict[str, str]) -> tuple[float, float]:
+    """Return the milliseconds of two decisions."""
+    world = World(limits=replace(LIMITS, window=_GANGS * _MEMBERS))
+    world.ledger.claims.capacity.set_topologies(Topologies([(BLOCK, RACK, HOSTNAME)]))
+    for number in range(nodes):
+        labels = {BLOCK: f"b{number // 500}", RACK: f"r{number // 100}"}
+        world.add(builders.node(f"n{number}", cpu="8", labels=labels))
+    for number in range(_GANGS):
+        world.add(gang(f"g{number}", _MEMBERS, cpu="1", annotations=annotations))
+    _, first, decisions = decided_once(world, None)
+    assert {group.verdict for group in decisions.groups.values()} == {Verdict.STARTING}
+    world.take_over(decisions)
+    world.add(builders.foreign_pod("event", on="n0", cpu="0.1"))
+    _, later, _ = decided_once(world, decisions)
+    return first, later
