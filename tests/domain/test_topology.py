@@ -288,3 +288,19 @@ def test_members_of_several_roles_have_slices_of_their_role() -> None:
     members = [pod(f"{role}-{n}", "g", "4", role, annotations=slices(2)) for role in "vw" for n in range(2)]
     world = World(*racks(a=2, b=2), gang("g", 0, min_member=4), members).settle()
     assert world.plan("g")["v-0"][0] == world.plan("g")["v-1"][0] != world.plan("g")["w-0"][0]
+
+
+def test_a_member_whose_node_has_left_the_rack_is_not_bound() -> None:
+    """Between its bind call and that of the last member."""
+    world = World(*racks(a=3), gang("g", 2, cpu="4", annotations=IN_A_RACK)).settle()
+    plan = world.plan("g")
+    world.ungate("g-0", "g-1")
+    for name, planned in plan.items():
+        assert world.answer(name) == [planned]
+        world.hold(name, planned)
+    world.add(node(plan["g-0"], "4", labels={RACK: "b"}))
+    confirmation = world.confirm("g")
+    assert not confirmation.posting
+    assert len(confirmation.lost) == 1
+    world.settle()
+    assert plan["g-0"] not in world.plan("g").values()

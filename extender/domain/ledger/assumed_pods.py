@@ -12,6 +12,7 @@ from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.queues.flavors import flavor_on
 from extender.domain.snapshot.decisions import Decisions
+from extender.domain.snapshot.group_info import GroupInfo
 
 Losses = Counter[tuple[GroupKey, str]]  # members by group and role
 Options = Mapping[str, Iterable[PodRecord]]  # victims by node
@@ -193,16 +194,34 @@ class AssumedPods:
             claims = (self._claims.get(uid) for uid in group.pods)
             held = [claim for claim in claims if claim is not None and claim.stage is ClaimStage.HELD]
             lost, capacity = [], self._claims.capacity
-            for claim in held:  # its capacity may be in use, or its node gone
-                if capacity.overcommitted(claim.node, claim.pod) or not capacity.is_suitable(
-                    claim.pod, claim.node
-                ):
+            info = group.info
+            apart = self._in_other_domains(info, held) if info and info.requires_domains else ()
+            for claim in held:  # its capacity may be in use, its node gone, or in another domain by now
+                is_suitable = capacity.is_suitable(claim.pod, claim.node) and claim.pod.uid not in apart
+                if capacity.overcommitted(claim.node, claim.pod) or not is_suitable:
                     self.release(claim.pod.uid, claim.token)
                     lost.append(claim)
             posting = tuple(claim for claim in held if claim not in lost) if group.is_quorate() else ()
             for claim in posting:
                 self._pass_to(claim, claim.token, (*claim.posting, Posting(claim.token, self._clock())))
             return Confirmation(posting, tuple(lost))
+
+    def _in_other_domains(self, info: GroupInfo, held: Iterable[Claim]) -> set[Uid]:
+        """Return the held members outside the domain of their set: that of others, else of the most."""
+        members = (*info.waiting, *(pod for pod, _ in info.pinned))
+        sets_of = {pod.uid: pod.pod_sets for pod in members}
+        claims = filter(None, (self._claims.get(pod.uid) for pod in members))
+        there = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.posting]
+        there += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
+        domain, lost = self._claims.capacity.domain, set[Uid]()
+        for pod_set in {it for sets in sets_of.values() for it in sets if it.is_required}:
+            own = {domain(node, pod_set.level) for sets, node in there if pod_set in sets}
+            in_set = [claim for claim in held if pod_set in sets_of.get(claim.pod.uid, ())]
+            now = {claim.pod.uid: domain(claim.node, pod_set.level) for claim in in_set}
+            if not own:
+                own = {at for at, _ in Counter(now.values()).most_common(1)}
+            lost |= {uid for uid, at in now.items() if None in at or at not in own}
+        return lost
 
     def release(self, uid: Uid, token: int) -> None:
         """End a bind call for a pod without a binding; the claim ends with the last call.
