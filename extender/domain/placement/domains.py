@@ -8,6 +8,7 @@ Slices of equal pods are placed all at once.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, combinations, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ Plan = dict[Uid, str]
 Part = tuple[TopologySet | None, list[PodRecord]]  # a set, and its pods; None: the pods without a further set
 _MOST_SEARCHED = 12  # sets next to each other whose domains are searched together
 _MOST_TRIES = 200  # domains tried for one gang
+_MOST_GATHERED = 32  # combinations of so many domains that are tried
 _MOST_CLEARED = 16  # domains in which victims are searched
 _INDEX, _SHAPE = attrgetter("index"), attrgetter("shape")
 _PARTS_OF_SLICE = 3  # role, part of the role and number
@@ -201,8 +203,9 @@ class DomainSearch:
         number = int(codes.max(initial=-1)) + 1
         free, capped = np.zeros(number, np.int64), np.zeros(number, np.int64)
         are_enough = np.ones(number, np.bool_)
-        slices = _slice_of(pods, depth)
-        for shape, members in Counter(map(_SHAPE, pods)).items():
+        shapes = Counter(map(_SHAPE, pods))
+        slices = _slice_of(pods, depth) if len(shapes) == 1 else None
+        for shape, members in shapes.items():
             counts = self._tools.counts(shape)[inside]
             sums = self._sums(slices, level, inside, counts, number)
             free += sums
@@ -239,12 +242,16 @@ class DomainSearch:
         if (plan := self._place_evenly(pods, depth, rows, capacity, chosen)) is not None:
             return plan
         self._tools.roll_back(checkpoint)
-        for more in range(fewest, min(fewest + 3, len(codes) + 1)):
-            chosen = chosen if more == fewest else codes[:more].tolist()
-            plan = self._place_inside(pods, depth, rows & np.isin(capacity.codes, chosen))
-            if plan is not None:
-                return plan
-            self._tools.roll_back(checkpoint)
+        for number in range(fewest, len(codes) + 1):
+            choices = (chosen,) if number == fewest else ()
+            for some in islice(chain(choices, combinations(codes.tolist(), number)), _MOST_GATHERED):
+                if capacity.capped[list(some)].sum() < len(pods):
+                    continue
+                plan = self._place_inside(pods, depth, rows & np.isin(capacity.codes, some))
+                self._left -= plan is None
+                if plan is not None or self._left <= 0:
+                    return plan
+                self._tools.roll_back(checkpoint)
         return None
 
     def _place_evenly(
@@ -319,13 +326,13 @@ def _by_sets(pods: Sequence[PodRecord]) -> Iterable[Sequence[PodRecord]]:
 
 
 def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
-    """Return level and size of the smallest slice, if all pods are in slices beyond `depth` sets."""
+    """Return level and size of the slices beyond `depth` sets, if all pods are in such of one size."""
     if len(pods[0].pod_sets) <= depth:
         return None
     slices = [(of_set[0].pod_sets, len(of_set)) for of_set in _by_sets(pods)]
     if any(len(sets) <= depth or len(sets[-1].part) != _PARTS_OF_SLICE for sets, _ in slices):
         return None
-    return pods[0].pod_sets[-1].level, min(size for _, size in slices)
+    return (pods[0].pod_sets[-1].level, slices[0][1]) if len({size for _, size in slices}) == 1 else None
 
 
 def by_index(pods: list[PodRecord]) -> list[PodRecord]:

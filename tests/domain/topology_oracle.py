@@ -1,0 +1,73 @@
+"""Brute force for gangs that share domains: whether any placement exists, and with how few domains."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+Node = str
+Level = Mapping[Node, str]  # the domain of each node; nodes without the level's label are missing
+
+
+class Member(NamedTuple):
+    """Member of a gang: its request, and the sets that it is in, by name."""
+
+    cpu: int
+    sets: tuple[str, ...] = ()
+
+
+def is_placeable(members: Sequence[Member], free: Mapping[Node, int], levels: Mapping[str, Level]) -> bool:
+    """Return whether all members fit. `levels`: by set, the level whose domain its members share."""
+    return any(
+        _fits(members, free, [_nodes_for(member, chosen, levels, free) for member in members])
+        for chosen in _choices(members, levels)
+    )
+
+
+def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: Level) -> int | None:
+    """Return the fewest domains of a level that hold all members; None: no nodes with its label do."""
+    names = sorted({*level.values()})
+    for most in range(1, len(names) + 1):
+        for picked in product((False, True), repeat=len(names)):
+            some = {name for name, is_in in zip(names, picked, strict=True) if is_in}
+            nodes = [node for node in free if level.get(node) in some]
+            if len(some) == most and _fits(members, free, [nodes] * len(members)):
+                return most
+    return None
+
+
+def _choices(members: Sequence[Member], levels: Mapping[str, Level]) -> Iterator[dict[str, str]]:
+    """Yield all ways to give each set a domain."""
+    names = sorted({name for member in members for name in member.sets})
+    for domains in product(*(sorted({*levels[name].values()}) for name in names)):
+        yield dict(zip(names, domains, strict=True))
+
+
+def _nodes_for(
+    member: Member, chosen: Mapping[str, str], levels: Mapping[str, Level], free: Mapping[Node, int]
+) -> list[Node]:
+    return [node for node in free if all(levels[name].get(node) == chosen[name] for name in member.sets)]
+
+
+def _fits(members: Sequence[Member], free: Mapping[Node, int], nodes: Sequence[Sequence[Node]]) -> bool:
+    """Return whether each member fits on one of its nodes, at the same time; the largest are tried first."""
+    left = dict(free)
+    order = sorted(range(len(members)), key=lambda at: (-members[at].cpu, len(nodes[at]), nodes[at]))
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+
+    def place(at: int) -> bool:
+        if at == len(order):
+            return True
+        state = at, tuple(left.values())
+        if state in seen:
+            return False
+        seen.add(state)
+        member = order[at]
+        for node in nodes[member]:
+            if left[node] >= members[member].cpu:
+                left[node] -= members[member].cpu
+                if place(at + 1):
+                    return True
+                left[node] += members[member].cpu
+        return False
+
+    return place(0)
