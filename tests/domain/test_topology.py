@@ -304,3 +304,21 @@ def test_a_member_whose_node_has_left_the_rack_is_not_bound() -> None:
     assert len(confirmation.lost) == 1
     world.settle()
     assert plan["g-0"] not in world.plan("g").values()
+
+
+@each_of({"notes": IN_A_RACK}, {"annotations": IN_A_RACK}, {"annotations": slices(2)})
+def test_a_lost_member_that_finds_no_capacity_there_says_where(asked: dict[str, Any]) -> None:
+    world = World(*racks(a=2), gang("g", 2, cpu="4", **asked)).start("g")
+    world.pass_time(60)
+    pods = {key: value for key, value in asked.items() if key == "annotations"}
+    world.add(*racks(b=2)).delete("g-0").add(pod("x", on=f"a{free_node(world)}", cpu="1"))
+    world.add(pod("g-0", "g", "4", uid="again", **pods)).settle()
+    assert not world.plan("g")
+    assert world.reason("g") is Reason.NO_DOMAIN
+    assert world.detail("g") == f"{RACK}=a has other members, and free capacity for 0 of 1 members"
+
+
+def free_node(world: World) -> int:
+    """Return the number of the node in rack a that has no member."""
+    used = {it.spec.node_name for it in world.pods.values()}
+    return next(number for number in (0, 1) if f"a{number}" not in used)

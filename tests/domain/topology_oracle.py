@@ -19,7 +19,7 @@ def is_placeable(members: Sequence[Member], free: Mapping[Node, int], levels: Ma
     """Return whether all members fit. `levels`: by set, the level whose domain its members share."""
     return any(
         _fits(members, free, [_nodes_for(member, chosen, levels, free) for member in members])
-        for chosen in _choices(members, levels)
+        for chosen in choices(members, levels)
     )
 
 
@@ -35,7 +35,7 @@ def fewest_domains(members: Sequence[Member], free: Mapping[Node, int], level: L
     return None
 
 
-def _choices(members: Sequence[Member], levels: Mapping[str, Level]) -> Iterator[dict[str, str]]:
+def choices(members: Sequence[Member], levels: Mapping[str, Level]) -> Iterator[dict[str, str]]:
     """Yield all ways to give each set a domain."""
     names = sorted({name for member in members for name in member.sets})
     for domains in product(*(sorted({*levels[name].values()}) for name in names)):

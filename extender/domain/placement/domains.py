@@ -24,6 +24,7 @@ Plan = dict[Uid, str]
 Part = tuple[TopologySet | None, list[PodRecord]]  # a set, and its pods; None: the pods without a further set
 _MOST_SEARCHED = 12  # sets next to each other whose domains are searched together
 _MOST_TRIES = 200  # domains tried for one gang
+_MOST_TOGETHER, _MOST_PODS_TOGETHER = 8, 64  # sets and pods of a gang whose sets are placed together
 _MOST_GATHERED = 32  # combinations of so many domains that are tried
 _MOST_CLEARED = 16  # domains in which victims are searched
 _INDEX, _SHAPE = attrgetter("index"), attrgetter("shape")
@@ -51,6 +52,7 @@ class Tools(NamedTuple):
 
     counts: Callable[[Shape], Rows]
     place: Callable[[Sequence[PodRecord], Mask], Plan | None]
+    place_together: Callable[[Sequence[PodRecord], Mapping[int, Mask]], Plan | None]
     allocate: Callable[[Sequence[tuple[PodRecord, int]]], Plan]
     checkpoint: Callable[[], int]
     roll_back: Callable[[int], None]
@@ -72,6 +74,7 @@ class DomainSearch:
         plan = self._place_inside(pods, 0, self._all_rows if rows is None else rows)
         if plan is None:
             self._tools.roll_back(checkpoint)
+            plan = self._place_together(pods, self._all_rows if rows is None else rows)
         return plan
 
     def rows_for_some(self, pods: Sequence[PodRecord]) -> Mask:
@@ -140,6 +143,46 @@ class DomainSearch:
             plan |= found
         return plan
 
+    def _place_together(self, pods: Sequence[PodRecord], rows: Mask) -> Plan | None:
+        """Place a small gang by choosing domains for all its sets first, and then the nodes of all pods."""
+        of_set: dict[TopologySet, list[PodRecord]] = {}
+        for pod in pods:
+            for pod_set in pod.pod_sets:
+                if pod_set.is_required:
+                    of_set.setdefault(pod_set, []).append(pod)
+        if not 1 < len(of_set) <= _MOST_TOGETHER or len(pods) > _MOST_PODS_TOGETHER:
+            return None
+        self._left = _MOST_TRIES
+        kinds = {id(it[0].pod_sets): it for it in _by_sets(pods)}
+        return self._choose(list(of_set.items()), pods, dict.fromkeys(kinds, rows))
+
+    def _choose(
+        self,
+        sets: Sequence[tuple[TopologySet, list[PodRecord]]],
+        pods: Sequence[PodRecord],
+        rows: dict[int, Mask],
+    ) -> Plan | None:
+        """Choose domains for these sets by depth-first search.
+
+        `rows`: the rows that count for pods, by the identity of their sets.
+        """
+        if not sets:
+            self._left -= 1
+            self._affinity.effort.spend(looks_on_rows(self._nodes, len(pods)))
+            return self._tools.place_together(pods, rows)
+        (pod_set, of_set), *others = sets
+        common = np.logical_and.reduce([rows[key] for key in {id(pod.pod_sets) for pod in of_set}])
+        own = self._affinity.rows_of_set(pod_set)
+        depth = len(of_set[0].pod_sets)
+        choices = [own] if own is not None else self._domains(of_set, depth, common, pod_set.level)
+        for domain in choices:
+            narrowed = {key: rows[key] & domain for key in {id(pod.pod_sets) for pod in of_set}}
+            if (plan := self._choose(others, pods, {**rows, **narrowed})) is not None:
+                return plan
+            if self._left <= 0:
+                return None
+        return None
+
     def _rank(self, part: Part) -> tuple[bool, bool, int]:
         """Sort key: sets with members elsewhere first, then the largest; pods without a set last."""
         pod_set, pods = part
@@ -188,7 +231,7 @@ class DomainSearch:
         yield partial(self._gather, pods, depth + 1, rows, level)
         yield partial(self._place_inside, pods, depth + 1, rows)
 
-    def _domains(self, pods: list[PodRecord], depth: int, rows: Mask, level: str) -> Iterator[Mask]:
+    def _domains(self, pods: Sequence[PodRecord], depth: int, rows: Mask, level: str) -> Iterator[Mask]:
         """Yield the rows of each domain with capacity for all pods, the tightest first."""
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.flatnonzero(capacity.are_enough)

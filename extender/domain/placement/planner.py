@@ -204,6 +204,7 @@ class Planner:
         self.nodes = capacity.nodes
         self.affinity = AffinityCounts(occupancy, capacity.nodes, capacity.counts, like, groups)
         self._within: Mask | None = None  # the rows that count now; None: all
+        self._rows_by_sets: Mapping[int, Mask] = {}  # the rows that count for pods of some sets, by identity
         self._journal = Journal() if journal is None else journal
 
     @classmethod
@@ -262,7 +263,7 @@ class Planner:
             plan = self._place(batches, partly)
             if plan is None and len(batches) > 1:
                 counts = self._counts
-                by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0].shape)))
+                by_choice = sorted(batches, key=lambda batch: np.count_nonzero(counts(batch[0])))
                 plan = self._place(by_choice, partly) if by_choice != batches else None
                 plan = self._place(batches[::-1], partly) if plan is None else plan
                 plan = self._place_two(*batches) if plan is None and len(batches) == 2 else plan
@@ -274,12 +275,21 @@ class Planner:
             with self.inside(rows):
                 return self.place(pods, apart=apart, in_sets=False)
 
+        def place_together(pods: Sequence[PodRecord], rows: Mapping[int, Mask]) -> dict[Uid, str] | None:
+            self._rows_by_sets = rows
+            try:
+                return self.place(pods, apart=apart, in_sets=False)
+            finally:
+                self._rows_by_sets = {}
+
         def allocate(placed: Sequence[tuple[PodRecord, int]]) -> dict[Uid, str]:
             self._count_all(placed, 1)
             return {pod.uid: self.name_of(row) for pod, row in placed}
 
         journal = self._journal
-        tools = Tools(self.capacity.counts, place, allocate, journal.checkpoint, journal.roll_back)
+        tools = Tools(
+            self.capacity.counts, place, place_together, allocate, journal.checkpoint, journal.roll_back
+        )
         return DomainSearch(self.nodes, self.affinity, tools, apart)
 
     @contextmanager
@@ -291,9 +301,13 @@ class Planner:
         finally:
             self._within = before
 
-    def _counts(self, shape: Shape) -> Rows:
-        counts = self.capacity.counts(shape)
-        return counts if self._within is None else counts * self._within
+    def _rows_of(self, pod: PodRecord) -> Mask | None:
+        """Return the rows that count for a pod now; None: all."""
+        return self._rows_by_sets.get(id(pod.pod_sets), self._within)
+
+    def _counts(self, pod: PodRecord) -> Rows:
+        counts, within = self.capacity.counts(pod.shape), self._rows_of(pod)
+        return counts if within is None else counts * within
 
     def could_place(self, wanted: Missing) -> bool:
         """Return whether all members would fit; nothing is allocated."""
@@ -427,7 +441,7 @@ class Planner:
         """Return pods in batches that are placed together, the largest requests first."""
         batches: dict[Any, list[PodRecord]] = {}
         particular = self.affinity.particular(pods)
-        by_sets = self._within is None and any(pod.pod_sets for pod in pods)
+        by_sets = (self._within is None or self._rows_by_sets) and any(pod.pod_sets for pod in pods)
         for pod in pods:
             selecting = self.affinity.sets.selecting(pod) if pod.uid in particular else None
             kind = (pod.shape, selecting, id(pod.pod_sets)) if selecting or by_sets else pod.shape
@@ -448,7 +462,8 @@ class Planner:
                 leads = len(batch) > 1 and pod.shape.constraints.affinity
                 for part in (batch[:1], batch[1:]) if leads else (batch,):
                     counts = self.capacity.counts(pod.shape)
-                    counts = counts if self._within is None else counts * self._within
+                    within = self._rows_by_sets.get(id(pod.pod_sets), self._within)
+                    counts = counts if within is None else counts * within
                     if apart and not self.affinity.is_particular(pod):
                         found = self.capacity.emptiest_first(pod.shape, counts, len(part))
                     else:
@@ -493,7 +508,7 @@ class Planner:
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod, the tightest first."""
-        rows = self._counts(pod.shape) > 0
+        rows = self._counts(pod) > 0
         rows = rows & self.affinity.admit(pod) if self.affinity.is_particular(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
@@ -506,7 +521,7 @@ class Planner:
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
         left = self.capacity.sum_for(shapes)
-        is_any_particular = len(batches) > 2 or self.affinity.particular(pods)
+        is_any_particular = len(batches) > 2 or self._rows_by_sets or self.affinity.particular(pods)
         if not is_any_particular or any(n > left.get(it, 0) for it, n in requests_of(shapes).items()):
             return None
         for batch in batches:
@@ -542,7 +557,7 @@ class Planner:
             if others:
                 in_all = np.ones(len(self.nodes.nodes), dtype=np.bool_)
                 near = np.all([in_all, *(codes == codes[row] for codes in large)], axis=0)
-                found += self._rows_for(others, counts(pod.shape), near=near)[: len(others)].tolist()
+                found += self._rows_for(others, counts(pod), near=near)[: len(others)].tolist()
                 self._count_all(zip(others, found[1:], strict=False), 1)
             if len(found) > len(others):
                 later = self._place_parts(parts[1:], domains, tries_left)
@@ -559,9 +574,12 @@ class Planner:
         """
         few, many = sorted(batches, key=len)
         most = len(few)
-        if most > _MOST_EXHAUSTIVE or any(self.affinity.is_particular(pod) for pod in (few[0], many[0])):
+        first, other = few[0], many[0]
+        if self._rows_of(first) is not self._rows_of(other):
             return None
-        rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape, self._within)
+        if most > _MOST_EXHAUSTIVE or any(map(self.affinity.is_particular, (first, other))):
+            return None
+        rows, fits = self.capacity.capacity_for_both(few[0].shape, most, many[0].shape, self._rows_of(first))
         costs = np.where(fits < 0, _IMPOSSIBLE, fits[:, :1] - fits)
         # In a solution, any row with k rare pods can be replaced by one of the cheapest rows for k pods.
         cheapest = np.argsort(costs, axis=0, kind="stable")[:most, 1:]

@@ -40,6 +40,7 @@ from extender.domain.scheduling.flavors import by_role, flavors_in_use, on_nodes
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import (
     blocking_decision,
+    lacks_domain,
     missing_group_message,
     not_replaced,
     waiting_decision,
@@ -202,6 +203,8 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
                     reason, detail = Reason.WINDOW_FULL, window.describe_wait(group, without_place)
                 elif above := _above_ceiling(cycle, group, active.unplanned_members()[:1]):
                     reason, detail = Reason.QUEUE_CEILING, above
+                elif domain := lacks_domain(cycle, active.unplanned_members()):
+                    reason, detail = Reason.NO_DOMAIN, domain
             decision = GroupDecision(
                 group.key,
                 group.queue,
@@ -311,6 +314,8 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
             joining = on_nodes_of(in_use[role], pods) if role in in_use else pods
             if any(map(lending.keeps_capacity_from, joining)):
                 active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
+        if active.reason is Reason.NO_ROOM and (domain := lacks_domain(cycle, left)):
+            active.reason, active.detail = Reason.NO_DOMAIN, domain
     verdict = Verdict.RUNNING
     if not group.placed:  # a group with minMember 0 starts with its first member
         verdict = Verdict.STARTING if active.plan or group.pinned else Verdict.WAITING

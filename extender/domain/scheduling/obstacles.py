@@ -219,6 +219,12 @@ def explain(cycle: Cycle, planner: Planner, group: GroupInfo, wanted: Missing) -
     return Reason.FRAGMENTED, at_once
 
 
+def lacks_domain(cycle: Cycle, members: Sequence[PodRecord]) -> str:
+    """Return the domain with the most capacity for members that find it only outside, as text."""
+    wanted, planner = Missing(tuple(members)), cycle.budget.planner
+    return "" if planner.capacity.is_short_for(wanted.shapes) else _domains_text(planner, wanted)
+
+
 def _domains_text(planner: Planner, wanted: Missing) -> str:
     """Return the domain with the most capacity for members that must share one, as text; empty: none must."""
     by_set: dict[TopologySet, list[PodRecord]] = {}
