@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.queues import NativePodGroup, NativePodGroupSpec, NetworkTopology
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.model.records import Uid
 from tests.domain.builders import HOSTNAME, node, pod, queue
-from tests.domain.job_world import JobWorld, job, podgroup_name
+from tests.domain.job_world import JobWorld, job, pod_of, podgroup_name
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
 from tests.domain.world import World, gang, key
 from tests.rows import each_of
@@ -322,3 +323,17 @@ def free_node(world: World) -> int:
     """Return the number of the node in rack a that has no member."""
     used = {it.spec.node_name for it in world.pods.values()}
     return next(number for number in (0, 1) if f"a{number}" not in used)
+
+
+def test_each_pod_of_a_job_takes_over_the_node_planned_for_its_index() -> None:
+    """They come in another order than that of their slices."""
+    world = JobWorld(*racks(a=2, b=2))
+    world.stopped = True
+    world.submit(job("train", 4, cpu="4", annotations=slices(2))).work()
+    planned = world.decision(podgroup_name("train")).plan
+    for number in (3, 0, 2, 1):
+        name = f"train-{number}"
+        world.add(pod_of(world.jobs["train"], name, cpu="4"))
+        claim = world.settle().claim(name)
+        assert claim is not None
+        assert claim.node == planned[Uid(f"uid-train/0/{number}")]

@@ -25,6 +25,7 @@ from extender.domain.ledger.state import Parts
 from extender.domain.model import ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape
+from extender.domain.model.topology import index_of
 from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
 from extender.domain.snapshot.wholeness import binding_roles
@@ -206,6 +207,17 @@ class ExpectedMembers:
         there.sort(key=lambda pod: self._claims.get(pod.uid) is None)
         newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last one is the next to get a claim
         superfluous = max(len(there) - wanted, 0)
+        by_index = {index_of(pod.name, pod.labels): pod for pod in newcomers}
+        claimed = (pod for pod in there if by_index and self._claims.get(pod.uid) is not None)
+        similar = ((pod, by_index.get((0, _place_of(pod)[1]))) for pod in claimed)
+        pairs = [(pod, new) for pod, new in similar if new is not None][:superfluous]
+        for pod, new in pairs:  # the claims of slices and ranks
+            self._pass_on(group, pod, [new])
+        if pairs:
+            passed, come = ({it[at].uid for it in pairs} for at in (0, 1))
+            there = [pod for pod in there if pod.uid not in passed]
+            newcomers = [pod for pod in newcomers if pod.uid not in come]
+            superfluous -= len(pairs)
         taken_over = min(superfluous, len(newcomers))
         for pod in (*there[:taken_over], *there[len(there) - superfluous + taken_over :]):
             self._pass_on(group, pod, newcomers)
@@ -386,7 +398,10 @@ class LostMembers:
         self._parts.changes.notify()
 
     def _remove_expected(self, group: Group, member: PodRecord, newcomers: list[PodRecord]) -> None:
-        newcomers.sort(key=lambda pod: pod.role == member.role)
+        index = index_of(member.name, member.labels)
+        newcomers.sort(
+            key=lambda pod: (pod.role == member.role, index_of(pod.name, pod.labels) == index is not None)
+        )
         pass_on(self._parts, group, member, newcomers)
         self._parts.registry.mark_dirty(group.key)
 
