@@ -28,6 +28,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"labels": {"app": "x"}},
     {"more": {"x.io/gpu": "1"}},
     {"annotations": {keys.REQUIRED_TOPOLOGY: "rack"}},
+    {"annotations": {keys.SLICE_TOPOLOGY: "rack", keys.SLICE_SIZE: "2"}},
 )
 some_node, some_pod, some_group = (
     st.sampled_from(NODES),
@@ -73,9 +74,10 @@ class Events(RuleBasedStateMachine):
         cpu=st.sampled_from(["1", "4"]),
         cordoned=st.booleans(),
         gpus=st.sampled_from(["0", "2"]),
+        moves=st.booleans(),
     )
-    def node_comes_or_changes(self, name: str, cpu: str, cordoned: bool, gpus: str) -> None:
-        labels = {"rack": "r0" if name in NODES[:2] else "r1"}
+    def node_comes_or_changes(self, name: str, cpu: str, cordoned: bool, gpus: str, moves: bool) -> None:
+        labels = {"rack": "r0" if (name in NODES[:2]) != moves else "r1"}
         self.world.add(node(name, cpu=cpu, cordoned=cordoned, labels=labels, more={"x.io/gpu": gpus}))
 
     @rule(name=some_node)
@@ -121,13 +123,18 @@ class Events(RuleBasedStateMachine):
         else:
             self.world.add(foreign_pod(name, on=where, labels={"app": "x"}))
 
-    @rule(name=some_group, needed=st.integers(0, 3), gone=st.booleans(), held=st.booleans())
-    def group_comes_or_goes(self, name: str, needed: int, gone: bool, held: bool) -> None:
+    @rule(
+        name=some_group,
+        needed=st.integers(0, 3),
+        gone=st.booleans(),
+        notes=st.sampled_from([{}, {}, {keys.HOLD: "true"}, {keys.REQUIRED_TOPOLOGY: "rack"}]),
+    )
+    def group_comes_or_goes(self, name: str, needed: int, gone: bool, notes: dict[str, str]) -> None:
         if gone:
             self.world.ledger.intake.drop_group(key(name))
             self.asked.pop(name, None)
         else:
-            self.world.add(group(name, needed, annotations={keys.HOLD: "true"} if held else {}))
+            self.world.add(group(name, needed, annotations=notes))
             self.asked[name] = needed
 
     @rule(state=st.sampled_from(["", "Closed"]), stop_policy=st.sampled_from(["", "Hold"]))
@@ -161,6 +168,21 @@ class Events(RuleBasedStateMachine):
         if confirmation.posting:
             assert asked is not None, "nobody goes ahead without a PodGroup"
             assert asked == self.decided.get(name), "nor by a decision on what it asked for before"
+            self.share_domains(name, {claim.pod.uid: claim.node for claim in confirmation.posting})
+
+    def share_domains(self, name: str, posted: dict[Uid, str]) -> None:
+        """Check that members are bound next to the others of their sets."""
+        info = self.world.ledger.snapshot().groups[key(name)]
+        members = [*info.pinned, *((it, it.node) for it in info.placed if it.holds_capacity)]
+        racks = {name: (node.metadata.labels or {}).get("rack") for name, node in self.world.nodes.items()}
+        for pod_set in {each for it, _ in members if it.uid in posted for each in it.pod_sets}:
+            inside = {it.uid: racks.get(node) for it, node in members if pod_set in it.pod_sets}
+            claims = {uid: self.world.ledger.claims.get(uid) for uid in inside.keys() - posted.keys()}
+            there = [uid for uid, it in claims.items() if it is None or it.stage >= ClaimStage.POSTED]
+            new = {rack for uid, rack in inside.items() if uid in posted}
+            others = {inside[uid] for uid in there}
+            assert None not in new
+            assert new <= others if others else len(new) == 1
 
     @rule(name=some_group, missing=st.integers(0, 1))
     def gang_comes_to_the_barrier(self, name: str, missing: int) -> None:

@@ -22,6 +22,13 @@ RACK = "example.com/rack"
 IN_A_RACK = {keys.REQUIRED_TOPOLOGY: RACK}
 
 
+def slices(size: int, level: str = RACK) -> dict[str, str]:
+    return {keys.SLICE_TOPOLOGY: level, keys.SLICE_SIZE: str(size)}
+
+
+SLICES = slices(2)
+
+
 def racks(**sizes: int) -> list[Any]:
     """Return nodes of 4 cpu: `racks(a=2)` has a0 and a1 in rack a."""
     return [node(f"{rack}{n}", "4", labels={RACK: rack}) for rack, size in sizes.items() for n in range(size)]
@@ -128,24 +135,33 @@ def test_it_is_placed_where_some_rack_holds_it(nodes: list[tuple[str, int]], mem
 
 
 @given(
-    moves=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abc")), max_size=6),
-    bound=st.integers(0, 2),
+    asked=st.sampled_from([{"notes": IN_A_RACK}, {"annotations": IN_A_RACK}, {"annotations": SLICES}]),
+    events=st.lists(st.tuples(st.sampled_from("abc-"), st.integers(0, 5)), max_size=8),
+    bound=st.integers(0, 4),
 )
-def test_a_gang_that_starts_stays_in_one_rack_when_nodes_change_theirs(
-    moves: list[tuple[int, str]], bound: int
+def test_members_stay_together_when_nodes_move_fail_and_return(
+    asked: dict[str, Any], events: list[tuple[str, int]], bound: int
 ) -> None:
     """Members that the scheduler has bound keep their nodes; the others are planned next to them."""
     world = World(*[node(f"n{n}", "4", labels={RACK: "ab"[n // 3]}) for n in range(6)])
-    world.add(gang("g", 3, cpu="4", annotations=IN_A_RACK)).settle()
-    taken = {f"g-{n}": world.plan("g")[f"g-{n}"] for n in range(bound)}
-    for name in taken:
+    world.add(gang("g", 4, cpu="2", **asked)).settle()
+    on = {f"g-{n}": world.plan("g")[f"g-{n}"] for n in range(bound)}
+    for name in on:
         world.scheduler_takes(name)
-    for number, rack in moves:
-        world.add(node(f"n{number}", "4", labels={RACK: rack})).settle()
-        labels = {name: it.metadata.labels[RACK] for name, it in world.nodes.items() if it.metadata.labels}
-        planned = {labels[name] for pod, name in world.plan("g").items() if pod not in taken}
-        assert planned <= {labels[name] for name in taken.values()} or not taken
-        assert len(planned) <= max(1, len(taken))
+    names = [f"g-{n}" for n in range(4)]
+    sets = [names[:2], names[2:]] if asked.get("annotations") == SLICES else [names]
+    for rack, number in events:
+        if rack != "-":
+            world.add(node(f"n{number}", "4", labels={RACK: rack}))
+        elif f"n{number}" in world.nodes:
+            world.drop_node(f"n{number}")
+        world.settle()
+        racks = {name: (it.metadata.labels or {})[RACK] for name, it in world.nodes.items()}
+        plan = world.plan("g")
+        for members in sets:
+            planned = {racks[plan[name]] for name in members if name in plan and name not in on}
+            there = {racks.get(on[name]) for name in members if name in on}
+            assert planned <= there if there else len(planned) <= 1
 
 
 @each_of((1, 1), (2, 2))
@@ -241,10 +257,6 @@ def test_the_parts_of_a_volcano_job_are_each_inside_one_rack() -> None:
     world = VolcanoWorld(*nodes, queue("q"))
     world.submit(volcano_job("j", task("w", 4, cpu="4", partitionPolicy=policy), queue="q")).work()
     assert {world.claim(f"j-w-{n}").node for n in (0, 1)} in ({"b0", "b1"}, {"c0", "c1"})  # type: ignore[union-attr]
-
-
-def slices(size: int, level: str = RACK) -> dict[str, str]:
-    return {keys.SLICE_TOPOLOGY: level, keys.SLICE_SIZE: str(size)}
 
 
 @each_of(slices(3), {keys.KUEUE_SLICE_TOPOLOGY: RACK, keys.KUEUE_SLICE_SIZE: "3"})

@@ -316,7 +316,8 @@ def _terms(record: GroupRecord | None) -> tuple[object, ...] | None:
     """Return the fields of a PodGroup on which decisions depend. Its status is not one of them."""
     if record is None:
         return None
-    return (record.uid, record.queue, record.min_member, record.min_task_member, record.fault, record.held)
+    needs = record.min_member, record.min_task_member, record.topology, record.role_topology
+    return (record.uid, record.queue, *needs, record.fault, record.held)
 
 
 _InDomain = tuple[str, tuple[str | None, ...] | None]  # role, and domain; None: no node
