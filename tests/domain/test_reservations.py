@@ -14,7 +14,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.reservation import CapacityTurn, turn_at
 from extender.domain.snapshot.group_info import Reservation
 from tests.domain import job_world
-from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, pod, queue
+from tests.domain.builders import HOSTNAME, flavor, foreign_pod, group, node, on_flavor, pod, queue
 from tests.domain.job_world import JobWorld, podgroup_name
 from tests.domain.world import LIMITS, World, comparable, gang, key, names, nodes, timestamp
 from tests.rows import each_of
@@ -602,3 +602,15 @@ def test_a_group_that_ends_before_the_reserved_start_frees_its_capacity_for_all(
     job(world, "long", cpu="1", run_time=HOUR)
     decided = world.decide().groups
     assert [decided[key(name)].verdict for name in ("big", "short", "long")] == [WAITS, STARTS, STARTS]
+
+
+def test_a_reservation_is_inside_the_domain_that_is_free_first() -> None:
+    """One node of each rack is free after an hour, and the other one of rack b before that of rack a."""
+    times = {"a0": "1h", "a1": "3h", "b0": "1h", "b1": "2h"}
+    racks = (node(name, "4", labels={"rack": name[0]}) for name in times)
+    world = World(*racks, queue("default"))
+    for name, run_time in times.items():
+        job(world, name, cpu="4", run_time=run_time, selector={HOSTNAME: name})
+    world.start(*times)
+    job(world, "big", 2, cpu="4", annotations={keys.REQUIRED_TOPOLOGY: "rack"}).pass_time(PATIENCE + 1.0)
+    assert {*reservation(world).nodes.values()} == {"b0", "b1"}

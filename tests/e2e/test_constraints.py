@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.api.keys import PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY
-from tests.e2e.harness.resources import NODES
+from extender.api.keys import PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY, SLICE_SIZE, SLICE_TOPOLOGY
+from tests.e2e.harness.resources import NODES, POD_GROUPS
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 
@@ -97,6 +97,18 @@ def test_members_that_prefer_one_rack(
     stage.wait_phase(stage.pods("filler", 1, cpu="4", nodeSelector={"kubernetes.io/hostname": "a0"}))
     gang = stage.gang("g", members, cpu="4", gated=True, annotations={PREFERRED_TOPOLOGY: RACK})
     assert {name[0] for name in stage.wait_bound(gang).values()} == racks
+
+
+def test_a_group_in_a_block_has_slices_in_racks(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Block x has more nodes, but in racks of one and three."""
+    for rack, block, nodes in (("a", "x", 1), ("b", "x", 3), ("c", "y", 2), ("d", "y", 2)):
+        stage.nodes(nodes, prefix=rack, cpu="4", labels={RACK: rack, "example.com/block": block})
+    group = stage.group("g", 4)
+    annotations = {"metadata": {"annotations": {REQUIRED_TOPOLOGY: "example.com/block"}}}
+    stage.api.patch(POD_GROUPS, group["metadata"]["name"], annotations, stage.namespace)
+    slices = {SLICE_TOPOLOGY: RACK, SLICE_SIZE: "2"}
+    bound = stage.wait_bound(stage.pods("g", 4, group="g", gated=True, cpu="4", annotations=slices))
+    assert "".join(bound[f"g-{number}"][0] for number in range(4)) in ("ccdd", "ddcc")
 
 
 @BOTH_WAYS
