@@ -13,7 +13,7 @@ from tests.e2e.harness import manifests
 from tests.e2e.harness.client import Client
 from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
-from tests.e2e.harness.resources import HYPER_NODES, NODES, TOPOLOGIES
+from tests.e2e.harness.resources import HYPER_NODES, NODES, POD_GROUPS, TOPOLOGIES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -94,6 +94,19 @@ def test_racks_of_hyper_nodes(stage: Stage, muster: Muster, scheduler: KubeSched
     stage.api.patch(HYPER_NODES, "leaf-m", {"spec": {"members": selected}})
     assert {*stage.wait_bound(gang).values()} == {"m0", "m1", "m2"}
     assert "broken" in muster.debug("/debug/bad-objects")["hypernodes"]
+
+
+def test_the_network_topology_of_a_podgroup(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+    """Leaf a has a single node, with less free capacity than those of leaf b."""
+    for leaf, nodes in (("a", 1), ("b", 2)):
+        stage.nodes(nodes, prefix=leaf, cpu="5" if leaf == "b" else "4")
+        stage.api.create(HYPER_NODES, hyper_node(leaf, 1, {"regexMatch": {"pattern": f"^{leaf}[0-9]$"}}))
+    known(muster, TIER)
+    stage.group("g", 2)
+    topology = {"mode": "hard", "highestTierAllowed": 1}
+    stage.api.patch(POD_GROUPS, "g", {"spec": {"networkTopology": topology}}, stage.namespace)
+    gang = stage.pods("g", 2, group="g", cpu="4", gated=True)
+    assert {*stage.wait_bound(gang).values()} == {"b0", "b1"}
 
 
 @each_of(
