@@ -29,7 +29,8 @@ pytestmark = pytest.mark.skipif(KUBERNETES not in VERSIONS, reason="before 1.36 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ControlPlane]:
     """One that serves them."""
-    flags = (GATE, f"--runtime-config={VERSION}=true")
+    gate = GATE if KUBERNETES == "1.36" else f"{GATE},TopologyAwareWorkloadScheduling=true"
+    flags = (gate, f"--runtime-config={VERSION}=true")
     with ControlPlane(
         kubernetes=KUBERNETES, users=manifests.service_accounts(), apiserver_flags=flags
     ) as made:
@@ -55,13 +56,13 @@ def muster(stage: Stage, muster_user: User, request: pytest.FixtureRequest) -> M
     return made
 
 
-def create(stage: Stage, name: str, policy: Json) -> None:
+def create(stage: Stage, name: str, policy: Json, **spec: Json) -> None:
     body = {
         "apiVersion": VERSION,
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": stage.namespace},
     }
-    stage.api.create(GROUPS, {**body, "spec": {"schedulingPolicy": policy}})
+    stage.api.create(GROUPS, {**body, "spec": {"schedulingPolicy": policy, **spec}})
 
 
 def members(stage: Stage, muster: Muster, name: str, count: int) -> list[str]:
@@ -107,6 +108,18 @@ def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
             lambda: scheduled(stage, "a")[:2] == ("True", "Scheduled"), what="its condition says so, too"
         )
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
+
+
+@pytest.mark.skipif(KUBERNETES == "1.36", reason="their constraints are another form there")
+def test_a_gang_starts_in_the_rack_that_holds_it(stage: Stage, muster: Muster) -> None:
+    for rack, nodes, cpu in (("a", 1, "3"), ("b", 2, "4")):
+        stage.nodes(nodes, prefix=rack, cpu=cpu, labels={"example.com/rack": rack})
+    constraints = {"topology": [{"key": "example.com/rack"}]}
+    create(stage, "a", {"gang": {"minCount": 2}}, schedulingConstraints=constraints)
+    assert stage.api.get(GROUPS, "a", stage.namespace)["spec"]["schedulingConstraints"] == constraints
+    gated = muster.view_kubeconfig is None
+    gang = stage.pods("a", 2, gated=gated, cpu="3", schedulingGroup={"podGroupName": "a"})
+    assert {*stage.wait_bound(gang).values()} == {"b0", "b1"}
 
 
 def test_members_above_the_minimum_start_when_capacity_is_free(stage: Stage, muster: Muster) -> None:
