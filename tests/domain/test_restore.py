@@ -8,19 +8,21 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 from msgspec.structs import replace
 
+from extender.api import keys
 from extender.domain.explain.dump import as_bytes
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.restore import restore
 from extender.domain.model.ownership import Ownership
-from extender.domain.model.records import GroupKey
+from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Course, Decisions, event_course
 from extender.domain.snapshot.snapshot import Snapshot
+from tests.domain.builders import node
 from tests.domain.inadmissible_world import crowd, divided_cluster, full_cluster
 from tests.domain.test_jobs_properties import Jobs
 from tests.domain.test_stateful_inadmissible import Events, Waiting
 from tests.domain.test_stateful_sharing import Sharing
-from tests.domain.world import World
+from tests.domain.world import World, gang, key
 from tests.property_examples import examples
 
 few = settings(
@@ -46,6 +48,19 @@ def decided(decisions: Decisions) -> bytes:
 def test_the_same_is_decided(world: Callable[[], World]) -> None:
     snapshot = world().ledger.snapshot()
     assert decided(decide(restored(snapshot))) == decided(decide(snapshot))
+
+
+def test_a_new_member_of_a_restored_group_shares_its_domain() -> None:
+    nodes = [node(f"{rack}{n}", "4", labels={"rack": rack}) for rack in "ab" for n in range(3)]
+    world = World(nodes, gang("g", 2, cpu="4", notes={keys.REQUIRED_TOPOLOGY: "rack"})).start("g")
+    snapshot = world.ledger.snapshot()
+    now = snapshot.now
+    ledger = Ledger(Ownership(frozenset()), snapshot.limits, lambda: now)
+    restore(ledger, snapshot)
+    like = next(it for it in ledger.snapshot().groups[key("g")].placed)
+    ledger.pods.put(replace(like, uid=Uid("new"), name="g-2", node="", phase="Pending", pod_sets=()))
+    (new,) = ledger.snapshot().groups[key("g")].waiting
+    assert new.pod_sets == like.pod_sets
 
 
 class Restored:

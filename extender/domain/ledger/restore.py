@@ -21,6 +21,7 @@ from extender.domain.ledger.topologies import TopologySource
 from extender.domain.model.ownership import OwnerRecord
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.records import GroupRecord, PodRecord, Uid, group_of_owner
+from extender.domain.model.topology import TopologyRequest
 from extender.domain.queues.flavors import SharedFlavor
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.job_start_and_suspension import ComingPods
@@ -170,6 +171,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         goes_whole=spec.goes_whole,
         checkpoint=info.checkpoint,
         may_use=info.queue if info.use_allowed else "",
+        topology=_topology_of(info),
         **_ways_of(info),
     )
 
@@ -188,7 +190,15 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
         may_use=info.queue if info.use_allowed else "",
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
+        topology=_topology_of(info),
     )
+
+
+def _topology_of(info: GroupInfo) -> TopologyRequest:
+    """Return the request for the whole group."""
+    members = (*info.placed, *(pod for pod, _ in info.pinned), *info.waiting)
+    levels = {it.is_required: it.level for pod in members for it in pod.pod_sets if not it.part}
+    return TopologyRequest(levels.get(True, ""), levels.get(False, ""))
 
 
 def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
