@@ -349,3 +349,18 @@ def test_each_pod_of_a_job_takes_over_the_node_planned_for_its_index() -> None:
         claim = world.settle().claim(name)
         assert claim is not None
         assert claim.node == planned[Uid(f"uid-train/0/{number}")]
+
+
+def test_victims_are_in_one_rack_of_the_block_of_the_group() -> None:
+    block = {"a": "x", "b": "x", "c": "y"}
+    nodes = [
+        node(f"{rack}{n}", "4", labels={RACK: rack, "block": block[rack]}) for rack in block for n in range(2)
+    ]
+    world = World(nodes, queue("rich"), queue("poor"))
+    names = [each.metadata.name for each in nodes]
+    world.add(*(gang(name, 1, cpu="4", queue="rich", selector={HOSTNAME: name}) for name in names))
+    world.start(*names)
+    notes = {keys.REQUIRED_TOPOLOGY: "block"}
+    world.add(gang("g", 2, cpu="4", queue="poor", annotations=IN_A_RACK, notes=notes)).settle()
+    used = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
+    assert used in ({"a0", "a1"}, {"b0", "b1"}, {"c0", "c1"})

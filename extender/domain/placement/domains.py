@@ -95,14 +95,16 @@ class DomainSearch:
         Empty: they need not share one.
         """
         shared = set.intersection(*({it for it in pod.pod_sets if it.is_required} for pod in pods))
-        pod_set = next((it for it in pods[0].pod_sets if it in shared), None)
+        pod_set = next((it for it in reversed(pods[0].pod_sets) if it in shared), None)
         if pod_set is None:
             return []
-        if (own := self._affinity.rows_of_set(pod_set)) is not None:
-            return [own]
-        capacity = self._capacity(pods, len(pods[0].pod_sets), self._all_rows, pod_set.level)
+        own = (self._affinity.rows_of_set(it) for it in shared)
+        rows = np.logical_and.reduce([self._all_rows, *(mask for mask in own if mask is not None)])
+        if self._affinity.has_members(pod_set):
+            return [rows]
+        capacity = self._capacity(pods, len(pods[0].pod_sets), rows, pod_set.level)
         codes = np.argsort(-capacity.capped, kind="stable")[:_MOST_CLEARED]
-        return [capacity.codes == code for code in codes.tolist()]
+        return [rows & (capacity.codes == code) for code in codes.tolist()]
 
     @property
     def _all_rows(self) -> Mask:
