@@ -27,6 +27,22 @@ def test_a_gang_starts_in_the_one_rack_that_holds_it(annotation: str) -> None:
     assert set(world.plan("g").values()) == {"b0", "b1", "b2"}
 
 
+def test_a_rack_is_chosen_that_holds_all_members_and_not_only_the_needed_ones() -> None:
+    members = gang("g", 4, cpu="4", min_member=2, annotations=IN_A_RACK)
+    world = World(*racks(a=2, b=4, c=3), members).settle()
+    assert {name[0] for name in world.plan("g").values()} == {"b"}
+    assert len(world.start("g").plan("g")) == 2
+
+
+def test_members_that_find_no_room_in_the_rack_of_the_others_get_the_numbers() -> None:
+    members = gang("g", 3, cpu="4", min_member=2, annotations=IN_A_RACK)
+    world = World(*racks(a=2, b=2), members).start("g")
+    world.settle()
+    decision = world.decision("g")
+    assert (decision.verdict, decision.reason) == (Verdict.RUNNING, Reason.NO_ROOM)
+    assert decision.detail == f"no free capacity for 1 more member where the others share {RACK}"
+
+
 def test_it_waits_for_a_rack_although_the_cluster_has_room() -> None:
     world = World(*racks(a=2, b=2), pod("x", on="a0", cpu="4"), pod("y", on="b0", cpu="4"))
     world.add(gang("g", 2, cpu="4", annotations=IN_A_RACK)).settle()

@@ -213,7 +213,11 @@ class Planner:
         return clone
 
     def place(
-        self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False
+        self,
+        pods: Iterable[PodRecord],
+        partly: bool = False,
+        apart: bool = False,
+        together: Sequence[PodRecord] = (),
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
 
@@ -225,13 +229,14 @@ class Planner:
             pods: The pods to place.
             partly: Place as many as fit if not all do.
             apart: Place each pod on the emptiest node, if all fit that way.
+            together: Prefer domains with capacity for all these, where pods must share one; empty: `pods`.
 
         Returns:
             The node of each pod; None, and nothing allocated, if they do not all fit.
         """
         pods = list(pods)
         batches = self.batches(pods)
-        with self.affinity.gathering(pods):
+        with self.affinity.gathering(together or pods):
             if apart and (plan := self._place(batches, partly, apart)) is not None:
                 return plan
             plan = self._place(batches, partly)

@@ -60,6 +60,9 @@ class QueueRules(NamedTuple):
         )
 
 
+_MOST_SHAPES = 16  # of members for which a domain is looked for: each shape costs a look at all nodes
+
+
 def _existing_members(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
     info = queues.get(name)
     return info.record if info is not None and info.exists else None
@@ -99,6 +102,10 @@ class Budget:
         plan = None
         if not partly and any(pod.preferred_level for pod in pods):
             plan = self.planner.place(map(_at_preferred_level, pods), apart=apart)
+        is_in_domain = not partly and any(pod.shape.constraints.level for pod in pods)
+        if plan is None and is_in_domain and len({pod.shape for pod in group.waiting}) <= _MOST_SHAPES:
+            # The members that join later must fit into the same domain.
+            plan = self.planner.place(pods, apart=apart, together=group.waiting)
         if plan is None:
             plan = self.planner.place(pods, partly, apart)
         self.count(group, plan or {}, places=places)
