@@ -109,6 +109,10 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     return Target(own or kind.lower(), name)
 
 
+def all_parsed(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
+    return [parsed(context, parameter, value) for value in values]
+
+
 def own_kind(name: str) -> str:
     """Return pod, podgroup or queue for the name of one of these kinds; empty for others."""
     return _OWN.get(name.removesuffix(".scheduling.volcano.sh"), "")

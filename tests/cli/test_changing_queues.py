@@ -594,5 +594,7 @@ def test_a_group_is_held_and_resumed(town: Desk) -> None:
 
 
 @each_of("hold", "resume")
-def test_the_error_for_a_missing_group_lists_existing_ones(command: str, *, town: Desk) -> None:
-    assert town.misses(command, "sweeep", "-n", "other") == ("sweeep", ["sweep"])
+def test_the_error_for_a_missing_group_names_a_similar_one(command: str, *, town: Desk) -> None:
+    refused = town.refuses(command, "sweeep", "-n", "other")
+    assert "is called 'sweeep' in namespace other" in refused
+    assert refused.endswith("did you mean podgroup/sweep?")

@@ -56,6 +56,22 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
     raise click.ClickException(f"{target.kind}/{name} was made just now: run the command again")
 
 
+def group_named(place: ClusterAccess, target: Target) -> ObservedGroup:
+    """Return the PodGroup of a target: the group itself, or that of a pod or workload."""
+    named = f"{target.kind}/{target.name}" if target.kind else target.name
+    if target.kind == "queue":
+        raise click.UsageError(f"{named!r}: must be a group, or a pod or workload of it")
+    group = Evidence(place, place.namespace).group(target.name) if not target.kind else None
+    if group is not None:
+        return group
+    found = answers(place, target)
+    names = sorted({it.group or (it.name if it.kind == "PodGroup" else "") for it in found} - {""})
+    if len(names) != 1:
+        several = f"means several groups: name one of {', '.join(names)}"
+        raise click.ClickException(f"{named!r} {several if names else 'is in no group'}")
+    return fetch(place.reader, POD_GROUPS, place.namespace, names[0], ObservedGroup)
+
+
 # ---- a name alone
 
 
