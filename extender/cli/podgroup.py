@@ -7,7 +7,7 @@ import click
 
 from extender.api.objects.queues import OF_GROUP, Patch
 from extender.cli import output as out
-from extender.cli.access import Flags, access_flags, all_namespaces_flag, opened
+from extender.cli.access import NAME, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
 from extender.cli.kinds import Target, all_parsed, config_option
 
@@ -46,7 +46,7 @@ def list_groups(output: str, **flags: Any) -> None:
 
 
 @podgroup.command("get")
-@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
+@click.argument("names", type=NAME, metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
 @out.output_flag(out.LISTS, "table")
 @all_namespaces_flag
 @access_flags
