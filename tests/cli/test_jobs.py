@@ -686,6 +686,19 @@ def test_invalid_amounts_are_refused(amounts: str, *, desk: Desk) -> None:
     assert f"{amounts!r}: must be NAME=QUANTITY with commas between" in error
 
 
+@each_of(
+    (("job", "stop", "job/runs"), "the search needs the right to get /apis"),
+    (("job", "stop", "runs"), "the search needs the right to get /apis"),
+    (("why", "job/none"), "you may not get /apis"),
+    (("why", "none"), "you may not read /apis"),
+)
+def test_a_missing_right_to_discover_kinds_is_named(
+    command: tuple[str, ...], said: str, *, town: Desk, front: Front
+) -> None:
+    front.unreadable.add("apis")
+    assert said in town.refuses(*command)
+
+
 # ---- groups by the names of their owners
 
 

@@ -22,7 +22,7 @@ from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
 from extender.domain.snapshot.jobs import suspending
 from extender.kube.access import right_to
-from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
+from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import did_you_mean, many, near_misses, pods_that_name
 
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
@@ -51,6 +51,8 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
         return found
     resource = evidence.resource_of_kind(kind)
     if resource is None:
+        if API_GROUPS.root in evidence.unread:
+            raise click.ClickException(f"not allowed: you may not get {API_GROUPS.root}")
         raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
     fetch(place.reader, resource, namespace, name, object)
     raise click.ClickException(f"{target.kind}/{name} was made just now: run the command again")
