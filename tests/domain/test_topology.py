@@ -5,10 +5,14 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from extender.api import keys
+from extender.api.workloads.sets import JOB_SET
 from extender.domain.model.reasons import Reason, Verdict
+from extender.domain.snapshot.jobs import JobKind
 from tests.domain.builders import node, pod, queue
+from tests.domain.job_world import JobWorld, job
 from tests.domain.world import World, gang, key
 from tests.rows import each_of
 
@@ -85,6 +89,23 @@ def test_each_role_has_a_domain_of_its_own() -> None:
     plan = world.plan("g")
     assert len(plan) == 4
     assert all(len({plan[f"{role}-{n}"][0] for n in (0, 1)}) == 1 for role in ("ps", "work"))
+
+
+def test_each_replicated_job_of_a_job_set_that_names_a_topology_has_a_domain_of_its_own() -> None:
+    """As in Kueue: the driver names none, and goes anywhere."""
+    made = job("set", cpu="4")
+    plain = made.spec["template"]
+    named = {**plain, "metadata": {"annotations": {keys.KUEUE_REQUIRED_TOPOLOGY: RACK}}}
+    replicated = [
+        {"name": name, "template": {"spec": {"parallelism": n, "completions": n, "template": template}}}
+        for name, n, template in (("left", 2, named), ("right", 2, named), ("driver", 1, plain))
+    ]
+    world = JobWorld(*racks(a=2, b=2, c=1))
+    record = replace(made, spec={"suspend": True, "replicatedJobs": replicated})
+    world.ledger.intake.set_job(JobKind(*JOB_SET.key), record)
+    plan = world.settle().decision("podgroup-uid-set").plan
+    racks_of = [{node[0] for uid, node in plan.items() if uid.startswith(f"uid-set/{n}/")} for n in range(3)]
+    assert sorted(map(sorted, racks_of)) == [["a"], ["b"], ["c"]]
 
 
 def test_capacity_is_reclaimed_in_one_rack() -> None:
