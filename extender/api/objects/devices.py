@@ -122,3 +122,6 @@ class ResourceClaim(Wire, frozen=True):
     metadata: Meta
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
+
+
+DeviceObject = DeviceClass | ResourceSlice | ResourceClaimTemplate | ResourceClaim

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.cluster import ClusterTopology, Namespace, Node, PriorityClass, Workload
+from extender.api.objects.devices import DeviceObject
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.pod_sets import annotation_paths
@@ -133,6 +134,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...] = ()
     flavors: tuple[ResourceFlavor, ...] = ()
     topologies: tuple[ClusterTopology, ...] = ()
+    devices: tuple[DeviceObject, ...] = ()
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from extender.api.device_selectors import selects
 from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
     AllocatedDevice,
@@ -25,10 +26,8 @@ from extender.api.objects.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.reasons import Reason
-from extender.host.device_selectors import selects
-from extender.host.devices import DeviceInventory
-from extender.kube.reflector import Removed
 from tests.domain.builders import node
 from tests.domain.world import World, gang
 from tests.rows import each_of
@@ -83,7 +82,7 @@ def test_devices_of_a_node_are_an_amount_of_their_class() -> None:
     assert (cluster.on("a"), cluster.on("b")) == ({GPU: 3}, {})
     cluster.add_class("gpu", extended="example.com/gpu")
     assert cluster.on("a") == {"example.com/gpu": 3}
-    cluster.inventory.drop_slice(Removed("", "s", ""))
+    cluster.inventory.drop_slice("s")
     assert cluster.on("a") == {}
 
 
@@ -104,7 +103,7 @@ def test_a_class_has_the_devices_that_its_selectors_admit() -> None:
     assert cluster.on("a") == {GPU: 3, LARGE: 1}
     cluster.add_class("large", f"!({IS_LARGE})")
     assert cluster.on("a") == {GPU: 3, LARGE: 2}
-    cluster.inventory.drop_class(Removed("", "large", ""))
+    cluster.inventory.drop_class("large")
     assert cluster.on("a") == {GPU: 3}
 
 
@@ -115,7 +114,7 @@ def test_an_allocated_device_counts_for_the_class_of_its_request_only() -> None:
     cluster.add_class("large", IS_LARGE)
     cluster.claim("c", "a", "X", of="large")
     assert cluster.on("a") == {GPU: 1, LARGE: 2}
-    cluster.inventory.drop_claim(Removed("team", "c", "c"))
+    cluster.inventory.drop_claim("team", "c", "c")
     assert cluster.on("a") == {GPU: 2, LARGE: 2}
 
 

@@ -7,23 +7,22 @@ same devices do not count it twice; devices of claims that no pod owns count for
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
-from threading import Lock
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.objects.base import Meta
+from extender.api.device_selectors import selects
 from extender.api.objects.devices import (
     Device,
     DeviceClass,
+    DeviceObject,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
 )
 from extender.domain.ledger.intake import Intake
 from extender.domain.model.device_requests import ClaimKey, class_of_request, resource_of_class
-from extender.host.device_selectors import selects
-from extender.kube.reflector import Removed
 
 Pool = tuple[str, str]  # driver, name
 _ANY_NODE = ""
@@ -47,9 +46,10 @@ class _Offer(NamedTuple):
 class DeviceInventory:
     """Inventory of devices, fed by four watches; the ledger gets the amounts of each node."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, lock: AbstractContextManager[Any] | None = None) -> None:
+        """Begin without devices. `lock`: for events of several threads; the ledger gets results in order."""
         self._intake = intake
-        self._lock = Lock()  # for events of several watches; the ledger gets their results in order
+        self._lock = lock or nullcontext()
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
         self._classes: dict[str, DeviceClass] = {}
@@ -58,6 +58,18 @@ class DeviceInventory:
         self._claimed: dict[str, dict[DeviceId, str]] = {}  # by claim: classes of its devices, or ""
         self._class_of: dict[DeviceId, str] = {}  # class under which a pod has an allocated device, or ""
         self._equal: dict[Hashable, Any] = {}  # parts of devices: equal ones are one object
+
+    def add(self, found: DeviceObject) -> None:
+        """Add an object of any of the kinds."""
+        match found:
+            case DeviceClass():
+                self.set_class(found)
+            case ResourceSlice():
+                self.set_slice(found)
+            case ResourceClaimTemplate():
+                self.set_template(found)
+            case ResourceClaim():
+                self.set_claim(found)
 
     def set_slice(self, found: ResourceSlice) -> None:
         with self._lock:
@@ -71,10 +83,10 @@ class DeviceInventory:
                 self._read_pool(_pool_of(before))
             self._read_pool(_pool_of(found))
 
-    def drop_slice(self, gone: Removed) -> None:
+    def drop_slice(self, name: str) -> None:
         with self._lock:
-            if (before := self._slices.pop(gone.name, None)) is not None:
-                self._of_pool[_pool_of(before)].discard(gone.name)
+            if (before := self._slices.pop(name, None)) is not None:
+                self._of_pool[_pool_of(before)].discard(name)
                 self._read_pool(_pool_of(before))
 
     def set_class(self, found: DeviceClass) -> None:
@@ -82,27 +94,29 @@ class DeviceInventory:
             self._classes[found.metadata.name] = found
             self._read_class(found.metadata.name)
 
-    def drop_class(self, gone: Removed) -> None:
+    def drop_class(self, name: str) -> None:
         with self._lock:
-            if self._classes.pop(gone.name, None) is not None:
-                self._read_class(gone.name)
+            if self._classes.pop(name, None) is not None:
+                self._read_class(name)
 
     def set_claim(self, claim: ResourceClaim) -> None:
         with self._lock:
-            self._set_claimed(claim.metadata.uid, dict(_allocated_by(claim)))
-            if not any(owner.kind == "Pod" for owner in claim.metadata.owner_references or ()):
-                self._intake.set_claim(_key_of(claim.metadata), claim.spec)
+            meta = claim.metadata
+            self._set_claimed(meta.uid, dict(_allocated_by(claim)))
+            if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
+                self._intake.set_claim(ClaimKey(meta.namespace, meta.name, is_template=False), claim.spec)
 
-    def drop_claim(self, gone: Removed) -> None:
+    def drop_claim(self, namespace: str, name: str, uid: str) -> None:
         with self._lock:
-            self._set_claimed(gone.uid, {})
-            self._intake.set_claim(_key_of(gone), None)
+            self._set_claimed(uid, {})
+            self._intake.set_claim(ClaimKey(namespace, name, is_template=False), None)
 
     def set_template(self, template: ResourceClaimTemplate) -> None:
-        self._intake.set_claim(_key_of(template.metadata, is_template=True), template.spec.spec)
+        meta = template.metadata
+        self._intake.set_claim(ClaimKey(meta.namespace, meta.name), template.spec.spec)
 
-    def drop_template(self, gone: Removed) -> None:
-        self._intake.set_claim(_key_of(gone, is_template=True), None)
+    def drop_template(self, namespace: str, name: str) -> None:
+        self._intake.set_claim(ClaimKey(namespace, name), None)
 
     # Callers of the methods below hold the lock.
 
@@ -215,10 +229,6 @@ class DeviceInventory:
     def _resource_of(self, name: str) -> str:
         found = self._classes.get(name)
         return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
-
-
-def _key_of(claim: Meta | Removed, is_template: bool = False) -> ClaimKey:
-    return ClaimKey(claim.namespace, claim.name, is_template)
 
 
 def _pool_of(found: ResourceSlice) -> Pool:
