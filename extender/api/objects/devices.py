@@ -122,6 +122,3 @@ class ResourceClaim(Wire, frozen=True):
     metadata: Meta
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
-
-
-DeviceObject = DeviceClass | ResourceSlice | ResourceClaimTemplate | ResourceClaim

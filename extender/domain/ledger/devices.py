@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from extender.api.device_selectors import selects
+from extender.api.objects.base import Wire
 from extender.api.objects.devices import (
     Device,
     DeviceClass,
-    DeviceObject,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -59,7 +59,7 @@ class DeviceInventory:
         self._class_of: dict[DeviceId, str] = {}  # class under which a pod has an allocated device, or ""
         self._equal: dict[Hashable, Any] = {}  # parts of devices: equal ones are one object
 
-    def add(self, found: DeviceObject) -> None:
+    def add(self, found: Wire) -> None:
         """Add an object of any of the kinds."""
         match found:
             case DeviceClass():

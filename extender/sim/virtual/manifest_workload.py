@@ -14,11 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import CHECKPOINT, GATE, GROUP_ANNOTATION, ROOT_QUEUE
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import ClusterTopology, Namespace, Node, PriorityClass, Workload
 from extender.api.objects.devices import (
     DeviceClass,
-    DeviceObject,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -126,7 +125,7 @@ def not_played(creation: Creation) -> Iterator[str]:
 
 # ---- objects
 
-_DEVICES: dict[ResourceKind, type[DeviceObject]] = {
+_DEVICES: dict[ResourceKind, type[Wire]] = {
     kinds.DEVICE_CLASSES: DeviceClass,
     kinds.CLAIM_TEMPLATES: ResourceClaimTemplate,
     kinds.RESOURCE_CLAIMS: ResourceClaim,
