@@ -58,7 +58,7 @@ def test_the_example_of_flavors() -> None:
 
 def test_the_example_of_devices() -> None:
     """Both jobs fit on the nodes together, and only one within the limit of their queue."""
-    file, nodes = EXAMPLE.with_name("devices.yaml"), made_nodes(4, "4", "16Gi", devices=("gpu", 4))
+    file, nodes = EXAMPLE.parent / "gpus" / "claims.yaml", made_nodes(4, "4", "16Gi", devices=("gpu", 4))
     result = run(from_manifests(load([file]), seed=0) + nodes)
     assert starts(result) == {"job/train": 0.0, "job/tune": 20.0}
 
