@@ -12,6 +12,7 @@ from extender.api.objects.devices import (
     ClaimSpec,
     ClaimStatus,
     ClaimUser,
+    CounterSet,
     Device,
     DeviceAttribute,
     DeviceCapacity,
@@ -70,10 +71,10 @@ class Cluster:
         self.inventory.set_claim(ResourceClaim(meta, ClaimSpec(DeviceClaim(asked)), status))
 
     def on(self, name: str) -> Amounts:
-        """Return the amounts of devices on a node."""
-        records = self.world.ledger.snapshot().nodes.nodes
-        (found,) = [each for each in records if each is not None and each.name == name]
-        return {resource: n for resource, n in found.allocatable.items() if "/" in resource}
+        """Return the amounts of devices that pods can have on a node."""
+        found = self.world.ledger.snapshot()
+        free = dict(zip(found.dimensions, found.capacity[found.nodes.row[name]].tolist(), strict=True))
+        return {resource: n for resource, n in free.items() if "/" in resource and n}
 
 
 def test_devices_of_a_node_are_an_amount_of_their_class() -> None:
@@ -133,6 +134,31 @@ def test_a_class_with_devices_that_are_not_of_one_node_limits_no_pod() -> None:
     assert cluster.world.reason("g") is Reason.NEVER_FITS
     cluster.add_slice("fabric", "", "yz")
     assert cluster.world.settle().plan("g")
+
+
+def test_a_partition_counts_while_the_allocated_ones_leave_capacity_for_it() -> None:
+    """A GPU of two slices: as a whole, or as two halves."""
+    cluster = Cluster()
+
+    def slices(number: int) -> CounterSet:
+        return CounterSet(counter_set="gpu-0", counters={"slices": DeviceCapacity(str(number))})
+
+    shared = [CounterSet("gpu-0", counters={"slices": DeviceCapacity("2")})]
+    devices = [
+        Device(name, {}, consumes_counters=[slices(number)])
+        for name, number in (("whole", 2), ("half-0", 1), ("half-1", 1))
+    ]
+    spec = ResourceSliceSpec(DRIVER, "a", ResourcePool("a", 1, 1), devices, shared)
+    cluster.inventory.set_slice(ResourceSlice(Meta(name="s"), spec))
+    assert cluster.on("a")[GPU] == 3
+    cluster.claim("c", "a", "half-0")
+    assert cluster.on("a")[GPU] == 2, "the whole GPU cannot be had any more"
+    cluster.claim("d", "a", "half-1")
+    assert cluster.on("a")[GPU] == 2
+    cluster.inventory.drop_claim("team", "c", "c")
+    cluster.inventory.drop_claim("team", "d", "d")
+    cluster.claim("e", "a", "whole")
+    assert cluster.on("a")[GPU] == 1
 
 
 DEVICE = Device(
