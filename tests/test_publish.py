@@ -21,9 +21,12 @@ ADDRESSES = ("--registry=127.0.0.1:1", "--url=http://127.0.0.1:1")
         ((BASE, "--out=full/old.whl"), "old.whl': must be a new or empty folder"),
         (
             (BASE, "--kubectl=not-there"),
-            "--kubectl: got not-there, which is not found; kustomize",
+            "--kubectl: invalid value 'not-there': must be a program on PATH; kustomize",
         ),
-        ((BASE, "--helm=not-there"), "--helm: got not-there, which is not found; it pushes the chart"),
+        (
+            (BASE, "--helm=not-there"),
+            "--helm: invalid value 'not-there': must be a program on PATH; it pushes",
+        ),
         ((BASE, "--builder=not-there"), "no engine to build with (not-there: not found on PATH)"),
     ],
     ids=["registry", "base", "out", "out is a file", "kubectl", "helm", "builder"],

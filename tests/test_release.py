@@ -31,9 +31,22 @@ def test_names_of_images(text: str, expected: tuple[str, str, str]) -> None:
     assert release.image(text) == expected
 
 
-@each_of("", "kube-muster", "localhost:5000/kube-muster", "a:b:c", "a b:1", "a@sha256:12", "a:1\n")
+@each_of(
+    *("", "kube-muster", "localhost:5000/kube-muster", "a:b:c", "a b:1", "a@sha256:12", "a:1\n"),
+    *(
+        "a//b:1",
+        "/a:1",
+        "a/:1",
+        "x.y/Kube-Muster:1",
+        "a..b:1",
+        "-a:1",
+        "a-:1",
+        "x.y:123456/a:1",
+        f"{'a' * 256}:1",
+    ),
+)
 def test_a_name_that_is_none_or_could_be_any_image_is_refused(text: str) -> None:
-    with pytest.raises(Unusable, match="allowed: NAME:TAG or NAME@sha256"):
+    with pytest.raises(Unusable, match="must be NAME:TAG or NAME@sha256"):
         release.image(text)
 
 
@@ -143,12 +156,13 @@ def test_the_package_has_a_script_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((), "--image: got ''"),
+        ((), "--image: invalid value ''"),
         (("--image=a:1", "--url=a.b/c"), "--url: invalid value 'a.b/c': must be http[s]://HOST"),
-        (("--image=a:1", "--kubectl=not-there"), "--kubectl: got not-there"),
+        (("--image=a:1", "--kubectl=not-there"), "--kubectl: invalid value 'not-there'"),
         (("--image=a:1", "--kubectl=false"), "false kustomize"),
+        (("--image=a:1", "--kubectl=/bin/true"), "'/bin/true': must be a kubectl"),
     ],
-    ids=["no image", "no URL", "no kubectl", "kustomize fails"],
+    ids=["no image", "no URL", "no kubectl", "kustomize fails", "kustomize prints nothing"],
 )
 def test_what_it_cannot_do_is_said_and_nothing_is_written(
     tmp_path: Path, arguments: tuple[str, ...], named: str
@@ -158,3 +172,13 @@ def test_what_it_cannot_do_is_said_and_nothing_is_written(
     assert (done.returncode, done.stdout) == (2, "")
     assert named in done.stderr
     assert not (tmp_path / "dist").exists()
+
+
+def test_files_of_an_earlier_release_are_removed(tmp_path: Path) -> None:
+    earlier = {**packages.plugin("https://x.example"), "muster-0.0.1.tgz": b"", "muster-sidecar.yaml": b""}
+    release.write(tmp_path, earlier)
+    (tmp_path / "notes.md").touch()
+    with (tmp_path / "SHA256SUMS").open("a") as sums:
+        sums.write("0  ../notes.md\n0  ..\n0  \n\n")
+    release.write(tmp_path, {"muster-sidecar.yaml": b"now"})
+    assert {path.name for path in tmp_path.iterdir()} == {"muster-sidecar.yaml", "SHA256SUMS", "notes.md"}

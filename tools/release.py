@@ -28,8 +28,10 @@ ROOT = Path(__file__).parents[1]
 SCHEDULER = "v1.36.3"  # the release of the manifests
 OLDEST_SCHEDULER = "v1.34.4"  # a scheduler suits its own minor release of Kubernetes and the next
 CHECKSUMS = "SHA256SUMS"
-# A host may have a port.
-IMAGE = r"((?:[\w.-]+:\d+/)?[\w./-]+)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?"
+# The form of images, as registries and kubelets read it.
+_PART, _HOST = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*", r"[A-Za-z0-9]+(?:[.-]+[A-Za-z0-9]+)*(?::\d{1,5})?"
+IMAGE = rf"((?:{_HOST}/)?{_PART}(?:/{_PART})*)(?::(\w[\w.-]{{0,127}}))?(?:@(sha256:[0-9a-f]{{64}}))?"
+_LONGEST_NAME = 255  # characters of an image's name
 
 
 class Manifest(NamedTuple):
@@ -70,8 +72,9 @@ def image(text: str) -> Image:
         Unusable: It has neither.
     """
     found = re.fullmatch(IMAGE, text, re.ASCII)
-    if not found or not (found[2] or found[3]):
-        raise Unusable(f"--image: got {text!r}, allowed: NAME:TAG or NAME@sha256:...")
+    if not found or not (found[2] or found[3]) or len(found[1]) > _LONGEST_NAME:
+        allowed = "NAME:TAG or NAME@sha256:..., with a NAME in lower case"
+        raise Unusable(f"--image: invalid value {text!r:.300}: must be {allowed}")
     return Image(found[1], found[2] or "", found[3] or "")
 
 
@@ -104,6 +107,8 @@ def render(manifest: Manifest, ours: Image, kubectl: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Unusable(f"{' '.join(command)}: {done.stderr.strip()}")
+    if f"image: {ours.name}" not in done.stdout:
+        raise Unusable(f"--kubectl: invalid value {kubectl!r}: must be a kubectl: it prints no such image")
     return f"{_heading(manifest)}{done.stdout}"
 
 
@@ -168,9 +173,13 @@ def checksums(files: Mapping[str, bytes]) -> bytes:
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write all files and their checksums."""
-    everything = {**files, CHECKSUMS: checksums(files)}
+    """Write all files and their checksums, and remove other files of an earlier release."""
+    everything, earlier = {**files, CHECKSUMS: checksums(files)}, folder / CHECKSUMS
     folder.mkdir(parents=True, exist_ok=True)
+    for line in earlier.read_text().splitlines() if earlier.exists() else ():
+        name = line.partition("  ")[2]
+        if name not in everything and Path(name).name == name and (folder / name).is_file():
+            (folder / name).unlink()
     for name, content in everything.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in everything]
@@ -183,7 +192,7 @@ def require(flag: str, program: str, reason: str) -> None:
         Unusable: It is not found.
     """
     if shutil.which(program) is None:
-        raise Unusable(f"--{flag}: got {program}, which is not found; {reason}")
+        raise Unusable(f"--{flag}: invalid value {program!r}: must be a program on PATH; {reason}")
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  # one weight for each part o
 VOLCANO_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"  # annotation of a controller of pods
 MIN_MEMBER = "kube-muster.io/min-member"  # annotation of a job, pod, namespace or queue: all, or a number
 ROLE = "volcano.sh/task-spec"  # annotation, else label: the role that minTaskMember counts
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"  # label of a JobSet's pods: their pod set
 FOR_POD_GROUPS = "kube-muster.io/for-podgroups"  # annotation of a PriorityClass: counts without such pods
 PREEMPTABLE = "volcano.sh/preemptable"  # annotation or label of a pod or PodGroup: "false": never a victim
 # Annotations of a pod: how many pods of its Job must stay, or may be disturbed. Only one of them is allowed.

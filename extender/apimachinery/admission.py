@@ -39,8 +39,6 @@ def unsupported(spec: Json) -> Iterator[tuple[str, str]]:
         for kind in ("persistentVolumeClaim", "ephemeral"):
             if kind in volume:
                 yield "volumes", f"{kind}, as it has no storage"
-    if spec.get("resourceClaims"):
-        yield "resourceClaims", "anything in them, as it has no devices"
 
 
 _GRACE = 30

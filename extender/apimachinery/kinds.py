@@ -113,6 +113,12 @@ RUNTIME_KINDS = tuple(
 )
 # whose CRDs are those of others
 UNSHIPPED_KINDS = (*OPERATOR_KINDS, *EXPANDED_KINDS, *RUNTIME_KINDS, ELASTIC_QUOTAS)
+_DEVICES = "resource.k8s.io/v1"
+DEVICE_CLASSES = ResourceKind(_DEVICES, "DeviceClass", "deviceclasses", namespaced=False)
+RESOURCE_SLICES = ResourceKind(_DEVICES, "ResourceSlice", "resourceslices", namespaced=False)
+CLAIM_TEMPLATES = ResourceKind(_DEVICES, "ResourceClaimTemplate", "resourceclaimtemplates")
+RESOURCE_CLAIMS = ResourceKind(_DEVICES, "ResourceClaim", "resourceclaims", status=True)
+DEVICE_KINDS = (DEVICE_CLASSES, RESOURCE_SLICES, CLAIM_TEMPLATES, RESOURCE_CLAIMS)
 KINDS = (
     *(
         NAMESPACES,
@@ -125,6 +131,7 @@ KINDS = (
         ELASTIC_QUOTAS,
         LOCAL_QUEUES,
     ),
+    *DEVICE_KINDS,
     *(COMMANDS, LEASES, RESOURCE_QUOTAS, EVENTS, POD_GROUPS, *RUNTIME_KINDS),
     *(VOLCANO_JOBS, *WORKLOAD_KINDS, *EXPANDED_KINDS, PODS),
 )

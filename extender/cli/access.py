@@ -35,14 +35,26 @@ class ClusterAccess(NamedTuple):
     namespace: str
 
 
+class Name(click.ParamType[str]):
+    """Name of an object; an empty one, such as that of an unset variable, would mean another or all."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        return value or self.fail("'': must be a name", param, context)
+
+
+NAME = Name()
+
+
 def access_flags(command: F) -> F:
     """Add the flags -n, --kubeconfig and --context."""
     current = "The context of the kubeconfig to use. [default: its current one]"
     file = "The kubeconfig file. [default: $KUBECONFIG, the account of the pod, ~/.kube/config]"
     namespace = "The namespace. [default: that of the kubeconfig's context]"
-    command = click.option("--context", metavar="NAME", help=current)(command)
+    command = click.option("--context", type=NAME, metavar="NAME", help=current)(command)
     command = click.option("--kubeconfig", metavar="FILE", help=file)(command)
-    return click.option("-n", "--namespace", metavar="NAME", help=namespace)(command)
+    return click.option("-n", "--namespace", type=NAME, metavar="NAME", help=namespace)(command)
 
 
 all_namespaces_flag = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")

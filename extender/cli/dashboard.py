@@ -12,6 +12,7 @@ import click
 
 from extender.api.setting_kinds import ADDRESS, Address
 from extender.cli.access import ClusterAccess, Flags, access_flags, opened
+from extender.cli.kinds import config_option, table
 from extender.cli.output import checked
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def dashboard(address: Address, opens: bool, **flags: Any) -> None:
         threading.Event().wait()
 
 
+dashboard.params.append(config_option())
+
+
 @contextmanager
 def served(
     place: ClusterAccess,
@@ -94,7 +98,7 @@ def served(
     access = LocalLogin(place.connection, lambda path: renewed(f"{base}{path}"))
     trials = WhatIfTrials(read_now)
     app = create_dashboard_app(
-        source, access.identify, access.login, supposing=trials, named=named or UNNAMED
+        source, access.identify, access.login, supposing=trials, named=named or UNNAMED, kinds=table()
     )
     server = SideServer("dashboard", listener, pages(app), threads=_THREADS, open_to_pages=True)
     try:

@@ -12,7 +12,7 @@ from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, folded, percent, section
-from extender.cli.why.answers import explain_workload
+from extender.cli.why.answers import explain_workload, group_named
 from extender.cli.why.diagnosis import explain_group, explain_queue, holders, queue_figures, summary_of, waits
 from extender.cli.why.evidence import Evidence, is_gated
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
@@ -22,7 +22,7 @@ from extender.domain.model.resources import quantities
 from extender.domain.snapshot.job_start_and_suspension import min_resources
 from extender.kube.errors import Forbidden, NotFound
 from extender.kube.requests import Reader
-from extender.kube.resources import EVENTS, POD_GROUPS, QUEUES
+from extender.kube.resources import EVENTS, QUEUES
 from extender.terminal.text import columns, many
 
 _MOST = 10  # maximum of named groups of one verdict, nodes or namespaces
@@ -98,8 +98,8 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     yield "Age", age(job.meta.creation_timestamp)
 
 
-def group_description(place: ClusterAccess, name: str) -> str:
-    group = fetch(place.reader, POD_GROUPS, place.namespace, name, ObservedGroup)
+def group_description(place: ClusterAccess, target: Target) -> str:
+    group = group_named(place, target)
     evidence = Evidence(place, place.namespace)
     heading, *rest = paragraphs(explain_group(evidence, group))
     rows = []
@@ -113,7 +113,7 @@ def group_description(place: ClusterAccess, name: str) -> str:
         *rest,
         section("Pods:", columns(("NAME", "STATUS", "NODE"), sorted(rows)) if rows else ()),
         section("Conditions:", conditions(group.status.conditions)),
-        section("Events:", events(place.reader, "PodGroup", place.namespace, name)),
+        section("Events:", events(place.reader, "PodGroup", place.namespace, group.name)),
     )
 
 

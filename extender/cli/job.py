@@ -18,7 +18,7 @@ from extender.api.setting_kinds import Kind
 from extender.api.units import at_least, timestamp_at
 from extender.api.workloads.operators import VOLCANO_JOB
 from extender.cli import output as out
-from extender.cli.access import ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
+from extender.cli.access import NAME, ClusterAccess, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_job
 from extender.cli.kinds import FURTHER, Target, config_option, job_kinds
 from extender.cli.output import Json
@@ -63,7 +63,7 @@ def job_names(command: F) -> F:
     argument = click.argument(
         "targets", metavar="[JOB]...", nargs=-1, callback=_targets, shell_complete=complete_job
     )
-    named = click.option("--name", "named", metavar="NAME", is_eager=True, help="The same as JOB.")
+    named = click.option("--name", "named", type=NAME, metavar="NAME", is_eager=True, help="The same as JOB.")
     return named(argument(command))
 
 
@@ -315,14 +315,14 @@ _AMOUNTS: dict[str, Any] = {
 
 
 @job.command("run")
-@click.option("--name", required=True, help="The name of the new job.")
+@click.option("--name", type=NAME, required=True, help="The name of the new job.")
 @click.option("--image", default="busybox", show_default=True, help="The image of the container.")
 @click.option("--replicas", **_PODS, help="The number of pods.")
 @click.option("--min", "least", **_PODS, help="The number of pods that start together.")
 @click.option("--requests", **_AMOUNTS, help="The request of each pod.")
 @click.option("--limits", **_AMOUNTS, help="The limit of each pod.")
 @click.option("--scheduler", default="volcano", show_default=True, help="The schedulerName of the pods.")
-@click.option("--queue", default="", help="The queue of the job. [default: that of the namespace]")
+@click.option("--queue", type=NAME, help="The queue of the job. [default: that of the namespace]")
 @out.dry_run_flag
 @out.result_flag
 @access_flags
@@ -365,7 +365,7 @@ def _volcano_job(
     requests: Json,
     limits: Json,
     scheduler: str,
-    queue: str,
+    queue: str | None,
 ) -> Json:
     container = {"name": "main", "image": image, "resources": {"requests": requests, "limits": limits}}
     pod = {"restartPolicy": "Never", "containers": [container]}

@@ -67,17 +67,17 @@ def _kind(row: WorkloadRow) -> OwnerKind:
     return OwnerKind(row.kind, row.group, row.short, row.named)
 
 
-def job_row(api_version: str, kind: str) -> WorkloadRow | None:
+def job_row(api_version: str, kind: str, known: Kinds | None = None) -> WorkloadRow | None:
     """Return the row of a job kind, of another version if necessary; None for other kinds."""
-    known, group = table(), api_version.rpartition("/")[0]
+    known, group = known or table(), api_version.rpartition("/")[0]
     similar = (row for row in known.values() if (row.group, row.kind) == (group, kind))
     row = known.get((api_version, kind)) or next(similar, None)
     return row if row and row.manageable else None
 
 
-def job_of(controller: OwnerReference | None) -> OwnerReference | None:
-    """Return the owner of a group if it is a job."""
-    return controller if controller and job_row(controller.api_version, controller.kind) else None
+def job_of(controller: OwnerReference | None, known: Kinds | None = None) -> OwnerReference | None:
+    """Return the owner of a group if it is a job; `known`: all kinds, for threads without a command."""
+    return controller if controller and job_row(controller.api_version, controller.kind, known) else None
 
 
 def owner_kind(name: str) -> OwnerKind | None:
@@ -107,6 +107,10 @@ def parsed(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     if not name or "/" in name:
         raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as podgroup/train")
     return Target(own or kind.lower(), name)
+
+
+def all_parsed(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[Target]:
+    return [parsed(context, parameter, value) for value in values]
 
 
 def own_kind(name: str) -> str:

@@ -20,6 +20,7 @@ from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation
 from extender.cli.settings import GivenSetting, resolve
 from extender.domain.explain.future import Future
+from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.topologies import BadTopology, TopologySource
 from extender.domain.model.ownership import Ownership
@@ -28,7 +29,6 @@ from extender.domain.placement.departures import RunTimes
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRules, JobRuntime, podgroup_of
 from extender.domain.snapshot.snapshot import Limits
-from extender.host.devices import DeviceInventory
 from extender.kube import resources
 from extender.kube.calls import AUTHORS_POLICIES, MARKERS_POLICY, ApiClient
 from extender.kube.errors import ApiError, Forbidden, NotFound
@@ -90,6 +90,7 @@ class LiveCluster:
                 frozenset(self.settings.unmanaged_kinds),
             ),
         )
+        self.inventory = DeviceInventory(self.ledger.intake)
         self._read()
 
     # ---- forward in time
@@ -127,7 +128,7 @@ class LiveCluster:
 
     def _read(self) -> None:
         """Read pods last: their scheduler and their queue depend on all other objects."""
-        intake, inventory = self.ledger.intake, DeviceInventory(self.ledger.intake)
+        intake = self.ledger.intake
         with suppress(Forbidden):
             api = ApiClient(self._place.connection)
             intake.trust_markers(api.enforces(MARKERS_POLICY))
@@ -151,10 +152,10 @@ class LiveCluster:
             ),
             (resources.HYPER_NODES, volcano.HyperNode, intake.set_hyper_node),
             (resources.DISRUPTION_BUDGETS, cluster.PodDisruptionBudget, intake.set_disruption_budget),
-            (resources.DEVICE_CLASSES, devices.DeviceClass, inventory.set_class),
-            (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, inventory.set_template),
-            (resources.RESOURCE_CLAIMS, devices.ResourceClaim, inventory.set_claim),
-            (resources.RESOURCE_SLICES, devices.ResourceSlice, inventory.set_slice),
+            (resources.DEVICE_CLASSES, devices.DeviceClass, self.inventory.add),
+            (resources.CLAIM_TEMPLATES, devices.ResourceClaimTemplate, self.inventory.add),
+            (resources.RESOURCE_CLAIMS, devices.ResourceClaim, self.inventory.add),
+            (resources.RESOURCE_SLICES, devices.ResourceSlice, self.inventory.add),
             *((resource, kind, intake.set_group) for resource, kind in resources.GROUPS_OF_OTHERS),
             *((resource, cluster.Workload, intake.set_owner) for resource in resources.OWNERS.values()),
         )

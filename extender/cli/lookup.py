@@ -1,18 +1,16 @@
 """Fetching the objects that a command names, in that order, and names of missing rights."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeVar
 
 import click
-import msgspec
 
 from extender.api.objects.base import Meta, Wire
 from extender.cli.output import Json
-from extender.domain.explain.observed import ObservedGroup
 from extender.kube.errors import ApiError, Forbidden, NotFound
 from extender.kube.requests import Reader
-from extender.kube.resources import POD_GROUPS, Resource
+from extender.kube.resources import Resource
 from extender.terminal.text import did_you_mean, near_misses
 
 T = TypeVar("T")
@@ -46,21 +44,6 @@ def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: t
         where = f" in namespace {namespace}" if namespace else ""
         absent = f"{resource.plural.removesuffix('s')} {name!r} not found{where}"
         raise click.ClickException(absent + _instead(name, reader, resource, namespace)) from fault
-
-
-def group_named(reader: Reader, namespace: str, name: str) -> ObservedGroup:
-    """Return the PodGroup of a name, or of an owner by its name, `train` or `job/train`."""
-    if not name:
-        raise click.UsageError("invalid value '': must be the name of a group or of its owner")
-    if "/" not in name:
-        with suppress(NotFound):
-            return reader.get(POD_GROUPS, namespace, name, ObservedGroup)
-    known = [msgspec.convert(obj, ObservedGroup) for obj in fetched(reader, POD_GROUPS, namespace, ())]
-    found = [group for group in known if name in (group.spoken_name, group.spoken_name.rpartition("/")[2])]
-    if len(found) > 1:
-        several = ", ".join(sorted(group.name for group in found))
-        raise click.ClickException(f"{name!r} names several groups; name one of {several}")
-    return found[0] if found else fetch(reader, POD_GROUPS, namespace, name, ObservedGroup)
 
 
 def _instead(name: str, reader: Reader, resource: Resource, namespace: str) -> str:

@@ -297,11 +297,12 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
         return _with_named_group(found[0], lambda _, name: evidence.group(name))
     namespace = evidence.namespace
     served = [(kind, resource) for kind in kinds if (resource := evidence.resource_of_kind(kind))]
-    if target.kind and not served:
+    if target.kind and not served and not evidence.unread:
         raise click.ClickException(f"the cluster knows no {kinds[0].plural}.{kinds[0].group}")
     if evidence.unread:
         unread = (resource for kind, resource in served if kind.plural in evidence.unread)
         asked = ", ".join(str(right_to("get", resource, namespace, target.name)) for resource in unread)
+        asked = asked or f"get {', '.join(evidence.unread)}"  # such as the list of API groups, or a runtime
         raise click.ClickException(f"not allowed: the search needs the right to {asked}")
     there = sorted(
         f"{kind.name.lower()}/{obj.metadata.name}" for kind, _ in served for obj in evidence.all_owners(kind)

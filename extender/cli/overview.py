@@ -27,9 +27,10 @@ from extender.api.summaries import (
     capacity_summaries,
 )
 from extender.api.units import timestamp_at
+from extender.api.workloads.shape import Kinds
 from extender.cli.access import ClusterAccess
 from extender.cli.installation import Installation
-from extender.cli.kinds import job_of
+from extender.cli.kinds import job_of, table
 from extender.cli.lookup import ListedObject
 from extender.cli.why.diagnosis import explain_group
 from extender.cli.why.evidence import Evidence, scheduled
@@ -199,7 +200,7 @@ class ObservedSource:
     ) -> None:
         self._place, self._clock, self._patience = place, clock, patience
         self._reader = WatchedReader(place)
-        self._requests = RequestSums()
+        self._requests, self._kinds = RequestSums(), table()
         self._made = Overview("0", "")
         self.hour, self.usage = LastHour(), LastHour()
         self._lock = Lock()
@@ -263,7 +264,7 @@ class ObservedSource:
             if name := group_name(pod):
                 members[f"{pod.metadata.namespace}/{name}"].append(pod)
         found = [
-            _summary(evidence, group, members[group.key], self._requests)
+            _summary(evidence, group, members[group.key], self._requests, self._kinds)
             for group in sorted(groups, key=lambda group: group.key)
         ]
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread]
@@ -313,7 +314,7 @@ class ObservedSource:
         except NotFound:
             return None
         found, members = explain_group(evidence, group), evidence.members(group) or []
-        summary = _summary(evidence, group, members, RequestSums())
+        summary = _summary(evidence, group, members, RequestSums(), self._kinds)
         if summary.wait is not None and not summary.wait.remedy:
             summary = replace(summary, wait=replace(summary.wait, remedy=" ".join(remedies_of(found))))
         timeline = [*self._timeline(group, members)]
@@ -353,10 +354,10 @@ class ObservedSource:
 
 
 def _summary(
-    evidence: Evidence, group: ObservedGroup, members: Sequence[Pod], requests: RequestSums
+    evidence: Evidence, group: ObservedGroup, members: Sequence[Pod], requests: RequestSums, kinds: Kinds
 ) -> GroupSummary:
     name = evidence.queue_of(group)
-    queue, is_job = evidence.queue(name), job_of(group.controller) is not None
+    queue, is_job = evidence.queue(name), job_of(group.controller, kinds) is not None
     line = queue.counts["pending"] if queue else 0
     return group_summary(group, name, members, line, requests, is_job)
 

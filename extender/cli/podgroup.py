@@ -7,8 +7,9 @@ import click
 
 from extender.api.objects.queues import OF_GROUP, Patch
 from extender.cli import output as out
-from extender.cli.access import Flags, access_flags, all_namespaces_flag, opened
+from extender.cli.access import NAME, Flags, access_flags, all_namespaces_flag, opened
 from extender.cli.completion import complete_group
+from extender.cli.kinds import Target, all_parsed, config_option
 
 if TYPE_CHECKING:
     from extender.cli.why.evidence import Evidence
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 _HEAD = ("NAMESPACE", "NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
 _COLUMNS = (*_HEAD, "ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
 _GROUP = "podgroup.scheduling.volcano.sh"
-_groups = click.argument("names", metavar="GROUP...", nargs=-1, required=True, shell_complete=complete_group)
+_groups = click.argument(
+    "targets",
+    callback=all_parsed,
+    metavar="NAME|KIND/NAME...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_group,
+)
 
 
 @click.group()
@@ -38,7 +46,7 @@ def list_groups(output: str, **flags: Any) -> None:
 
 
 @podgroup.command("get")
-@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
+@click.argument("names", type=NAME, metavar="[NAME]...", nargs=-1, shell_complete=complete_group)
 @out.output_flag(out.LISTS, "table")
 @all_namespaces_flag
 @access_flags
@@ -89,15 +97,18 @@ def _row(group: "ObservedGroup", evidence: "Evidence") -> tuple[object, ...]:
 
 
 @podgroup.command("describe")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_group)
+@_groups
 @access_flags
-def describe_group(names: tuple[str, ...], **flags: Any) -> None:
-    """Describe groups: spec, members, events."""
+def describe_group(targets: list[Target], **flags: Any) -> None:
+    """Describe groups: spec, members, events.
+
+    NAME may be a group, or a pod or workload of it, as for `muster why`.
+    """
     with opened(Flags(**flags)) as place:
         from extender.cli.describe import group_description
 
-        for number, name in enumerate(names):
-            out.echo(("\n\n" if number else "") + group_description(place, name))
+        for number, target in enumerate(targets):
+            out.echo(("\n\n" if number else "") + group_description(place, target))
 
 
 pg = copy.copy(podgroup)
@@ -108,35 +119,41 @@ pg.name, pg.hidden = "pg", True
 @_groups
 @out.dry_run_flag
 @access_flags
-def hold(names: tuple[str, ...], **rest: Any) -> None:
+def hold(targets: list[Target], **rest: Any) -> None:
     """Hold groups: they do not start.
 
-    Running groups continue, without further members.
+    Running groups continue, without further members. NAME may be a group, or a pod or workload of it, as for
+    `muster why`.
     """
-    _change(names, OF_GROUP["hold"], "held", **rest)
+    _change(targets, OF_GROUP["hold"], "held", **rest)
 
 
 @click.command("resume")
 @_groups
 @out.dry_run_flag
 @access_flags
-def resume(names: tuple[str, ...], **rest: Any) -> None:
+def resume(targets: list[Target], **rest: Any) -> None:
     """Resume groups that were held.
 
-    Groups whose starts timed out too often (StartTimedOut) resume as well.
+    Groups whose starts timed out too often (StartTimedOut) resume as well. NAME may be a group, or a pod or
+    workload of it, as for `muster why`.
     """
-    _change(names, OF_GROUP["resume"], "resumed", **rest)
+    _change(targets, OF_GROUP["resume"], "resumed", **rest)
 
 
-def _change(names: tuple[str, ...], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
+def _change(targets: list[Target], patch: Patch, done: str, dry_run: str, **flags: Any) -> None:
     """Change groups; with a dry run by the client, only check that they exist."""
     with opened(Flags(**flags)) as place:
-        from extender.cli.lookup import group_named
+        from extender.cli.why.answers import group_named
         from extender.kube.resources import POD_GROUPS
 
-        for name in names:
-            group = group_named(place.reader, place.namespace, name)
+        for target in targets:
+            group = group_named(place, target)
             if dry_run != out.CLIENT:
                 place.editor.patch(POD_GROUPS, place.namespace, group.name, patch, dry_run == out.SERVER)
             kind, _, own = group.spoken_name.rpartition("/")
             out.show_done(own, done, dry_run, kind or _GROUP)
+
+
+for command in (hold, resume, describe_group):
+    command.params.append(config_option())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.queues import CLOSED, OF_QUEUE, OPEN, QueueStatus
 from extender.cli import output as out
 from extender.cli import queue_spec
@@ -149,6 +150,9 @@ def close_queues(names: tuple[str, ...], **rest: Any) -> None:
 def _change_states(
     names: tuple[str, ...], state: str, wait: bool, timeout: Timeout, dry_run: str, **flags: Any
 ) -> None:
+    if state == CLOSED and ROOT_QUEUE in names:
+        remedy = f"To close all queues: muster queue update {ROOT_QUEUE} --state {CLOSED}"
+        raise click.ClickException(f"queue {ROOT_QUEUE} has all other queues below it\n{remedy}")
     with opened(Flags(**flags)) as place:
         for name in names:
             queue_spec.updated(place, name, {"state": state}, dry_run)

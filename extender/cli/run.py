@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from math import prod
 from pathlib import Path
+from re import fullmatch
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -49,6 +50,16 @@ def _sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
+def _devices(text: str) -> tuple[str, int]:
+    """Return a DeviceClass and the number of its devices on each node."""
+    name, _, number = text.partition("=")
+    if not fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name) or not 1 <= int(number) <= _MOST_DEVICES:
+        raise ValueError(text)
+    return name, int(number)
+
+
+_MOST_DEVICES = 128  # of one ResourceSlice
+_DEVICES = Kind(f"CLASS=NUMBER, such as gpu=8, with at most {_MOST_DEVICES}", _devices)
 _RACKS = Kind(f"RACKSxNODES or BLOCKSxRACKSxNODES, such as 2x4, with 1 to {_MOST_NODES} nodes", _sizes)
 _SPEED = Kind("a number from 0.001 to 1000000, such as 0.5 or 4", within(float, "0.001", "1e6"))
 
@@ -87,6 +98,12 @@ def node_flags(
     )
 
     def decorate(command: F) -> F:
+        command = click.option(
+            "--node-devices",
+            metavar="CLASS=NUMBER",
+            callback=checked(_DEVICES),
+            help="The devices of each node, by a DeviceClass of that name: gpu=8.",
+        )(command)
         for flag, kind, (value, shown), text in reversed(flags):
             help = f"{text} [default: {shown}]"
             command = click.option(flag, default=value, help=help, **kind)(command)
@@ -182,12 +199,14 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
                 cluster.make_racks(racks, *sort)
             elif not own_nodes:
                 cluster.make_nodes(options["nodes"], *sort)
+            if devices := options["node_devices"]:
+                cluster.make_devices(*devices)
             rerun = frames.Rerun(
                 program,
                 files_here,
                 own_nodes=bool(own_nodes or racks),
                 repeatable=repeatable,
-                flags=[f"--racks {'x'.join(map(str, racks))}"] if racks else [],
+                flags=_flags_of_nodes(racks, devices),
             )
             pace = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
             return _present(cluster, found, rerun, output, stays, pace)
@@ -197,6 +216,11 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
         raise click.UsageError(str(fault)) from fault
     except embedded.ServeFailed as fault:
         raise click.ClickException(str(fault)) from fault
+
+
+def _flags_of_nodes(racks: tuple[int, ...] | None, devices: tuple[str, int] | None) -> list[str]:
+    shown = [f"--racks {'x'.join(map(str, racks))}"] if racks else []
+    return [*shown, f"--node-devices {devices[0]}={devices[1]}"] if devices else shown
 
 
 def _present(

@@ -14,7 +14,7 @@ import click
 from extender.api.keys import AUTHORITY, CERTIFICATE, KEY, MANAGED, QUEUE
 from extender.api.setting_kinds import Kind, within
 from extender.api.units import as_seconds
-from extender.cli.access import Flags, access_flags, opened
+from extender.cli.access import NAME, Flags, access_flags, opened
 from extender.cli.output import (
     CLIENT,
     SERVER,
@@ -90,8 +90,10 @@ def namespace() -> None:
 
 
 @namespace.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--queue", metavar="NAME", help="The queue of pods, groups and jobs there that name none.")
+@click.argument("names", type=NAME, metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--queue", type=NAME, metavar="NAME", help="The queue of pods, groups and jobs there that name none."
+)
 @dry_run_flag
 @access_flags
 def adopt(names: tuple[str, ...], queue: str | None, **flags: Any) -> None:
@@ -106,7 +108,7 @@ def adopt(names: tuple[str, ...], queue: str | None, **flags: Any) -> None:
 
 
 @namespace.command()
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", type=NAME, metavar="NAME...", nargs=-1, required=True)
 @dry_run_flag
 @access_flags
 def release(names: tuple[str, ...], **flags: Any) -> None:

@@ -329,6 +329,8 @@ def _add_cluster_objects(live: LiveCluster, made: VirtualWorkload, given: Set[_N
     intake = live.ledger.intake
     for node in made.nodes:
         intake.set_node(node)
+    for device in made.devices:
+        live.inventory.add(device)
     kinds: Sequence[tuple[ResourceKind, Iterable[Any], Callable[[Any], object]]] = (
         (NAMESPACES, made.namespaces, intake.set_namespace),
         (PRIORITY_CLASSES, made.priority_classes, intake.set_priority_class),

@@ -29,6 +29,7 @@ from extender.domain.explain.explain import WhyGroup, explain_group, work_of
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
+from extender.domain.scheduling.memory import carried_facts_of
 from extender.domain.snapshot import decisions as transitions
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, Transition, message_of
 from extender.kube.calls import ApiClient
@@ -165,8 +166,9 @@ class StartChanges:
         return why if basis == _cause_of_event(decision) else None
 
     def is_due(self, decisions: Decisions, decision: GroupDecision) -> bool:
-        basis, _ = self._known.get(decision.key, (None, None))
-        waits = decision.verdict is Verdict.WAITING and basis != _cause_of_event(decision)
+        basis, why = self._known.get(decision.key, (None, None))
+        is_new = basis != _cause_of_event(decision) or (why is not None and _names_gone(decisions, why))
+        waits = decision.verdict is Verdict.WAITING and is_new
         waits &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without a change
         return waits and 0 < work_of(decisions) <= self._work // 2
 
@@ -181,6 +183,14 @@ class StartChanges:
 
     def forget(self, key: GroupKey) -> None:
         self._known.pop(key, None)
+
+
+def _names_gone(decisions: Decisions, why: WhyGroup) -> bool:
+    """Return whether a group or pod whose end would start the group is gone, such as a replaced pod."""
+    if not (why.change and (memory := carried_facts_of(decisions))):
+        return False
+    names = set(why.change.ends) - memory.snapshot.groups.keys()
+    return bool(names) and not names <= {pod.key for pod in memory.snapshot.others}
 
 
 def _cause_of_event(decision: GroupDecision) -> _Basis:

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 import yaml
-from flask import Blueprint, g, redirect, render_template, request, url_for
+from flask import Blueprint, current_app, g, redirect, render_template, request, url_for
 from werkzeug.exceptions import BadRequest, Conflict, Forbidden, NotFound
 from werkzeug.wrappers import Response
 
+from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.queues import OF_GROUP, OF_QUEUE, Patch, new_command, priority_patch
 from extender.api.setting_kinds import NAME
 from extender.api.summaries import GroupSummary, QueueSummary
 from extender.api.units import may_be_name, timestamp_at
-from extender.api.workloads.shape import Json, WorkloadRow
-from extender.api.workloads.table import WORKLOADS
+from extender.api.workloads.shape import Json, Kinds, WorkloadRow
 from extender.dashboard.source import RightsUnknown, Source, Viewer
 from extender.dashboard.words import address_parts
 from extender.domain.snapshot.jobs import JobChange, is_unsuspended_by_muster, resuming, stopping
@@ -28,6 +28,7 @@ from extender.kube.resources import COMMANDS, POD_GROUPS, QUEUES, Resource, reso
 
 # A group, by its own name and by the kind and name of its owner.
 GROUP_PATHS = ("/groups/<namespace>/<name>", "/namespaces/<namespace>/<kind>/<name>")
+KINDS = "KINDS"  # setting of the application: kinds of jobs, also those of a configuration file
 _GROUP_ACTIONS = {
     "hold": "It does not start until it is resumed. Running members continue, and no further members start.",
     "resume": "It may start when its turn comes.",
@@ -94,7 +95,8 @@ def actions(source: Source) -> Blueprint:
     def change_queue(name: str, action: str) -> Response | str:
         chosen = Chosen(QUEUES, "", name, url_for("pages.queue", name=name), f"queue {name}")
         _check_right("patch", chosen, g.viewer)
-        return _confirmed_patch(chosen, action, _QUEUE_ACTIONS[action], OF_QUEUE[action], {})
+        below = " So do all other queues, which are below it." if name == ROOT_QUEUE else ""
+        return _confirmed_patch(chosen, action, _QUEUE_ACTIONS[action] + below, OF_QUEUE[action], {})
 
     return made
 
@@ -175,7 +177,8 @@ def _confirmed(
 def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
     """Yield the kinds that the owner of a group may be of: one, in several versions."""
     kind, slash, _ = group.called.rpartition("/")
-    return (row for row in WORKLOADS.values() if slash and row.manageable and row.spoken == kind)
+    known: Kinds = current_app.config[KINDS]
+    return (row for row in known.values() if slash and row.manageable and row.spoken == kind)
 
 
 def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:

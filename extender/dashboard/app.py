@@ -27,8 +27,10 @@ from werkzeug.exceptions import (
 from werkzeug.wrappers import Response as Answer
 
 from extender.api.summaries import VERSION
+from extender.api.workloads.shape import Kinds
+from extender.api.workloads.table import WORKLOADS
 from extender.dashboard import words
-from extender.dashboard.actions import GROUP_PATHS, actions
+from extender.dashboard.actions import GROUP_PATHS, KINDS, actions
 from extender.dashboard.answers import HEADERS, Answers, OpenPages
 from extender.dashboard.history_page import History, HistoryPage
 from extender.dashboard.job_pages import JobPages, missing_group
@@ -129,6 +131,7 @@ def create_dashboard_app(
     supposing: WhatIfTrials | None = None,
     open_pages: OpenPages | None = None,
     named: ClusterName = UNNAMED,
+    kinds: Kinds = WORKLOADS,
 ) -> Flask:
     """Return the application of the dashboard.
 
@@ -141,8 +144,10 @@ def create_dashboard_app(
         supposing: Returns the decisions for a what-if, where known.
         open_pages: Learn which pages are open.
         named: The name of the cluster.
+        kinds: The kinds of jobs that viewers may stop and resume.
     """
     app = Flask(__name__)
+    app.config[KINDS] = kinds
     app.url_map.merge_slashes = False  # no redirects to similar paths
     if login:
         app.register_blueprint(login)  # first: its checks of every request precede the authentication

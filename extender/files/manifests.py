@@ -68,11 +68,11 @@ def as_texts(value: Any) -> Any:
 
 _WITHOUT_PODS = frozenset({
     "APIService", "Certificate", "ClusterIssuer", "ClusterRole", "ClusterRoleBinding", "ConfigMap",
-    "CustomResourceDefinition", "DeviceClass", "EndpointSlice", "Endpoints", "Gateway", "HTTPRoute",
+    "CustomResourceDefinition", "EndpointSlice", "Endpoints", "Gateway", "HTTPRoute",
     "HorizontalPodAutoscaler", "Ingress", "IngressClass", "Issuer", "LimitRange", "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration", "NetworkPolicy", "PersistentVolume",
-    "PersistentVolumeClaim", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ResourceClaim",
-    "ResourceClaimTemplate", "Role", "RoleBinding", "RuntimeClass", "Secret", "Service",
+    "PersistentVolumeClaim", "PodDisruptionBudget", "PodMonitor", "PrometheusRule",
+    "Role", "RoleBinding", "RuntimeClass", "Secret", "Service",
     "ServiceAccount", "ServiceMonitor", "StorageClass", "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "VerticalPodAutoscaler"
 })  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from extender.api.configuration import Configuration
 from extender.api.summaries import DecisionSummary, LocalQueueSummary
+from extender.api.workloads.further import with_further
 from extender.controllers.cycle import LoggedDecision
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
@@ -111,6 +112,7 @@ class Dashboard:
             supposing=supposing,
             open_pages=self._open,
             named=ClusterName(configuration.cluster_name),
+            kinds=with_further(configuration.job_kinds),
         )
         limit_costs(self._app)
         self._sampler = Poller("last hour", STEP, lambda: source.sample(time.time()))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from functools import partial
+from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -15,12 +16,12 @@ from extender.api.objects.volcano import VolcanoJob
 from extender.api.workloads.shape import VOLCANO_JOB, RuntimeName
 from extender.controllers.objects import QueueCopy
 from extender.controllers.volcano_copies import as_json
+from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.topologies import TopologySource
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, podgroup_of
 from extender.host.controllers import Controllers
-from extender.host.devices import DeviceInventory
 from extender.kube.reflector import Removed, Sink
 
 T = TypeVar("T")
@@ -74,11 +75,15 @@ class Sinks:
         self.queues = _Callbacks(self._set_queue, self._drop_queue)
         self.local_queues = _Callbacks(self._set_local_queue, self._drop_local_queue)
         self.flavors = _Callbacks(intake.set_flavor, lambda gone: intake.drop_flavor(gone.name))
-        inventory = DeviceInventory(intake)
-        self.device_classes = _Callbacks(inventory.set_class, inventory.drop_class)
-        self.claim_templates = _Callbacks(inventory.set_template, inventory.drop_template)
-        self.resource_claims = _Callbacks(inventory.set_claim, inventory.drop_claim)
-        self.resource_slices = _Callbacks(inventory.set_slice, inventory.drop_slice)
+        devices = DeviceInventory(intake, Lock())
+        self.device_classes = _Callbacks(devices.set_class, lambda gone: devices.drop_class(gone.name))
+        self.resource_slices = _Callbacks(devices.set_slice, lambda gone: devices.drop_slice(gone.name))
+        self.claim_templates = _Callbacks(
+            devices.set_template, lambda gone: devices.drop_template(gone.namespace, gone.name)
+        )
+        self.resource_claims = _Callbacks(
+            devices.set_claim, lambda gone: devices.drop_claim(gone.namespace, gone.name, gone.uid)
+        )
         self.hyper_nodes = _Callbacks(intake.set_hyper_node, lambda gone: intake.drop_hyper_node(gone.name))
         self.groups = _Callbacks(self._set_group, self._drop_group)
         self.pods = _Callbacks(self._set_pod, self._drop_pod)

@@ -14,7 +14,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -282,13 +283,22 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     described = None if of_the_pod else contexts(kubeconfig)
     if described and not context and (kubeconfig or not in_pod):
         _check_current_context(kubeconfig, described)
+    used = described and described.clusters.get(context or described.current)
+    server = described.servers.get(used) if described else None
+    if server is not None and not _is_url(server):
+        allowed = "must be https://HOST or https://HOST:PORT"
+        raise NoConfiguration(f"{_files(kubeconfig)}: server: invalid value {server!r:.80}: {allowed}")
 
     def load() -> Configuration:
         found = Configuration()
         if of_the_pod:
             config.load_incluster_config(found)  # type: ignore[no-untyped-call]
-        else:
+            return found
+        with _root_messages() as messages:
             config.load_kube_config(_files(kubeconfig), context, found, persist_config=False)  # type: ignore[no-untyped-call]
+        if messages and not (found.api_key or found.cert_file):  # the library goes on without credentials
+            why = f"no credentials from the exec plugin: {messages[-1]:.{_LONGEST}}"
+            raise NoConfiguration(f"{_files(kubeconfig)}: {why}")
         return found
 
     try:
@@ -297,6 +307,36 @@ def find(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         raise
     except Exception as fault:  # many types: of YAML, files, certificates, plugins, and the library
         raise NoConfiguration(_advice(named, fault)) from fault
+
+
+def _is_url(text: Any) -> bool:
+    try:
+        url = urlsplit(text)
+        return text.isprintable() and url.scheme in ("http", "https") and bool(url.hostname and url.port != 0)
+    except (ValueError, AttributeError, TypeError):  # such as a number instead of a text, or too high a port
+        return False
+
+
+class _Messages(logging.Handler):
+    """Messages of the library about exec plugins: it logs them and goes on without credentials."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "root" and record.levelno >= logging.ERROR:
+            self.texts.append(record.getMessage())
+
+
+@contextmanager
+def _root_messages() -> Iterator[list[str]]:
+    handler = _Messages()
+    logging.getLogger().addHandler(handler)
+    try:
+        yield handler.texts
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def _files_with_credentials(merger: Any) -> list[str]:
@@ -326,6 +366,7 @@ def _check_current_context(kubeconfig: str | None, described: "Contexts") -> Non
 class Contexts(NamedTuple):
     namespaces: dict[str, str]  # by context: the namespace that it names; empty if it names none
     clusters: dict[str, str]  # by context: the name of its cluster
+    servers: dict[str | None, Any]  # by cluster: its server, as written
     current: str  # the current context; empty if there is none
     files: list[str]  # kubeconfig files, and the token files that they name
 
@@ -347,11 +388,13 @@ def contexts(kubeconfig: str | None) -> Contexts:
         found = [node.value for node in merged["contexts"]] if merged.get("contexts") else []
         named = {context["name"]: context["context"] for context in found}
         namespaces, clusters = (
-            {name: context.get(field) or "" for name, context in named.items()}
+            {name: str(context.get(field) or "") for name, context in named.items()}
             for field in ("namespace", "cluster")
         )
-        current = merged.get("current-context") or ""
-        return Contexts(namespaces, clusters, current, _files_with_credentials(merger))
+        written = [node.value for node in merged["clusters"]] if merged.get("clusters") else []
+        servers = {cluster["name"]: (cluster.get("cluster") or {}).get("server") for cluster in written}
+        current = str(merged.get("current-context") or "")
+        return Contexts(namespaces, clusters, servers, current, _files_with_credentials(merger))
     except Exception as fault:  # as in `find`
         raise NoConfiguration(_advice(source, fault)) from fault
 
@@ -389,7 +432,9 @@ def _advice(kubeconfig: str | None, fault: Exception) -> str:
     if kubeconfig and not any(map(os.path.exists, kubeconfig.split(os.pathsep))):
         return f"{kubeconfig}: no such file"
     if kubeconfig:
-        return f"{kubeconfig}: {' '.join(str(fault).split())}"
+        odd = isinstance(fault, (TypeError, AttributeError, KeyError))
+        is_odd = "a field is missing, or has another type than in a kubeconfig: " if odd else ""
+        return f"{kubeconfig}: {is_odd}{' '.join(str(fault).split())}"
     return f"no cluster found: give --kubeconfig, set KUBECONFIG, or run in a pod ({fault})"
 
 

@@ -31,7 +31,7 @@ from extender.files.manifests import InvalidManifests, Manifest
 from extender.files.unasked import QueuesOfJobs, Unasked, plan_of_quotas, unasked
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.controllers.workloads import WorkloadControllers
-from extender.sim.kubelets import Kubelets, node
+from extender.sim.kubelets import Kubelets, devices_of, node
 from extender.sim.scheduler.extender import Extender
 from extender.sim.scheduler.loop import EXTENDED, Scheduler
 from extender.sim.show.cluster_state import ClusterState, ShownObjects, observe
@@ -98,6 +98,12 @@ class Embedded:
     def make_nodes(self, count: int, cpu: str, memory: str, gpu: int = 0) -> None:
         for number in range(1, count + 1):
             self.service.create(NODES, "", node(f"node-{number}", cpu, memory, gpu))
+
+    def make_devices(self, name: str, number: int) -> None:
+        """Give each node so many devices of a DeviceClass."""
+        nodes = [each["metadata"]["name"] for each in self.store.all(NODES)]
+        for kind, made in devices_of(nodes, name, number):
+            self.service.create(kind, "", made)
 
     def make_racks(self, sizes: Sequence[int], cpu: str, memory: str, gpu: int = 0) -> None:
         """Make nodes in racks, and racks in blocks, with their Topology. `sizes`: from blocks to nodes."""

@@ -9,13 +9,20 @@ of its Job.
 import heapq
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from extender.api.keys import GPU
 from extender.apimachinery.errors import StatusError
-from extender.apimachinery.kinds import GIT_VERSION, PODS, Json
+from extender.apimachinery.kinds import (
+    DEVICE_CLASSES,
+    GIT_VERSION,
+    PODS,
+    RESOURCE_SLICES,
+    Json,
+    ResourceKind,
+)
 from extender.apimachinery.objects import now, set_condition
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import LONGEST_WAIT, Change, StoreFollower
@@ -153,6 +160,18 @@ def _containers(pod: Json, state: Json, *, ready: bool) -> list[Json]:
         {"name": container["name"], "image": container.get("image", ""), "state": state, **rest}
         for container in pod["spec"]["containers"]
     ]
+
+
+def devices_of(nodes: Iterable[str], name: str, number: int) -> Iterator[tuple[ResourceKind, Json]]:
+    """Yield a DeviceClass and the slices of nodes with so many devices of it each."""
+    driver = f"{name}.example.com"
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    yield DEVICE_CLASSES, {"metadata": {"name": name}, "spec": {"selectors": [selector]}}
+    devices = [{"name": f"{name}-{at}"} for at in range(number)]
+    for node in nodes:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
+        yield RESOURCE_SLICES, {"metadata": {"name": f"{node}-{name}"}, "spec": spec}
 
 
 def node(name: str, cpu: str, memory: str, gpu: int = 0) -> Json:

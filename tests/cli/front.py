@@ -71,10 +71,10 @@ class Front:
         path = target.partition("?")[0]
         if path.endswith("subjectaccessreviews"):
             return 201, self._review(json.loads(body))
-        if path == "/apis":
-            return 200, self._groups()
         if path.split("/")[-1] in self.unreadable:
             return 403, _status(403, "Forbidden")
+        if path == "/apis":
+            return 200, self._groups()
         if path.split("/")[2] in _OWN_GROUPS:
             return self._read(path)
         return self._pass_on(method, target, body, kind)

@@ -256,6 +256,14 @@ def test_opening_waits_until_it_is_open(town: Desk) -> None:
     assert town.output("queue", "open", "idle", "--wait") == f"{Q}/idle opened\n"
 
 
+@each_of(("close", "idle", "root"), ("operate", "root", "-a", "close"))
+def test_closing_root_takes_its_state(command: tuple[str, ...], *, town: Desk) -> None:
+    before = town.store.changed_at
+    said = town.refuses("queue", *command)
+    assert said == "To close all queues: muster queue update root --state Closed"
+    assert town.store.changed_at == before
+
+
 def test_a_dry_run_closes_nothing(town: Desk) -> None:
     for run in ("client", "server"):
         assert town.output("queue", "close", "idle", f"--dry-run={run}").startswith(f"{Q}/idle closed (")
@@ -321,7 +329,7 @@ def test_without_commands_either_it_says_so(town: Desk) -> None:
 def test_no_command_closes_the_root(town: Desk) -> None:
     town.store.drops_state = True
     town.queue("root")
-    result = town.muster("queue", "close", "root")
+    result = town.muster("queue", "update", "root", "--state", "Closed")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no Command closes root" in result.stderr
     assert town.store.all(COMMANDS) == []
@@ -594,5 +602,7 @@ def test_a_group_is_held_and_resumed(town: Desk) -> None:
 
 
 @each_of("hold", "resume")
-def test_the_error_for_a_missing_group_lists_existing_ones(command: str, *, town: Desk) -> None:
-    assert town.misses(command, "sweeep", "-n", "other") == ("sweeep", ["sweep"])
+def test_the_error_for_a_missing_group_names_a_similar_one(command: str, *, town: Desk) -> None:
+    refused = town.refuses(command, "sweeep", "-n", "other")
+    assert "is called 'sweeep' in namespace other" in refused
+    assert refused.endswith("did you mean podgroup/sweep?")

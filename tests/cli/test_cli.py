@@ -4,10 +4,12 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -15,6 +17,7 @@ from extender import __version__
 from extender.api.configuration import SETTINGS, Configuration, as_document
 from extender.api.setting_kinds import Address, ObjectName
 from extender.cli import main, settings
+from tests.cli.desk import Desk
 from tests.e2e.harness.process import free_ports
 from tests.rows import each_of
 from tools.reference import DOCUMENT, document
@@ -276,6 +279,29 @@ def test_commands_import_no_slow_modules(loaded: str, without: str) -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True
     )
     assert shown.stdout == "[]\n"
+
+
+def commands_of(
+    group: click.Group, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_empty_names_are_refused_by_every_command(desk: Desk) -> None:
+    """As those of unset variables; an empty one meant another object, or all."""
+    tried = set[str]()
+    for path, command in commands_of(main):
+        for parameter in command.params if path != ("serve",) else ():  # its settings have empty defaults
+            if parameter.name in ("name", "names", "named", "target", "targets", "namespace", "context"):
+                given = (parameter.opts[0], "") if isinstance(parameter, click.Option) else ("",)
+                result = desk.muster(*path, *given)
+                assert (result.exit_code, result.stdout) == (2, ""), (path, given, result.output)
+                tried.add(" ".join((*path, *given)))
+    assert {"podgroup describe ", "queue close ", "namespace adopt ", "job stop --name ", "why -n "} <= tried
 
 
 def test_the_version_is_a_flag_as_well() -> None:

@@ -686,23 +686,43 @@ def test_invalid_amounts_are_refused(amounts: str, *, desk: Desk) -> None:
     assert f"{amounts!r}: must be NAME=QUANTITY with commas between" in error
 
 
+@each_of(
+    (("job", "stop", "job/runs"), "the search needs the right to get /apis"),
+    (("job", "stop", "runs"), "the search needs the right to get /apis"),
+    (("why", "job/none"), "you may not get /apis"),
+    (("why", "none"), "you may not read /apis"),
+)
+def test_a_missing_right_to_discover_kinds_is_named(
+    command: tuple[str, ...], said: str, *, town: Desk, front: Front
+) -> None:
+    front.unreadable.add("apis")
+    assert said in town.refuses(*command)
+
+
 # ---- groups by the names of their owners
 
 
 @each_of("hold", "resume")
 def test_an_empty_name_of_a_group_is_refused(command: str, *, desk: Desk) -> None:
-    assert "invalid value '': must be the name of a group" in desk.refuses(command, "", status=2)
+    assert "'': must be NAME or KIND/NAME" in desk.refuses(command, "", status=2)
 
 
 def test_groups_are_held_by_the_names_of_their_owners(town: Desk) -> None:
     assert town.output("hold", "waits", "job/runs") == "job/waits held\njob/runs held\n"
     assert [unit(town, name)["metadata"]["annotations"] for name in ("waits", "runs")] == [{HOLD: "true"}] * 2
     town.output("resume", "podgroup-uid-waits")
+    for named in ("jobs.batch/waits", "pg/podgroup-uid-waits", "waits"):
+        assert town.output("hold", named) == "job/waits held\n"
+        assert town.output("resume", named) == "job/waits resumed\n"
+        assert town.output("podgroup", "describe", named).startswith("podgroup/podgroup-uid-waits ")
+    assert "'queue/default': must be a group" in town.refuses("hold", "queue/default", status=2)
     assert not unit(town, "waits")["metadata"].get("annotations")
 
 
 def test_an_owner_of_several_groups_takes_one_of_their_names(town: Desk) -> None:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "waits", "uid": "u", "controller": True}
-    town.group("podgroup-u", more_metadata={"ownerReferences": [owner]})
-    refused = town.refuses("hold", "job/waits")
-    assert refused == "Error: 'job/waits' names several groups; name one of podgroup-u, podgroup-uid-waits"
+    of = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "controller": True}
+    for number in (0, 1):
+        owner = {**of, "name": "serve", "uid": "u"}
+        town.group(f"podgroup-u-{number}", more_metadata={"ownerReferences": [owner]})
+    refused = town.refuses("hold", "lws/serve")
+    assert refused == "Error: 'lws/serve' means several groups: name one of podgroup-u-0, podgroup-u-1"

@@ -294,6 +294,8 @@ def test_a_fault_in_a_file_is_named(text: str, printed: str, *, tmp_path: Path) 
     (["--nodes", "x"], "'--nodes': 'x': must be"),
     (["--node-gpu", "x"], "'--node-gpu': 'x': must be a whole number from 0 to 1024"),
     (["--racks", "2x0"], "'--racks': '2x0': must be RACKSxNODES or BLOCKSxRACKSxNODES, such as 2x4"),
+    (["--node-devices", "gpu"], "'--node-devices': 'gpu': must be CLASS=NUMBER, such as gpu=8"),
+    (["--node-devices", "gpu=129"], "'--node-devices': 'gpu=129': must be"),
     (["--racks", "8"], "'--racks': '8': must be RACKSxNODES"),
     (["--racks", "71x71"], "'--racks': '71x71': must be"),
     (["--seed", "x"], "'--seed': 'x' is not a valid integer."),

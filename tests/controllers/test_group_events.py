@@ -5,11 +5,12 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
+from extender.api.keys import HOLD
 from extender.api.objects.base import OwnerReference
 from extender.controllers.events import GroupEvents, StartChanges
 from extender.domain.model.reasons import EventReason, Reason, Verdict
 from tests.controllers.bench import Bench
-from tests.domain.builders import group, pod
+from tests.domain.builders import foreign_pod, group, pod
 from tests.domain.job_world import BATCH, job
 from tests.domain.world import gang, nodes
 from tests.rows import each_of
@@ -35,6 +36,7 @@ class Announcing(Bench):
             self.announcer.on_decisions(self.decisions)
         self.flush()
         events = [event for _, event in self.api.done("event")]
+        self.message = next((event["message"] for _, event in self.api.done("event again")), "")
         self.api.calls = []
         return [
             (event["involvedObject"]["kind"], event["involvedObject"]["name"], event["reason"])
@@ -106,6 +108,17 @@ def test_a_prompt_start_of_one_pod_makes_no_event() -> None:
 def test_a_waiting_single_pod_gets_an_event_with_the_reason() -> None:
     with announcing(nodes("a", cpu="1"), pod("lonely", cpu="8")) as bench:
         assert bench.look(after=LASTING) == [("Pod", "lonely", "NeverFits")]
+
+
+def test_an_event_names_only_pods_that_exist() -> None:
+    with announcing(nodes("a", cpu="2"), foreign_pod("old", on="a", cpu="2"), gang("g", 1)) as bench:
+        bench.look(after=LASTING)
+        bench.add(group("g", 1, annotations={HOLD: "true"}))
+        bench.look()
+        bench.delete("old")
+        bench.add(foreign_pod("new", on="a", cpu="2"), group("g", 1))
+        bench.look(after=LASTING)
+        assert "it starts once pod team/new ends" in bench.message
 
 
 def test_members_of_a_missing_group_get_an_event() -> None:

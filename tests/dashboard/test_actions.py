@@ -8,6 +8,9 @@ from werkzeug.test import Client, TestResponse
 
 from extender.api.keys import HOLD, QUEUE, START_TIMEOUTS, STARTED
 from extender.api.summaries import GroupSummary, Overview
+from extender.api.workloads.further import further_kinds, with_further
+from extender.api.workloads.shape import Kinds
+from extender.api.workloads.table import WORKLOADS
 from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.kube.errors import Refused, Unreachable, refused
 from tests.dashboard.standins import SomeSource, SomeViewer
@@ -20,10 +23,12 @@ JOB = GroupSummary(namespace="team", name="of-job", called="job/train", is_job=T
 class Screen:
     """A browser of one viewer."""
 
-    def __init__(self, viewer: SomeViewer | None = None, group: GroupSummary = JOB) -> None:
+    def __init__(
+        self, viewer: SomeViewer | None = None, group: GroupSummary = JOB, kinds: Kinds = WORKLOADS
+    ) -> None:
         self.viewer = viewer or SomeViewer()
         source = SomeSource(Overview(version="1", at="", groups=(group,)))
-        self.client = Client(create_dashboard_app(source, lambda request: self.viewer))
+        self.client = Client(create_dashboard_app(source, lambda request: self.viewer, kinds=kinds))
 
     def send(self, path: str, headers: dict[str, str] | None = None, **fields: str) -> TestResponse:
         form = {"csrf": csrf_token(self.viewer), "confirmed": "yes", **fields}
@@ -105,6 +110,35 @@ def test_a_volcano_job_is_stopped_by_a_command() -> None:
     assert screen.send("/namespaces/team/vcjob/train/stop").status_code == 303
     [(plural, namespace, _, command)] = screen.viewer.patched
     assert (plural, namespace, command["action"]) == ("commands", "team", "AbortJob")
+
+
+def test_a_job_of_a_kind_of_the_configuration_is_stopped() -> None:
+    written = {
+        "apiVersion": "x.example/v1",
+        "kind": "Training",
+        "plural": "trainings",
+        "suspend": "spec.pause",
+        "podSets": [{"template": "spec.template"}],
+        "succeeded": {"conditions": ["Done"]},
+        "failed": "never",
+    }
+    kinds, faults = further_kinds([written], "")
+    assert not faults
+    meta = {"name": "train", "uid": "u", "resourceVersion": "7"}
+    obj = {"metadata": meta, "spec": {"pause": False}}
+    group = replace(RUNS, called="training/train")
+    screen = Screen(SomeViewer(objects={("trainings", "team", "train"): obj}), group, with_further(kinds))
+    page = "/namespaces/team/training/train"
+    assert f'action="{page}/stop"' in screen.client.get(page).text
+    assert screen.send(f"{page}/stop").status_code == 303
+    [(plural, *_, patch)] = screen.viewer.patched
+    assert (plural, patch["spec"]) == ("trainings", {"pause": True})
+
+
+def test_closing_root_names_all_queues_before_it_is_confirmed() -> None:
+    screen = Screen()
+    assert "all other queues" in screen.send("/queues/root/close", confirmed="").text
+    assert "all other queues" not in screen.send("/queues/research/close", confirmed="").text
 
 
 @each_of(

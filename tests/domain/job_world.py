@@ -21,7 +21,7 @@ from tests.domain.builders import NAMESPACE, SCHEDULER, group, pod
 from tests.domain.world import World
 
 _AWAY = ("not-ready", "unreachable")
-_TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
+TOLERATED = [Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute") for why in _AWAY]
 BATCH = JobKind("batch/v1", "Job")
 UNITS_MADE_AT = "2027-01-01T00:00:00Z"  # all at once, and later than any job: Muster was away
 REFUSAL = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
@@ -226,13 +226,7 @@ class JobWorld(World):
 
 
 def pod_of(owner: AnyJob, name: str, cpu: str = "1", on: str = "") -> Any:
-    from extender.api.objects.pods import Toleration
-
-    tolerated = [
-        Toleration(f"node.kubernetes.io/{why}", "Exists", "", "NoExecute")
-        for why in ("not-ready", "unreachable")
-    ]
-    made = pod(name, cpu=cpu, on=on, gated=False, tolerations=tolerated)
+    made = pod(name, cpu=cpu, on=on, gated=False, tolerations=TOLERATED)
     meta = owner.metadata
     controller = OwnerReference("batch/v1", "Job", meta.name, meta.uid, True)
     return replace(made, metadata=replace(made.metadata, owner_references=[controller]))

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.objects.queues import NativePodGroup, NativePodGroupSpec, NetworkTopology
+from extender.api.workloads.sets import JOB_SET
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
+from extender.domain.snapshot.jobs import JobKind
 from tests.domain.builders import HOSTNAME, node, pod, queue
 from tests.domain.job_world import JobWorld, job, pod_of, podgroup_name
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
@@ -38,6 +40,23 @@ def racks(**sizes: int) -> list[Any]:
 def test_a_gang_starts_in_the_one_rack_that_holds_it(annotation: str) -> None:
     world = World(*racks(a=2, b=3), gang("g", 3, cpu="3", annotations={annotation: RACK})).settle()
     assert set(world.plan("g").values()) == {"b0", "b1", "b2"}
+
+
+def test_a_rack_is_chosen_that_holds_all_members_and_not_only_the_needed_ones() -> None:
+    members = gang("g", 4, cpu="4", min_member=2, annotations=IN_A_RACK)
+    world = World(*racks(a=2, b=4, c=3), members).settle()
+    assert {name[0] for name in world.plan("g").values()} == {"b"}
+    assert len(world.start("g").plan("g")) == 2
+
+
+def test_members_that_find_no_room_in_the_rack_of_the_others_get_the_numbers() -> None:
+    members = gang("g", 3, cpu="4", min_member=2, annotations=IN_A_RACK)
+    world = World(*racks(a=2, b=2), members).start("g")
+    world.settle()
+    decision = world.decision("g")
+    rack = world.pods["g-0"].spec.node_name[0]
+    assert (decision.verdict, decision.reason) == (Verdict.RUNNING, Reason.NO_DOMAIN)
+    assert decision.detail == f"{RACK}={rack} has other members, and free capacity for 0 of 1 members"
 
 
 def test_it_waits_for_a_rack_although_the_cluster_has_room() -> None:
@@ -82,6 +101,23 @@ def test_each_role_has_a_domain_of_its_own() -> None:
     plan = world.plan("g")
     assert len(plan) == 4
     assert all(len({plan[f"{role}-{n}"][0] for n in (0, 1)}) == 1 for role in ("ps", "work"))
+
+
+def test_each_replicated_job_of_a_job_set_that_names_a_topology_has_a_domain_of_its_own() -> None:
+    """As in Kueue: the driver names none, and goes anywhere."""
+    made = job("set", cpu="4")
+    plain = made.spec["template"]
+    named = {**plain, "metadata": {"annotations": {keys.KUEUE_REQUIRED_TOPOLOGY: RACK}}}
+    replicated = [
+        {"name": name, "template": {"spec": {"parallelism": n, "completions": n, "template": template}}}
+        for name, n, template in (("left", 2, named), ("right", 2, named), ("driver", 1, plain))
+    ]
+    world = JobWorld(*racks(a=2, b=2, c=1))
+    record = replace(made, spec={"suspend": True, "replicatedJobs": replicated})
+    world.ledger.intake.set_job(JobKind(*JOB_SET.key), record)
+    plan = world.settle().decision("podgroup-uid-set").plan
+    racks_of = [{node[0] for uid, node in plan.items() if uid.startswith(f"uid-set/{n}/")} for n in range(3)]
+    assert sorted(map(sorted, racks_of)) == [["a"], ["b"], ["c"]]
 
 
 def test_capacity_is_reclaimed_in_one_rack() -> None:

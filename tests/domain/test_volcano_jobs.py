@@ -165,6 +165,23 @@ def test_pods_that_come_once_others_run_do_not_keep_those_from_starting() -> Non
     assert world.pods["j-master-0"].spec.node_name == "n0"
 
 
+@each_of(3, 11)
+def test_a_job_starts_with_pods_of_tasks_that_wait_for_no_other(least: int) -> None:
+    """The master comes first by name, but its controller creates it once the workers run."""
+    workers = task("worker", 10)
+    master = task("master", 1, dependsOn={"name": ["worker"]})
+    world = world_of(volcano_job("j", master, workers, minAvailable=least), cpu=str(least))
+    world.stopped = True
+    world.work()
+    admitted = replace(volcano_job("j", workers), metadata=world.jobs["j"].metadata)
+    world.stopped = False
+    world._control(admitted)
+    planned = {name for name in world.settle().pods_of("j") if world.claim(name)}
+    assert len(planned) == min(least, 10)
+    world.scheduler_takes(*planned).run(*planned).settle()
+    assert world.verdict(world.podgroup_name("j")) is Verdict.RUNNING
+
+
 def test_a_volcano_job_whose_start_fails_is_suspended_by_an_empty_record() -> None:
     world = VolcanoWorld(node("n0", cpu="4"), queue("q", start_timeout="1m"))
     world.submit(volcano_job("j", task("a", 2), queue="q")).work()
@@ -174,7 +191,7 @@ def test_a_volcano_job_whose_start_fails_is_suspended_by_an_empty_record() -> No
     world.work()
     assert (world.note_of("j"), world.pods_of("j")) == ("", [])
     assert world.suspended("j")
-    world.pass_time(25)
+    world.pass_time(50)
     assert world.work().note_of("j") == "now", "it tries again"
 
 

@@ -11,7 +11,7 @@ from extender.api.workloads.shape import VOLCANO_JOB
 from extender.api.workloads.table import WORKLOADS
 from extender.domain.snapshot.jobs import AnyJob, JobKind, as_json
 from tests.domain.builders import NAMESPACE, SCHEDULER, pod
-from tests.domain.job_world import JobWorld
+from tests.domain.job_world import TOLERATED, JobWorld
 
 
 def task(name: str, replicas: int, cpu: str = "1", **more: Any) -> dict[str, Any]:
@@ -69,6 +69,7 @@ class VolcanoWorld(JobWorld):
                 role=meta["annotations"][keys.ROLE],
                 cpu=container["resources"]["requests"]["cpu"],
                 gated=False,
+                tolerations=TOLERATED,
             )
             self.add(given)
         if missing:

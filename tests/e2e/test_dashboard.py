@@ -212,6 +212,25 @@ def test_a_tenant_holds_and_resumes_as_themselves(town: Town, audit: Audit) -> N
     assert HOLD not in annotations(stage.api, stage.namespace)
 
 
+@pytest.mark.usefixtures("job_rights")
+def test_a_tenant_who_may_only_look_at_podgroups_gets_no_action_and_no_yaml_of_the_job(town: Town) -> None:
+    """Muster itself may read and change jobs; nothing of that reaches the page."""
+    stage, looks = town.stage, {"apiGroups": ["scheduling.volcano.sh"], "resources": ["podgroups"]}
+    stage.api.delete(BINDINGS, town.tenant, stage.namespace)
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+    meta = {"name": "looks", "namespace": stage.namespace}
+    rules = [{**looks, "verbs": ["get", "list", "watch"]}]
+    manifests.apply_one(stage.api, {**role, "metadata": meta, "rules": rules})
+    binding = objects.binding("looks", town.tenant, namespace=stage.namespace, of="Role")
+    manifests.apply_one(stage.api, binding)
+    stage.jobs.create("secret-job", queue="q", suspend=True, cpu="1k", annotations={"note": "do-not-show"})
+    own, tenant = f"/namespaces/{stage.namespace}/job/secret-job", town.logged_in()
+    wait_for(lambda: tenant.status(own) == 200, what="its group shown")
+    page, text = tenant.ask(own)[1], tenant.ask(f"{own}/yaml")[1]
+    assert [it for it in ("hold", "stop", "priority") if f'"{own}/{it}"' in page] == []
+    assert [it in text for it in ("kind: PodGroup", "parallelism", "do-not-show")] == [True, False, False]
+
+
 def test_the_local_dashboard_uses_the_rights_of_its_user(town: Town, audit: Audit) -> None:
     name, mark = f"{town.stage.namespace}/train", audit.mark()
     with town.local() as (browser, below):

@@ -58,7 +58,7 @@ def test_muster_places_what_the_stock_scheduler_places(
 def _spec(devices: Devices, kind: str, name: str, amounts: list[int]) -> Json:
     """Return the fields of a pod that requests devices."""
     one, other = amounts
-    implicit = f"deviceclass.resource.kubernetes.io/{devices.device_class}"
+    implicit = f"deviceclass.resource.kubernetes.io/{devices.name}"
     match kind:
         case "template":
             return devices.template(name, one)

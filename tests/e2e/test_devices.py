@@ -45,7 +45,7 @@ def test_a_gang_waits_until_the_nodes_have_devices_for_all(
     stage.wait_phase(first)
     second = stage.gang("second", 3, **two)
     stage.wait_reason("second", "NoRoom")
-    assert f"deviceclass/{devices.device_class}: 6 needed, 2 left" in stage.message("second")
+    assert f"deviceclass/{devices.name}: 6 needed, 2 left" in stage.message("second")
     stage.finish(first)
     stage.delete_pods(first)
     stage.wait_phase(second)
@@ -59,7 +59,7 @@ def test_a_queue_never_holds_more_devices_than_it_may(
     (node,) = stage.nodes(1, cpu="16")
     devices.on(node, 4)
     queue = f"{stage.namespace}-limited"
-    stage.queue(queue, capability={f"deviceclass/{devices.device_class}": "2"})
+    stage.queue(queue, capability={f"deviceclass/{devices.name}": "2"})
     two = devices.template("two", 2)
     first = stage.gang("first", 1, queue=queue, **two)
     stage.wait_phase(first)
@@ -105,7 +105,7 @@ def test_devices_are_reclaimed_for_a_starved_queue(
     stage.start_controller_manager()
     (node,) = stage.nodes(1, cpu="16")
     devices.on(node, 4)
-    resource = f"deviceclass/{devices.device_class}"
+    resource = f"deviceclass/{devices.name}"
     for queue in ("rich", "poor"):
         stage.queue(queue, deserved={resource: "2"})
     two = devices.template("two", 2)
@@ -114,3 +114,20 @@ def test_devices_are_reclaimed_for_a_starved_queue(
         stage.wait_phase(gang)
     stage.wait_phase(stage.gang("poor", 1, queue="poor", **two))
     assert len([gang for gang in gangs if stage.phases(gang) == {"Running"}]) == 1
+
+
+def test_a_whole_gpu_waits_until_no_pod_has_a_half_of_it(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler, devices: Devices
+) -> None:
+    stage.start_controller_manager()
+    (node,) = stage.nodes(1, cpu="16")
+    devices.partitioned_on(node)
+    whole, half = devices.device_class("whole", "whole"), devices.device_class("half", "!whole")
+    halves = stage.gang("halves", 2, **devices.template("half", 1, half))
+    stage.wait_phase(halves)
+    one = stage.gang("one", 1, **devices.template("whole", 1, whole))
+    stage.wait_reason("one", "NoRoom")
+    assert f"deviceclass/{whole}: 1 needed, 0 left" in stage.message("one")
+    stage.finish(halves)
+    stage.delete_pods(halves)
+    stage.wait_phase(one)

@@ -31,8 +31,6 @@ REFUSED = {
 OF_OTHERS = ("argo/", "jobflow/", "spark-sample/", "-priority.yaml")  # kinds that are not served here
 LEFT_OUT = (
     "cronjob/cronjob.yaml",  # it makes jobs at full minutes
-    # A fault that is left: of 11 pods 3 are needed, and Muster plans one that depends on running others.
-    "task-start-dependency/mpi.yaml",
 )
 pytestmark = pytest.mark.usefixtures("volcano_kinds", "job_rights")
 

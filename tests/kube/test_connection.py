@@ -7,8 +7,10 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from kubernetes.config import incluster_config
 
 from extender.kube.connection import Connection
@@ -29,6 +31,7 @@ from extender.kube.errors import (
 )
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Lines, Reply, Server, status
+from tests.rows import each_of
 
 Rotate = Callable[[Server, str], None]
 
@@ -268,6 +271,36 @@ def test_a_plugin_is_run_again_after_401(server: Server, tmp_path: Path) -> None
     first, second = (request.headers["authorization"] for request in server.requests)
     assert first != second
     assert first.startswith("Bearer plugin-")
+
+
+@each_of(
+    ("/no/such/plugin", "No such file or directory: '/no/such/plugin'"),
+    ("/bin/false", "process returned 1"),
+    ("/bin/true", "failed to decode process output"),
+)
+def test_a_plugin_without_credentials_is_an_error(command: str, said: str, *, tmp_path: Path) -> None:
+    exec_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": []}
+    with pytest.raises(NoConfiguration, match=f"no credentials from the exec plugin: .*{said}"):
+        find(str(write_kubeconfig(tmp_path, "http://one:1", {"exec": exec_})), None)
+
+
+@each_of(5, ["a"], "https://", "host:6443", "ftp://host", "https://host:99999", "http://a\0b")
+def test_a_server_that_is_no_url_is_an_error(server: Any, *, tmp_path: Path) -> None:
+    with pytest.raises(NoConfiguration, match=r"server: invalid value .*: must be https://HOST or"):
+        find(str(write_kubeconfig(tmp_path, server)), None)
+
+
+@each_of(
+    {"current-context": ["c"]},
+    {"contexts": 5},
+    {"clusters": [5]},
+    {"contexts": [{"name": "c", "context": 5}]},
+)
+def test_fields_of_another_type_are_an_error(change: dict[str, Any], *, tmp_path: Path) -> None:
+    file = write_kubeconfig(tmp_path, "http://one:1")
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **change}))
+    with pytest.raises(NoConfiguration, match=f"^{file}: "):
+        find(str(file), None)
 
 
 @pytest.fixture(params=["kubeconfig", "named file", "pod"])

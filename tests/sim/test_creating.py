@@ -125,7 +125,6 @@ def test_nonsense_is_refused(connection: Connection) -> None:
             ]
         },
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
-        {"resourceClaims": [{"name": "gpu"}]},
     ],
     ids=lambda spec: next(iter(spec)),
 )

@@ -40,10 +40,19 @@ class DeviceCapacity(Wire, frozen=True):
     value: Quantity = 0
 
 
+class CounterSet(Wire, frozen=True):
+    """Amounts that the partitions of a device share, and what one of them consumes."""
+
+    name: str = ""
+    counter_set: str = ""  # the name, where a device consumes
+    counters: dict[str, DeviceCapacity] | None = None
+
+
 class Device(Wire, frozen=True):
     name: str
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
+    consumes_counters: list[CounterSet] | None = None
 
 
 class ResourcePool(Wire, frozen=True):
@@ -57,6 +66,7 @@ class ResourceSliceSpec(Wire, frozen=True):
     node_name: str = ""
     pool: ResourcePool = ResourcePool()
     devices: list[Device] | None = None
+    shared_counters: list[CounterSet] | None = None
 
 
 class ResourceSlice(Wire, frozen=True):

@@ -53,8 +53,11 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
         MALFORMED: The object cannot be read.
     """
     annotations, pods = value_at(obj, ("metadata", "annotations")) or {}, sum(counts.values())
-    at_once = row.at_once(obj, counts) if row is not None else pods
-    together = row is not None and row.together(obj)
+    if row is None:
+        return MadePods(pods, len(counts), pods, False, *asked_by(annotations))
+    waiting = row.dependent(obj, counts)
+    first = sum(count for role, count in counts.items() if role not in waiting)
+    at_once, together = row.at_once(obj, counts) if row.at_once else first, row.together(obj)
     return MadePods(pods, len(counts), at_once, together, *asked_by(annotations))
 
 

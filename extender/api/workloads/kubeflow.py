@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL
 from extender.api.workloads import shape
-from extender.api.workloads.sets import JOB_SET, made_first, numbers_succeeded
+from extender.api.workloads.sets import JOB_SET, dependent_jobs, numbers_succeeded
 from extender.api.workloads.shape import (
     JOB,
     POD,
@@ -70,10 +70,10 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     return _job("v1", kind, *made)
 
 
-def _made_first(job: Json, counts: Counts) -> int:
-    """Return the number of pods without an MPIJob's launcher, which may start after the workers."""
+def _dependent(job: Json, _: Counts) -> tuple[str, ...]:
+    """Return the launcher of an MPIJob if it starts after the workers."""
     waits = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
-    return sum(counts.values()) - (counts.get("launcher", 0) if waits else 0)
+    return ("launcher",) if waits else ()
 
 
 def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
@@ -83,7 +83,7 @@ def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
         kind=kind,
         offspring=offspring,
         together=lambda _: True,
-        at_once=_made_first,
+        dependent=_dependent,
         suspend=("spec", "runPolicy", "suspend"),
         manageable=True,
         succeeded=(Sign(condition="Succeeded"),),
@@ -287,7 +287,7 @@ TRAIN_JOB = WorkloadRow(
     ),
     annotate=annotated,
     together=lambda _: True,
-    at_once=lambda job, counts: made_first({"spec": with_job_set(job)["spec"]["jobSet"]}, counts),
+    dependent=lambda job, counts: dependent_jobs({"spec": with_job_set(job)["spec"]["jobSet"]}, counts),
     manageable=True,
     succeeded=(Sign(condition="Complete"),),
     failed=(Sign(condition="Failed"),),

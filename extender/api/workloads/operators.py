@@ -97,7 +97,7 @@ def volcano_tasks(job: Json) -> Json:
     in_parts = [task for task in tasks if task.get("partitionPolicy")]
     all_say = any(map(_MIN_PARTITIONS.read_from, in_parts))
     said = (task for task in tasks if all_say or task.get("minAvailable") is not None)
-    least = {task["name"]: _min_available(task) for task in said if not task.get("dependsOn")}
+    least = {task["name"]: _min_available(task) for task in said if not _depends(task)}
     needed = spec.get("minAvailable") or sum(map(_min_available, tasks))
     gang = {"minAvailable": needed, "minTaskMember": least or None}
     return shape.with_spec(job, tasks=tasks, **gang, subGroupPolicy=[*map(_sub_group, in_parts)] or None)
@@ -122,10 +122,9 @@ def _sub_group(task: Json) -> Json:
     }
 
 
-def _first_pods(job: Json, _: Counts) -> int:
-    """Return the number of pods that are created first: of tasks without dependencies."""
-    tasks = shape.items_at(job, "spec", "tasks")
-    return sum(_REPLICAS.read_from(task) for task in tasks if not task.get("dependsOn"))
+def _depends(task: Json) -> bool:
+    """Return whether the pods of a task are created once those of other tasks run."""
+    return bool(value_at(task, ("dependsOn", "name")))
 
 
 _PHASE = ("status", "state", "phase")
@@ -193,7 +192,9 @@ VOLCANO_JOB = WorkloadRow(
         ),
     ),
     counts=(("spec", "minAvailable"),),
-    at_once=_first_pods,
+    dependent=lambda job, _: {
+        str(task["name"]).lower() for task in volcano_tasks(job)["spec"]["tasks"] if _depends(task)
+    },
     suspend=(),
     commanded=VOLCANO_COMMANDED,
     manageable=True,
@@ -426,7 +427,7 @@ SPARK_APPLICATION = WorkloadRow(
         ),
     ),
     together=lambda _: True,
-    at_once=lambda _, counts: counts.get("driver", 1),
+    dependent=lambda *_: ("executor",),
     manageable=True,
     succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
     failed=(Sign(fields={_STATE: ("FAILED",)}),),

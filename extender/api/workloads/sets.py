@@ -48,13 +48,13 @@ def numbers_succeeded(statuses: list[Json]) -> dict[str, int]:
     return {str(job.get("name")): Count(path=("succeeded",), default=0).read_from(job) for job in statuses}
 
 
-def made_first(job_set: Json, counts: Counts) -> int:
-    """Return how many pods a JobSet creates first, if its Jobs start in order or depend on others."""
+def dependent_jobs(job_set: Json, counts: Counts) -> set[str]:
+    """Return the Jobs of a JobSet that are created after others, if they start in order or depend on them."""
     jobs = shape.items_at(job_set, "spec", "replicatedJobs")
+    names = [name for job in jobs if (name := str(job.get("name")).lower()) in counts]
     if value_at(job_set, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
-        return next((counts[name] for job in jobs if (name := str(job.get("name")).lower()) in counts), 0)
-    waiting = {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
-    return sum(count for role, count in counts.items() if role not in waiting)
+        return set(names[1:])
+    return {str(job.get("name")).lower() for job in jobs if job.get("dependsOn")}
 
 
 def why_in_order(job_set: Json) -> str:
@@ -118,7 +118,7 @@ JOB_SET = WorkloadRow(
         ),
     ),
     together=lambda _: True,
-    at_once=made_first,
+    dependent=dependent_jobs,
     manageable=True,
     succeeded=(Sign(condition="Completed"),),
     failed=(Sign(condition="Failed"),),

@@ -1,6 +1,6 @@
 """Shape of the table of job kinds: paths of their fields, and objects with the templates of other jobs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ Complete = Callable[[Json], Json]
 Remark = Callable[[Json], str]
 Annotate = Callable[[Json, str, str], Json]
 Counts = Mapping[str, int]  # number of pods by role
+Dependent = Callable[[Json, Counts], Container[str]]
 
 MOST = 2**31 - 1  # of one count: the API's counts have 32 bits
 POD, JOB = ("v1", "Pod"), ("batch/v1", "Job")
@@ -153,7 +154,8 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     templates: tuple[Path, ...] = ()  # further pod templates, from which `complete` makes others
     counts: tuple[Path, ...] = ()  # where further numbers are, 0 or more
     together: Callable[[Json], bool] = lambda _: False  # its pods work together: no part of them is of use
-    at_once: Callable[[Json, Counts], int] = lambda _, counts: sum(counts.values())  # made before any runs
+    dependent: Dependent = lambda *_: ()  # roles whose pods are made once others run
+    at_once: Callable[[Json, Counts], int] | None = None  # made before any runs; None: all but `dependent`
     suspend: Path = ("spec", "suspend")  # the field that keeps the controller from making anything
     commanded: Commanded | None = None  # instead of `suspend`, for a kind that Muster may run itself
     manageable: bool = False  # it is a job that can wait suspended

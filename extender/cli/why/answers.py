@@ -22,7 +22,7 @@ from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
 from extender.domain.snapshot.jobs import suspending
 from extender.kube.access import right_to
-from extender.kube.resources import EVENTS, POD_GROUPS, PODS, QUEUES
+from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import did_you_mean, many, near_misses, pods_that_name
 
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
@@ -51,9 +51,27 @@ def answers(place: ClusterAccess, target: Target) -> list[Explanation]:
         return found
     resource = evidence.resource_of_kind(kind)
     if resource is None:
+        if API_GROUPS.root in evidence.unread:
+            raise click.ClickException(f"not allowed: you may not get {API_GROUPS.root}")
         raise click.ClickException(f"the cluster knows no {kind.plural}.{kind.group}")
     fetch(place.reader, resource, namespace, name, object)
     raise click.ClickException(f"{target.kind}/{name} was made just now: run the command again")
+
+
+def group_named(place: ClusterAccess, target: Target) -> ObservedGroup:
+    """Return the PodGroup of a target: the group itself, or that of a pod or workload."""
+    named = f"{target.kind}/{target.name}" if target.kind else target.name
+    if target.kind == "queue":
+        raise click.UsageError(f"{named!r}: must be a group, or a pod or workload of it")
+    group = Evidence(place, place.namespace).group(target.name) if not target.kind else None
+    if group is not None:
+        return group
+    found = answers(place, target)
+    names = sorted({it.group or (it.name if it.kind == "PodGroup" else "") for it in found} - {""})
+    if len(names) != 1:
+        several = f"means several groups: name one of {', '.join(names)}"
+        raise click.ClickException(f"{named!r} {several if names else 'is in no group'}")
+    return fetch(place.reader, POD_GROUPS, place.namespace, names[0], ObservedGroup)
 
 
 # ---- a name alone

@@ -103,8 +103,8 @@ class Evidence:
         except NotFound:
             return None
         except Forbidden:
-            if resource.plural not in self.unread:
-                self.unread.append(resource.plural)
+            if (what := resource.plural or resource.root) not in self.unread:
+                self.unread.append(what)
             return None
 
     def _listed(

@@ -107,10 +107,16 @@ class Intake:
             self._mark_flavored(name)
             self._changes.notify()
 
-    def set_devices(self, node: str, amounts: Resources, are_freed: bool = False) -> None:
-        """Record the devices of a node, by resource: they add up with what the node itself offers.
+    def set_devices(
+        self, node: str, amounts: Resources, unavailable: Resources | None = None, are_freed: bool = False
+    ) -> None:
+        """Record the devices of a node, by resource.
 
-        `are_freed`: claims gave devices back, so pods that the scheduler refused may fit there now.
+        Args:
+            node: Its name; it may come later.
+            amounts: Numbers that add up with what the node itself offers.
+            unavailable: How many of them no pod can get now, besides those that pods request already.
+            are_freed: Claims gave devices back, so pods that the scheduler refused may fit there now.
         """
         with self._lock:
             if are_freed:
@@ -121,6 +127,7 @@ class Intake:
                 self._devices[node] = amounts
             else:
                 self._devices.pop(node, None)
+            self._claims.capacity.set_unavailable(node, unavailable or {})
             if (record := self._nodes.get(node)) is not None:
                 self.put_node(record)
 

@@ -135,6 +135,7 @@ class NodeCapacity:
         self.epochs: dict[str, int] = {}  # counter by node of its changes and of bound pods that left
         self._epochs = itertools.count(1)
         self._sums: dict[str, NodeSums] = {}  # by node
+        self._unavailable: dict[str, Resources] = {}  # by node
         self._nodes: list[NodeRecord | None] = []  # nodes by row; None: vacant
         self._row: dict[str, int] = {}  # by node
         self._vacant: list[int] = []  # rows
@@ -225,6 +226,13 @@ class NodeCapacity:
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Reserve reclaimed capacity on a node; with `times` -1, free it."""
         self._add_to_sums(node, "reserved", amounts, times)
+
+    def set_unavailable(self, node: str, amounts: Resources) -> None:
+        """Record what no pod can get on a node although it offers it, besides the claims of pods."""
+        self._add_to_sums(node, "pinned", self._unavailable.pop(node, {}), -1)
+        if amounts:
+            self._unavailable[node] = amounts
+            self._add_to_sums(node, "pinned", amounts, 1)
 
     def forget_refusals(self, node: str) -> None:
         """Forget the scheduler's refusals on a node: pods may fit there now."""

@@ -90,6 +90,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     may_use: str = ""  # the restricted queue that its author may use, by its annotation
     author: str = ""  # the user who made it; empty if that is not recorded
     to_be: bool = False  # there is no such pod yet: a job will make it
+    dependent: bool = False  # that job will make it once others run
     reserved_for: Uid = Uid("")  # placeholder that reserves capacity, for a lost member or minResources
     is_replaced: bool = False  # a controller makes another one in its place
     run_time: float | None = None  # seconds that its group will run, by its annotation

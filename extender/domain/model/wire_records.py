@@ -96,6 +96,7 @@ _ANNOTATIONS = frozenset(
 _LABELS = frozenset(
     {
         *(keys.GROUP_LABEL, keys.QUEUE, keys.LOCAL_QUEUE, keys.KUEUE_QUEUE, keys.ROLE, keys.PREEMPTABLE),
+        keys.REPLICATED_JOB,
         *ownership.CONTROLLER_LABELS,
     }
 )
@@ -186,6 +187,10 @@ class PodRecords:
         volumes = (
             raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
         )
+        topology = topology_of(annotations)
+        role = annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
+        if any(topology):  # as in Kueue, each replicated Job has a domain of its own
+            role = role or (meta.labels or {}).get(keys.REPLICATED_JOB, "")
         shape = self._shapes.shape_of(spec, meta.namespace)
         record = PodRecord(
             uid=Uid(meta.uid),
@@ -203,7 +208,7 @@ class PodRecords:
             min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
             queue=ownership.queue_named_by(meta),
             local_queue=local_queue_label(meta),
-            role=ownership.name_of(annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""),
+            role=ownership.name_of(role),
             priority=spec.priority or 0,
             gated=keys.GATE in gates,
             foreign_gates=bool(gates - {keys.GATE}),
@@ -216,7 +221,7 @@ class PodRecords:
             author=recorded_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
-            topology=topology_of(annotations),
+            topology=topology,
             is_replaced=ownership.controller_of(meta.owner_references) is not None,
         )
         is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)

@@ -61,8 +61,16 @@ class Tools(NamedTuple):
 class DomainSearch:
     """Search for the nodes of one gang. `apart`: the emptiest domains come first."""
 
-    def __init__(self, nodes: NodeTable, affinity: AffinityCounts, tools: Tools, apart: bool = False) -> None:
+    def __init__(
+        self,
+        nodes: NodeTable,
+        affinity: AffinityCounts,
+        tools: Tools,
+        apart: bool = False,
+        together: Sequence[PodRecord] = (),
+    ) -> None:
         self._nodes, self._affinity, self._tools, self._apart = nodes, affinity, tools, apart
+        self._together = together  # members that may join later
         self._left = _MOST_TRIES
 
     def place(self, pods: Sequence[PodRecord], rows: Mask | None) -> Plan | None:
@@ -176,7 +184,7 @@ class DomainSearch:
         common = np.logical_and.reduce([rows[key] for key in {id(pod.pod_sets) for pod in of_set}])
         own = self._affinity.rows_of_set(pod_set)
         depth = len(of_set[0].pod_sets)
-        choices = [own] if own is not None else self._domains(of_set, depth, common, pod_set.level)
+        choices = [own] if own is not None else self._domains(of_set, depth, common, pod_set, pod_set.level)
         for domain in choices:
             narrowed = {key: rows[key] & domain for key in {id(pod.pod_sets) for pod in of_set}}
             if (plan := self._choose(others, pods, {**rows, **narrowed})) is not None:
@@ -221,24 +229,33 @@ class DomainSearch:
             yield partial(self._place_inside, pods, depth + 1, rows & own)
         if pod_set.is_required:
             if own is None:
-                for domain in self._domains(pods, depth + 1, rows, pod_set.level):
+                for domain in self._domains(pods, depth + 1, rows, pod_set, pod_set.level):
                     yield partial(self._place_inside, pods, depth + 1, domain)
             return
         level, *larger = reversed(self._nodes.topologies.levels_down_to(pod_set.level))
-        for domain in self._domains(pods, depth + 1, rows, level):
+        for domain in self._domains(pods, depth + 1, rows, pod_set, level):
             yield partial(self._place_inside, pods, depth + 1, domain)
         for above in larger:
-            for domain in self._domains(pods, depth + 1, rows, above):
+            for domain in self._domains(pods, depth + 1, rows, pod_set, above):
                 yield partial(self._gather, pods, depth + 1, domain, level)
         yield partial(self._gather, pods, depth + 1, rows, level)
         yield partial(self._place_inside, pods, depth + 1, rows)
 
-    def _domains(self, pods: Sequence[PodRecord], depth: int, rows: Mask, level: str) -> Iterator[Mask]:
-        """Yield the rows of each domain with capacity for all pods, the tightest first."""
+    def _domains(
+        self, pods: Sequence[PodRecord], depth: int, rows: Mask, pod_set: TopologySet, level: str
+    ) -> Iterator[Mask]:
+        """Yield the rows of each domain with capacity for all pods of a set, the tightest first.
+
+        Domains with capacity for members that may join later come before others.
+        """
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.flatnonzero(capacity.are_enough)
-        order = np.argsort(-capacity.free[codes] if self._apart else capacity.free[codes], kind="stable")
-        for code in codes[order].tolist():
+        free = -capacity.free[codes] if self._apart else capacity.free[codes]
+        lacks = np.zeros(len(codes), np.bool_)
+        if len(self._together) > len(pods):
+            more = [pod for pod in self._together if pod_set in pod.pod_sets] or pods
+            lacks = ~self._capacity(more, depth, rows, level).are_enough[codes]
+        for code in codes[np.lexsort((free, lacks))].tolist():
             yield rows & (capacity.codes == code)
 
     def _capacity(self, pods: Sequence[PodRecord], depth: int, rows: Mask, level: str) -> DomainCapacity:

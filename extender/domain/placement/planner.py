@@ -236,7 +236,12 @@ class Planner:
         return clone
 
     def place(
-        self, pods: Iterable[PodRecord], partly: bool = False, apart: bool = False, in_sets: bool = True
+        self,
+        pods: Iterable[PodRecord],
+        partly: bool = False,
+        apart: bool = False,
+        together: Sequence[PodRecord] = (),
+        in_sets: bool = True,
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
 
@@ -248,6 +253,7 @@ class Planner:
             pods: The pods to place.
             partly: Place as many as fit if not all do.
             apart: Place each pod on the emptiest node, if all fit that way.
+            together: Prefer domains with capacity for all these, where pods must share one; empty: `pods`.
             in_sets: Place each pod set in a domain.
 
         Returns:
@@ -255,7 +261,7 @@ class Planner:
         """
         pods = list(pods)
         if in_sets and not partly and any(pod.pod_sets for pod in pods):
-            return self._domain_search(apart).place(pods, self._within)
+            return self._domain_search(apart, together).place(pods, self._within)
         batches = self.batches(pods)
         with self.affinity.gathering(pods):
             if apart and (plan := self._place(batches, partly, apart)) is not None:
@@ -270,7 +276,7 @@ class Planner:
                 plan = self._search_placement(batches) if plan is None and not partly else plan
         return plan
 
-    def _domain_search(self, apart: bool = False) -> DomainSearch:
+    def _domain_search(self, apart: bool = False, together: Sequence[PodRecord] = ()) -> DomainSearch:
         def place(pods: Sequence[PodRecord], rows: Mask) -> dict[Uid, str] | None:
             with self.inside(rows):
                 return self.place(pods, apart=apart, in_sets=False)
@@ -290,7 +296,7 @@ class Planner:
         tools = Tools(
             self.capacity.counts, place, place_together, allocate, journal.checkpoint, journal.roll_back
         )
-        return DomainSearch(self.nodes, self.affinity, tools, apart)
+        return DomainSearch(self.nodes, self.affinity, tools, apart, together)
 
     @contextmanager
     def inside(self, rows: Mask | None) -> Iterator[None]:

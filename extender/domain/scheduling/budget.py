@@ -58,6 +58,9 @@ class QueueRules(NamedTuple):
         )
 
 
+_MOST_SHAPES = 16  # of members for which a domain is looked for: each shape costs a look at all nodes
+
+
 def _existing_members(queues: Mapping[str, QueueInfo], name: str) -> QueueRecord | None:
     info = queues.get(name)
     return info.record if info is not None and info.exists else None
@@ -87,7 +90,10 @@ class Budget:
         None where the capacity does not suffice, unless `partly`, which starts as many as fit.
         `places`: see `count`.
         """
-        plan = self.planner.place(pods, partly, apart=group.queue in self.rules.spread)
+        pods, apart = list(pods), group.queue in self.rules.spread
+        # The members that join later must fit into the same domains.
+        is_small = len({pod.shape for pod in group.waiting}) <= _MOST_SHAPES
+        plan = self.planner.place(pods, partly, apart, group.waiting if is_small else ())
         self.count(group, plan or {}, places=places)
         return plan
 

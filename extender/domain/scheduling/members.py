@@ -44,6 +44,7 @@ from extender.domain.scheduling.obstacles import (
     missing_group_message,
     not_replaced,
     waiting_decision,
+    why_none_joins,
 )
 from extender.domain.scheduling.order import TurnOrder, in_lines
 from extender.domain.scheduling.plans import ActivePlan, all_that_join, as_many_as_join, keep_all
@@ -183,7 +184,7 @@ def reserve(cycle: Cycle, replacing: Iterable[ActivePlan]) -> list[tuple[ActiveP
 
 def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
     """Start replacements, as many as the window has places for."""
-    window = cycle.budget.window
+    window, capacity = cycle.budget.window, cycle.budget.planner.capacity
     for active, plan in replacements:
         group = active.group
         with Guard(cycle, group, active.plan):
@@ -195,6 +196,8 @@ def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str
             detail = members_to_replace(group).absent
             if active.unplanned_members():  # unplanned members: report why
                 reason = Reason.NO_ROOM
+                shapes = Counter(pod.shape for pod in active.unplanned_members())
+                detail = detail or why_none_joins(capacity, shapes)
                 if (blocked := not_replaced(cycle, group)) is not None:
                     reason, detail = blocked.reason, blocked.detail
                 elif retry.waits:
@@ -307,7 +310,7 @@ def _grow(cycle: Cycle, batch: _Batch, most: int | None, lends: bool) -> bool:
 
 def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecision:
     group, retry, left = active.group, retry_of(cycle, active), active.unplanned_members()
-    if active.reason is Reason.NO_ROOM:
+    if active.reason is Reason.NO_ROOM and left:
         one_of_each = {pod.shape: pod for pod in left}.values()  # equal shapes fit or not together
         in_use = flavors_in_use(cycle.budget.flavors, group, active.plan)
         for role, pods in by_role(group, one_of_each).items():
@@ -316,6 +319,8 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
                 active.reason, active.detail = Reason.QUEUE_SHARE, lending.text()
         if active.reason is Reason.NO_ROOM and (domain := lacks_domain(cycle, left)):
             active.reason, active.detail = Reason.NO_DOMAIN, domain
+        shapes = Counter(pod.shape for pod in left)
+        active.detail = active.detail or why_none_joins(cycle.budget.planner.capacity, shapes)
     verdict = Verdict.RUNNING
     if not group.placed:  # a group with minMember 0 starts with its first member
         verdict = Verdict.STARTING if active.plan or group.pinned else Verdict.WAITING

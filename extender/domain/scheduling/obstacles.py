@@ -256,6 +256,13 @@ def _short(capacity: Capacity, shapes: Mapping[Shape, int], free: str) -> str:
     return " and ".join(islice(short, _MOST_SHORT))
 
 
+def why_none_joins(capacity: Capacity, shapes: Counter[Shape]) -> str:
+    """Return the numbers for members that join a running group and find no capacity."""
+    short = _short(capacity, shapes, "left")
+    numbers = f"{short} on suitable nodes; " if short else ""
+    return f"{numbers}no free capacity for {shapes.total()} more member{'s' * (shapes.total() > 1)}"
+
+
 def never_fits(cycle: Cycle, wanted: Missing) -> tuple[Reason, str] | None:
     """Return the reason for members that have no placement even if nothing runs; None if they have one."""
     for shape in wanted.shapes:

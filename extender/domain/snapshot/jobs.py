@@ -1,6 +1,6 @@
 """Jobs of any kind in the ledger, and the pods that they will make."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import or_
 from typing import Any, NamedTuple
@@ -293,7 +293,8 @@ def job_record(
                 topology=first_request(network_topology(topology), record.topology),
                 role_topology=role_topology(msgspec.convert(sub_groups, list[SubGroup])),
             )
-        return _with_pods(record, sets, shapes, frozenset(schedulers), auto_groups)
+        dependent = row.dependent(obj, {part.role: part.count for part in sets})
+        return _with_pods(record, sets, dependent, shapes, frozenset(schedulers), auto_groups)
     except (*MALFORMED, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", ours=True)
 
@@ -387,7 +388,12 @@ def as_json(kind: JobKind, job: AnyJob) -> Json:
 
 
 def _with_pods(
-    record: JobRecord, sets: list[JobPodSet], shapes: Shapes, schedulers: frozenset[str], auto_groups: bool
+    record: JobRecord,
+    sets: list[JobPodSet],
+    dependent: Container[str],
+    shapes: Shapes,
+    schedulers: frozenset[str],
+    auto_groups: bool,
 ) -> JobRecord:
     needed = sum(part.count for part in sets)
     pods = [_pod_of(record, part) for part in sets]
@@ -396,6 +402,7 @@ def _with_pods(
     for part, pod in zip(sets, pods, strict=True) if not fault else ():
         waiting = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         like = replace(waiting, group=record.group, own_group=record.group, auto=auto_groups, to_be=True)
+        like = replace(like, dependent=part.role in dependent)
         expected.append(ExpectedPods(part.role, part.count, like))
     of_schedulers = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(

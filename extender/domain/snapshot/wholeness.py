@@ -86,8 +86,8 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
     # Planned members first, then those that fit; then by priority, highest first, and name.
     pods = sorted((pod for pod in group.waiting if not pod.keeps_capacity), key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
-    if group.planned or fitting:
-        pods.sort(key=lambda pod: (pod.uid not in group.planned, pod.uid not in fitting))
+    # Pods that are created once others run come last: the gang starts without them.
+    pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
     candidates = [pod for pod, _ in group.pinned] + pods
     needed = dict(binding_roles(*needs))
     for pod in group.placed:

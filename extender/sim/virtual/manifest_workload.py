@@ -14,8 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import CHECKPOINT, GATE, GROUP_ANNOTATION, ROOT_QUEUE
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import ClusterTopology, Namespace, Node, PriorityClass, Workload
+from extender.api.objects.devices import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
 from extender.api.workloads.children import MALFORMED, count_pods, suspended
@@ -38,7 +44,7 @@ from extender.files.creation import Creation, arrival_of
 from extender.files.manifests import Manifests
 from extender.files.offspring import HANDED_DOWN, children_of, in_store, with_runtime_of
 from extender.files.unasked import QueuesOfJobs, plan_of_quotas, record_of, unasked
-from extender.sim.kubelets import ending_of, node
+from extender.sim.kubelets import devices_of, ending_of, node
 from extender.sim.virtual.workload import (
     GroupArrival,
     InvalidWorkload,
@@ -119,6 +125,12 @@ def not_played(creation: Creation) -> Iterator[str]:
 
 # ---- objects
 
+_DEVICES: dict[ResourceKind, type[Wire]] = {
+    kinds.DEVICE_CLASSES: DeviceClass,
+    kinds.CLAIM_TEMPLATES: ResourceClaimTemplate,
+    kinds.RESOURCE_CLAIMS: ResourceClaim,
+    kinds.RESOURCE_SLICES: ResourceSlice,
+}
 _OWNERS = (("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"))
 Thing = TypeVar("Thing")
 
@@ -130,9 +142,17 @@ class Accepted(NamedTuple):
     at: float | None  # None where it does not say when it comes
 
 
-def made_nodes(count: int, cpu: str, memory: str, gpu: int = 0) -> VirtualWorkload:
-    made = (node(f"node-{number}", cpu, memory, gpu) for number in range(1, count + 1))
-    return VirtualWorkload(nodes=_all((Accepted(obj, None) for obj in made), Node))
+def made_nodes(
+    count: int, cpu: str, memory: str, gpu: int = 0, devices: tuple[str, int] | None = None
+) -> VirtualWorkload:
+    """Return equal nodes. `devices`: a DeviceClass, and its number of devices on each node."""
+    names = [f"node-{number}" for number in range(1, count + 1)]
+    nodes = (Accepted(node(name, cpu, memory, gpu), None) for name in names)
+    made = devices_of(names, *devices) if devices else ()
+    return VirtualWorkload(
+        nodes=_all(nodes, Node),
+        devices=tuple(msgspec.convert(obj, _DEVICES[kind]) for kind, obj in made),
+    )
 
 
 def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = None) -> VirtualWorkload:
@@ -169,6 +189,9 @@ def from_manifests(manifests: Manifests, seed: int, run_seconds: float | None = 
         nodes=_all(made[_name(kinds.NODES)], Node),
         flavors=_all(made[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
         topologies=_all(made[_name(kinds.TOPOLOGIES)], ClusterTopology),
+        devices=tuple(
+            device for kind, type_ in _DEVICES.items() for device in _all(made[_name(kind)], type_)
+        ),
         queues=_all(made[_name(kinds.QUEUES)], Queue),
         priority_classes=_all(made[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
         namespaces=_all(made[_name(kinds.NAMESPACES)], Namespace),

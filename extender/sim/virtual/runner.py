@@ -34,6 +34,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     node_cpu: str = ""
     node_memory: str = ""
     node_gpu: int = 0
+    node_devices: tuple[str, int] | None = None
     window: int = 0
     usage_half_life: float | None = None
     seed: int = 0
@@ -47,7 +48,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
         alone = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
         count, cpu, memory = (max(3, made_up), "32", "128Gi") if alone else (3, "4", "16Gi")
         amounts = (self.node_cpu or cpu, self.node_memory or memory, self.node_gpu)
-        return made_nodes(self.nodes or count, *amounts)
+        return made_nodes(self.nodes or count, *amounts, self.node_devices)
 
 
 class Result(NamedTuple):

@@ -23,6 +23,7 @@ from extender.apimachinery.kinds import Json
 from extender.apimachinery.quotas import charged, refusal
 from extender.domain.explain.future import Followed, TimeStep, VirtualCluster
 from extender.domain.ledger.claims import Claim
+from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.ownership import Ownership
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.decisions import Decisions
@@ -118,6 +119,7 @@ class Simulation(VirtualCluster):
             (workload.nodes, intake.set_node),
             (workload.flavors, intake.set_flavor),
             (workload.topologies, intake.set_topology),
+            (workload.devices, DeviceInventory(intake).add),
             (workload.queues, intake.set_queue),
             (workload.priority_classes, intake.set_priority_class),
             (workload.namespaces, intake.set_namespace),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from extender.api.objects.base import Meta
+from extender.api.objects.base import Meta, Wire
 from extender.api.objects.cluster import ClusterTopology, Namespace, Node, PriorityClass, Workload
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
@@ -133,6 +133,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...] = ()
     flavors: tuple[ResourceFlavor, ...] = ()
     topologies: tuple[ClusterTopology, ...] = ()
+    devices: tuple[Wire, ...] = ()  # DeviceClasses, ResourceSlices, claims and their templates
     queues: tuple[Queue, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
     namespaces: tuple[Namespace, ...] = ()

@@ -30,8 +30,8 @@ from extender.api.objects.devices import (
     ResourceSliceSpec,
 )
 from extender.api.objects.pods import Pod, PodClaim
+from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.device_requests import ClaimKey
-from extender.host.devices import DeviceInventory
 from tests.bench.cases.deciding import decided_once
 from tests.bench.meters import megabytes
 from tests.bench.report import Row, show

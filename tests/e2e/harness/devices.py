@@ -18,11 +18,12 @@ class Devices:
     def __init__(self, stage: Stage, extended: str = "") -> None:
         self._stage = stage
         self._slices: list[str] = []
-        self.device_class, self.extended = stage.namespace, extended
+        self.name, self.extended = stage.namespace, extended
+        self._classes = [self.name]
         self.driver = f"{stage.namespace}.example.com"
         chosen = {"cel": {"expression": f"device.driver == '{self.driver}'"}}
         backing = {"extendedResourceName": extended} if extended else {}
-        self._create(DEVICE_CLASSES, "DeviceClass", self.device_class, {"selectors": [chosen], **backing})
+        self._create(DEVICE_CLASSES, "DeviceClass", self.name, {"selectors": [chosen], **backing})
 
     def on(self, node: str, count: int) -> None:
         """Publish so many devices on a node, as a driver does."""
@@ -33,16 +34,47 @@ class Devices:
         self._create(RESOURCE_SLICES, "ResourceSlice", name, spec)
         self._slices.append(name)
 
+    def partitioned_on(self, node: str) -> None:
+        """Publish a GPU of two slices: as a whole, or as two halves."""
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": self.driver, "nodeName": node, "pool": pool}
+        counters = [{"name": "gpu", "counters": {"slices": {"value": "2"}}}]
+        devices = [
+            {
+                "name": name,
+                "attributes": {"whole": {"bool": slices == 2}},
+                "consumesCounters": [{"counterSet": "gpu", "counters": {"slices": {"value": str(slices)}}}],
+            }
+            for name, slices in (("whole", 2), ("half-0", 1), ("half-1", 1))
+        ]
+        for part in ({"sharedCounters": counters}, {"devices": devices}):
+            name = f"{self._stage.namespace}-{node}-{next(iter(part)).lower()}"
+            self._create(RESOURCE_SLICES, "ResourceSlice", name, {**spec, **part})
+            self._slices.append(name)
+
+    def device_class(self, name: str, attribute: str) -> str:
+        """Create a class of the devices with an attribute, or without it if it begins with `!`."""
+        driver = f"device.driver == '{self.driver}'"
+        not_, attribute = ("!", attribute[1:]) if attribute.startswith("!") else ("", attribute)
+        expression = f"{driver} && {not_}device.attributes['{self.driver}'].{attribute}"
+        named = f"{self._stage.namespace}-{name}"
+        self._create(
+            DEVICE_CLASSES, "DeviceClass", named, {"selectors": [{"cel": {"expression": expression}}]}
+        )
+        self._classes.append(named)
+        return named
+
     def claimed(self, name: str, count: int = 1) -> Json:
         """Create a claim for so many devices, and return the fields that a pod's spec needs for it."""
-        asked = {"name": "gpu", "exactly": {"deviceClassName": self.device_class, "count": count}}
+        asked = {"name": "gpu", "exactly": {"deviceClassName": self.name, "count": count}}
         spec = {"devices": {"requests": [asked]}}
         self._create(RESOURCE_CLAIMS, "ResourceClaim", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
 
-    def template(self, name: str, count: int) -> Json:
+    def template(self, name: str, count: int, device_class: str = "") -> Json:
         """Create a template of claims for so many devices, and return the fields that a pod's spec needs."""
-        asked = {"name": "gpu", "exactly": {"deviceClassName": self.device_class, "count": count}}
+        chosen = device_class or self.name
+        asked = {"name": "gpu", "exactly": {"deviceClassName": chosen, "count": count}}
         spec = {"spec": {"devices": {"requests": [asked]}}}
         self._create(CLAIM_TEMPLATES, "ResourceClaimTemplate", name, spec, self._stage.namespace)
         return {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}]}
@@ -50,7 +82,8 @@ class Devices:
     def end(self) -> None:
         for name in self._slices:
             self._stage.api.delete(RESOURCE_SLICES, name)
-        self._stage.api.delete(DEVICE_CLASSES, self._stage.namespace)
+        for name in self._classes:
+            self._stage.api.delete(DEVICE_CLASSES, name)
 
     def _create(self, resource: Any, kind: str, name: str, spec: Json, namespace: str = "") -> None:
         metadata = {"name": name} | ({"namespace": namespace} if namespace else {})

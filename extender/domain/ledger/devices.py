@@ -2,30 +2,33 @@
 
 A device counts once a pool is complete, in its newest generation, for each class whose selectors admit it. An
 allocated device counts only for the class under which a pod has requested it, so that two classes over the
-same devices do not count it twice; devices of claims that no pod owns count for no class.
+same devices do not count it twice; devices of claims that no pod uses count for no class. A partition counts
+while the allocated partitions leave capacity for it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator
-from threading import Lock
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.api.objects.base import Meta
+from extender.api.device_selectors import selects
+from extender.api.objects.base import Wire
 from extender.api.objects.devices import (
+    CounterSet,
     Device,
     DeviceClass,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from extender.api.units import at_most
 from extender.domain.ledger.intake import Intake
 from extender.domain.model.device_requests import ClaimKey, class_of_request, resource_of_class
-from extender.host.device_selectors import selects
-from extender.kube.reflector import Removed
 
 Pool = tuple[str, str]  # driver, name
+Counters = Mapping[tuple[str, str], int]  # amounts by counter set and counter
 _ANY_NODE = ""
 _MOST_PARTS = 65_536
 T = TypeVar("T")
@@ -47,17 +50,31 @@ class _Offer(NamedTuple):
 class DeviceInventory:
     """Inventory of devices, fed by four watches; the ledger gets the amounts of each node."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, lock: AbstractContextManager[Any] | None = None) -> None:
+        """Begin without devices. `lock`: for events of several threads; the ledger gets results in order."""
         self._intake = intake
-        self._lock = Lock()  # for events of several watches; the ledger gets their results in order
+        self._lock = lock or nullcontext()
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._of_pool: defaultdict[Pool, set[str]] = defaultdict(set)  # names of slices
         self._classes: dict[str, DeviceClass] = {}
         self._offers: dict[Pool, list[_Offer]] = {}
+        self._counters: dict[Pool, Counters] = {}
         self._pools_on: defaultdict[str, set[Pool]] = defaultdict(set)  # by node
         self._claimed: dict[str, dict[DeviceId, str]] = {}  # by claim: classes of its devices, or ""
         self._class_of: dict[DeviceId, str] = {}  # class under which a pod has an allocated device, or ""
         self._equal: dict[Hashable, Any] = {}  # parts of devices: equal ones are one object
+
+    def add(self, found: Wire) -> None:
+        """Add an object of any of the kinds."""
+        match found:
+            case DeviceClass():
+                self.set_class(found)
+            case ResourceSlice():
+                self.set_slice(found)
+            case ResourceClaimTemplate():
+                self.set_template(found)
+            case ResourceClaim():
+                self.set_claim(found)
 
     def set_slice(self, found: ResourceSlice) -> None:
         with self._lock:
@@ -71,10 +88,10 @@ class DeviceInventory:
                 self._read_pool(_pool_of(before))
             self._read_pool(_pool_of(found))
 
-    def drop_slice(self, gone: Removed) -> None:
+    def drop_slice(self, name: str) -> None:
         with self._lock:
-            if (before := self._slices.pop(gone.name, None)) is not None:
-                self._of_pool[_pool_of(before)].discard(gone.name)
+            if (before := self._slices.pop(name, None)) is not None:
+                self._of_pool[_pool_of(before)].discard(name)
                 self._read_pool(_pool_of(before))
 
     def set_class(self, found: DeviceClass) -> None:
@@ -82,27 +99,29 @@ class DeviceInventory:
             self._classes[found.metadata.name] = found
             self._read_class(found.metadata.name)
 
-    def drop_class(self, gone: Removed) -> None:
+    def drop_class(self, name: str) -> None:
         with self._lock:
-            if self._classes.pop(gone.name, None) is not None:
-                self._read_class(gone.name)
+            if self._classes.pop(name, None) is not None:
+                self._read_class(name)
 
     def set_claim(self, claim: ResourceClaim) -> None:
         with self._lock:
-            self._set_claimed(claim.metadata.uid, dict(_allocated_by(claim)))
-            if not any(owner.kind == "Pod" for owner in claim.metadata.owner_references or ()):
-                self._intake.set_claim(_key_of(claim.metadata), claim.spec)
+            meta = claim.metadata
+            self._set_claimed(meta.uid, dict(_allocated_by(claim)))
+            if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
+                self._intake.set_claim(ClaimKey(meta.namespace, meta.name, is_template=False), claim.spec)
 
-    def drop_claim(self, gone: Removed) -> None:
+    def drop_claim(self, namespace: str, name: str, uid: str) -> None:
         with self._lock:
-            self._set_claimed(gone.uid, {})
-            self._intake.set_claim(_key_of(gone), None)
+            self._set_claimed(uid, {})
+            self._intake.set_claim(ClaimKey(namespace, name, is_template=False), None)
 
     def set_template(self, template: ResourceClaimTemplate) -> None:
-        self._intake.set_claim(_key_of(template.metadata, is_template=True), template.spec.spec)
+        meta = template.metadata
+        self._intake.set_claim(ClaimKey(meta.namespace, meta.name), template.spec.spec)
 
-    def drop_template(self, gone: Removed) -> None:
-        self._intake.set_claim(_key_of(gone, is_template=True), None)
+    def drop_template(self, namespace: str, name: str) -> None:
+        self._intake.set_claim(ClaimKey(namespace, name), None)
 
     # Callers of the methods below hold the lock.
 
@@ -111,10 +130,13 @@ class DeviceInventory:
         slices = [self._slices[name] for name in sorted(self._of_pool.get(pool, ()))]
         if not slices:
             self._of_pool.pop(pool, None)
-        before = self._offers.pop(pool, [])
+        before, newest = self._offers.pop(pool, []), _newest_if_complete(slices)
+        self._counters.pop(pool, None)
+        if counters := _sums([each for one in newest for each in one.spec.shared_counters or ()]):
+            self._counters[pool] = counters
         now = [
             self._offer(one.spec.driver, one.spec.node_name, device, self._classes)
-            for one in _newest_if_complete(slices)
+            for one in newest
             for device in one.spec.devices or ()
         ]
         for offer in before:
@@ -162,7 +184,8 @@ class DeviceInventory:
     def _compact(self, device: Device) -> Device:
         attributes = {name: self._shared(each, each) for name, each in (device.attributes or {}).items()}
         capacity = device.capacity or {}
-        return Device(device.name, attributes, self._shared((*capacity.items(),), capacity))
+        parts = self._shared((*capacity.items(),), capacity)
+        return replace(device, attributes=attributes, capacity=parts)
 
     def _set_claimed(self, claim: str, devices: dict[DeviceId, str]) -> None:
         before = self._claimed.pop(claim, {})
@@ -185,25 +208,36 @@ class DeviceInventory:
     def _publish(self, nodes: set[str], are_freed: bool = False) -> None:
         """Give the ledger the amounts of some nodes. `are_freed`: claims gave devices back."""
         for node in nodes - {_ANY_NODE}:
-            amounts = Counter(
-                resource
-                for pool in self._pools_on[node]
-                for offer in self._offers[pool]
-                if offer.node == node
-                for resource in self._counts(pool, offer)
-            )
-            self._intake.set_devices(node, dict(amounts), are_freed)
+            offered, available = Counter[str](), Counter[str]()
+            for pool in self._pools_on[node]:
+                left = self._counters_left(pool)
+                for offer in self._offers[pool]:
+                    if offer.node == node:
+                        resources = {self._resource_of(name) for name in offer.classes}
+                        offered.update(resources)
+                        available.update(resources & self._available(pool, offer, left, resources))
+            self._intake.set_devices(node, offered, offered - available, are_freed)
             if not self._pools_on[node]:
                 del self._pools_on[node]
         if _ANY_NODE in nodes:
             for name in self._classes:
                 self._name(name)
 
-    def _counts(self, pool: Pool, offer: _Offer) -> set[str]:
-        """Return the resources for which a device counts."""
-        resources = {self._resource_of(name) for name in offer.classes}
+    def _counters_left(self, pool: Pool) -> Counters:
+        """Return what allocated partitions leave of the amounts that they share with others."""
+        left = Counter(self._counters.get(pool, {}))
+        for offer in self._offers[pool] if left else ():
+            if DeviceId(*pool, offer.device.name) in self._class_of:
+                left.subtract(_sums(offer.device.consumes_counters or ()))
+        return left
+
+    def _available(self, pool: Pool, offer: _Offer, left: Counters, resources: set[str]) -> set[str]:
+        """Return the resources of its classes for which a device counts now."""
         held = self._class_of.get(DeviceId(*pool, offer.device.name))
-        return resources if held is None else resources & {self._resource_of(held)}
+        if held is not None:
+            return {self._resource_of(held)}
+        consumed = _sums(offer.device.consumes_counters or ())
+        return set() if any(n > left.get(key, 0) for key, n in consumed.items()) else resources
 
     def _name(self, name: str) -> None:
         """Give the ledger the resource of a class."""
@@ -217,8 +251,13 @@ class DeviceInventory:
         return resource_of_class(name, found.spec.extended_resource_name if found else "") if name else ""
 
 
-def _key_of(claim: Meta | Removed, is_template: bool = False) -> ClaimKey:
-    return ClaimKey(claim.namespace, claim.name, is_template)
+def _sums(sets: Iterable[CounterSet]) -> Counters:
+    """Return amounts by counter set and counter, in thousandths."""
+    return {
+        (each.name or each.counter_set, name): at_most(counter.value, 1000)
+        for each in sets
+        for name, counter in (each.counters or {}).items()
+    }
 
 
 def _pool_of(found: ResourceSlice) -> Pool:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from extender.api.device_selectors import selects
 from extender.api.objects.base import Meta
 from extender.api.objects.devices import (
     AllocatedDevice,
@@ -11,6 +12,7 @@ from extender.api.objects.devices import (
     ClaimSpec,
     ClaimStatus,
     ClaimUser,
+    CounterSet,
     Device,
     DeviceAttribute,
     DeviceCapacity,
@@ -25,10 +27,8 @@ from extender.api.objects.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.reasons import Reason
-from extender.host.device_selectors import selects
-from extender.host.devices import DeviceInventory
-from extender.kube.reflector import Removed
 from tests.domain.builders import node
 from tests.domain.world import World, gang
 from tests.rows import each_of
@@ -71,10 +71,10 @@ class Cluster:
         self.inventory.set_claim(ResourceClaim(meta, ClaimSpec(DeviceClaim(asked)), status))
 
     def on(self, name: str) -> Amounts:
-        """Return the amounts of devices on a node."""
-        records = self.world.ledger.snapshot().nodes.nodes
-        (found,) = [each for each in records if each is not None and each.name == name]
-        return {resource: n for resource, n in found.allocatable.items() if "/" in resource}
+        """Return the amounts of devices that pods can have on a node."""
+        found = self.world.ledger.snapshot()
+        free = dict(zip(found.dimensions, found.capacity[found.nodes.row[name]].tolist(), strict=True))
+        return {resource: n for resource, n in free.items() if "/" in resource and n}
 
 
 def test_devices_of_a_node_are_an_amount_of_their_class() -> None:
@@ -83,7 +83,7 @@ def test_devices_of_a_node_are_an_amount_of_their_class() -> None:
     assert (cluster.on("a"), cluster.on("b")) == ({GPU: 3}, {})
     cluster.add_class("gpu", extended="example.com/gpu")
     assert cluster.on("a") == {"example.com/gpu": 3}
-    cluster.inventory.drop_slice(Removed("", "s", ""))
+    cluster.inventory.drop_slice("s")
     assert cluster.on("a") == {}
 
 
@@ -104,7 +104,7 @@ def test_a_class_has_the_devices_that_its_selectors_admit() -> None:
     assert cluster.on("a") == {GPU: 3, LARGE: 1}
     cluster.add_class("large", f"!({IS_LARGE})")
     assert cluster.on("a") == {GPU: 3, LARGE: 2}
-    cluster.inventory.drop_class(Removed("", "large", ""))
+    cluster.inventory.drop_class("large")
     assert cluster.on("a") == {GPU: 3}
 
 
@@ -115,7 +115,7 @@ def test_an_allocated_device_counts_for_the_class_of_its_request_only() -> None:
     cluster.add_class("large", IS_LARGE)
     cluster.claim("c", "a", "X", of="large")
     assert cluster.on("a") == {GPU: 1, LARGE: 2}
-    cluster.inventory.drop_claim(Removed("team", "c", "c"))
+    cluster.inventory.drop_claim("team", "c", "c")
     assert cluster.on("a") == {GPU: 2, LARGE: 2}
 
 
@@ -134,6 +134,31 @@ def test_a_class_with_devices_that_are_not_of_one_node_limits_no_pod() -> None:
     assert cluster.world.reason("g") is Reason.NEVER_FITS
     cluster.add_slice("fabric", "", "yz")
     assert cluster.world.settle().plan("g")
+
+
+def test_a_partition_counts_while_the_allocated_ones_leave_capacity_for_it() -> None:
+    """A GPU of two slices: as a whole, or as two halves."""
+    cluster = Cluster()
+
+    def slices(number: int) -> CounterSet:
+        return CounterSet(counter_set="gpu-0", counters={"slices": DeviceCapacity(str(number))})
+
+    shared = [CounterSet("gpu-0", counters={"slices": DeviceCapacity("2")})]
+    devices = [
+        Device(name, {}, consumes_counters=[slices(number)])
+        for name, number in (("whole", 2), ("half-0", 1), ("half-1", 1))
+    ]
+    spec = ResourceSliceSpec(DRIVER, "a", ResourcePool("a", 1, 1), devices, shared)
+    cluster.inventory.set_slice(ResourceSlice(Meta(name="s"), spec))
+    assert cluster.on("a")[GPU] == 3
+    cluster.claim("c", "a", "half-0")
+    assert cluster.on("a")[GPU] == 2, "the whole GPU cannot be had any more"
+    cluster.claim("d", "a", "half-1")
+    assert cluster.on("a")[GPU] == 2
+    cluster.inventory.drop_claim("team", "c", "c")
+    cluster.inventory.drop_claim("team", "d", "d")
+    cluster.claim("e", "a", "whole")
+    assert cluster.on("a")[GPU] == 1
 
 
 DEVICE = Device(
