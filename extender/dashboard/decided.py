@@ -66,7 +66,7 @@ _FOLLOWS = ("This replica of Muster does not lead: the one that does has estimat
 class _Presence(NamedTuple):
     """Requests of the members that are planned on a node; empty if all of them are bound."""
 
-    pinned: dict[str, int]
+    assumed: dict[str, int]
     planned: dict[str, int]
 
 
@@ -352,7 +352,7 @@ def _group_summary(
         priority=info.priority,
         verdict=made.verdict,
         needed=info.min_member,
-        members=len(info.placed) + len(info.pinned) + len(info.waiting) + info.held_back,
+        members=len(info.placed) + len(info.assumed) + len(info.waiting) + info.held_back,
         placed=len(info.placed),
         failed=info.failed,
         succeeded=info.succeeded,
@@ -384,7 +384,7 @@ def _members(info: GroupInfo, made: GroupDecision) -> Iterator[MemberSummary]:
         yield shown(pod, pod.node, "Bound")
     for pod in info.departing:
         yield shown(pod, pod.node, "Leaving")
-    for pod, node in info.pinned:
+    for pod, node in info.assumed:
         yield shown(pod, node, "Claimed")
     for pod in info.waiting:
         node = made.plan.get(pod.uid, "")
@@ -494,9 +494,9 @@ class _Nodes:
                         (snapshot.allocatable, snapshot.capacity))  # fmt: skip
         there = self._on.get(node.name, {})
         coming = [self._places[key][node.name] for key in there]
-        pinned = total(it.pinned for it in coming)
-        claimed = total((pinned, *(it.planned for it in coming)))
-        used = {name: max(n - capacity[name] - pinned.get(name, 0), 0) for name, n in offers.items()}
+        assumed = total(it.assumed for it in coming)
+        claimed = total((assumed, *(it.planned for it in coming)))
+        used = {name: max(n - capacity[name] - assumed.get(name, 0), 0) for name, n in offers.items()}
         return NodeSummary(
             node.name,
             in_units(offers),
@@ -514,8 +514,8 @@ class _Nodes:
 def _places(info: GroupInfo, made: GroupDecision) -> dict[str, _Presence]:
     there = (pod.node for pod in (*info.placed, *info.departing) if pod.holds_capacity)
     places = {node: _Presence({}, {}) for node in there}
-    for pod, node in info.pinned:
-        add(places.setdefault(node, _Presence({}, {})).pinned, pod.shape.requests)
+    for pod, node in info.assumed:
+        add(places.setdefault(node, _Presence({}, {})).assumed, pod.shape.requests)
     for pod in info.waiting:
         if node := made.plan.get(pod.uid, ""):
             add(places.setdefault(node, _Presence({}, {})).planned, pod.shape.requests)

@@ -133,7 +133,7 @@ class Views(NamedTuple):
             "failures": info.start.failures,
             "lastFailure": info.start.failure,
             "placed": len(info.placed),
-            "pinned": len(info.pinned),
+            "pinned": len(info.assumed),
             "waiting": len(info.waiting),
             "allocated": dict(info.allocated),
             "pending": dict(info.pending),

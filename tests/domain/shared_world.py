@@ -76,11 +76,11 @@ class DecidedStep:
 
     def assumed_pods(self, group: GroupInfo) -> Iterator[tuple[PodRecord, str]]:
         """Yield members that start now, or go on starting, with their nodes."""
-        yield from group.pinned
-        pinned = {pod.uid for pod, _ in group.pinned}
+        yield from group.assumed
+        assumed = {pod.uid for pod, _ in group.assumed}
         plan = self.now.groups[group.key].plan
         for pod in group.waiting:
-            if pod.uid in plan and pod.uid not in pinned:
+            if pod.uid in plan and pod.uid not in assumed:
                 yield pod, plan[pod.uid]
 
     def holders(self, group: GroupInfo, leaving: bool = True) -> list[tuple[PodRecord, str]]:

@@ -238,7 +238,7 @@ class CyclesMachine(RuleBasedStateMachine):
 
         def is_new(view_key: GroupKey, decision: GroupDecision) -> bool:
             view = snapshot.groups[view_key]
-            begun = view.start.admitted_at is not None or view.placed or view.pinned or view.planned
+            begun = view.start.admitted_at is not None or view.placed or view.assumed or view.planned
             return bool(decision.plan) and not begun
 
         return [each for each, decision in decisions.groups.items() if is_new(each, decision)]

@@ -80,7 +80,7 @@ def placed(snapshot: Snapshot, world: World) -> dict[GroupKey, list[tuple[Any, s
     for key, view in snapshot.groups.items():
         plan = world.decisions.groups[key].plan
         there = [(each, each.node) for each in view.placed if each.holds_capacity]
-        there += [(each, where) for each, where in view.pinned]
+        there += [(each, where) for each, where in view.assumed]
         found[key] = there + [(each, plan[each.uid]) for each in view.waiting if each.uid in plan]
     return found
 
@@ -133,7 +133,7 @@ def test_usage_of_flavors_equals_a_recount(world: World) -> None:
     snapshot = world.settle().ledger.snapshot()
     held: Counter[tuple[str, str, str]] = Counter()
     for view in snapshot.groups.values():
-        there = [(each, each.node) for each in view.placed if each.holds_capacity] + list(view.pinned)
+        there = [(each, each.node) for each in view.placed if each.holds_capacity] + list(view.assumed)
         for each, where in there:
             for pool in snapshot.pools.all:
                 if pool.nodes.has(labels_of(snapshot, where)):

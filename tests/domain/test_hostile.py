@@ -305,11 +305,11 @@ class Hostile(RuleBasedStateMachine):
     def _is_written(self, name: str, offers: Mapping[str, int], claims: Any) -> None:
         capacity = self.world.ledger.claims.capacity
         row, columns = capacity.row(name), capacity.columns
-        pinned: dict[str, int] = {}
+        assumed: dict[str, int] = {}
         for claim in claims:
-            add(pinned, claim.pod.shape.requests if claim.pinned else {})
+            add(assumed, claim.pod.shape.requests if claim.is_fixed else {})
         for column, resource in enumerate(columns.names):
-            left = offers.get(resource, 0) - pinned.get(resource, 0)
+            left = offers.get(resource, 0) - assumed.get(resource, 0)
             assert columns.capacity[row, column] == max(left, -(2**60))
         assert set(offers) <= set(columns.names)
 
@@ -332,10 +332,12 @@ class Hostile(RuleBasedStateMachine):
 
     @invariant()
     def terms_have_whom_they_select(self) -> None:
-        pinned = [claim for claim in self.world.ledger.claims if claim.pinned]
+        assumed = [claim for claim in self.world.ledger.claims if claim.is_fixed]
         occupancy = self.world.ledger.snapshot().occupancy
         for term, by_node in [*occupancy.selected.items()][:20]:
-            there = Counter(each.node for each in pinned if term.matches(each.pod.namespace, each.pod.labels))
+            there = Counter(
+                each.node for each in assumed if term.matches(each.pod.namespace, each.pod.labels)
+            )
             assert by_node == there
 
     def teardown(self) -> None:

@@ -173,7 +173,7 @@ class Events(RuleBasedStateMachine):
     def share_domains(self, name: str, posted: dict[Uid, str]) -> None:
         """Check that members are bound next to the others of their sets."""
         info = self.world.ledger.snapshot().groups[key(name)]
-        members = [*info.pinned, *((it, it.node) for it in info.placed if it.holds_capacity)]
+        members = [*info.assumed, *((it, it.node) for it in info.placed if it.holds_capacity)]
         racks = {name: (node.metadata.labels or {}).get("rack") for name, node in self.world.nodes.items()}
         for pod_set in {each for it, _ in members if it.uid in posted for each in it.pod_sets}:
             inside = {it.uid: racks.get(node) for it, node in members if pod_set in it.pod_sets}
@@ -237,7 +237,7 @@ class Events(RuleBasedStateMachine):
         before = {name: self.world.claim(name) for name in self.world.pods}
         self.world.ledger.publish(self.old)
         for name, claim in before.items():
-            if claim is not None and claim.stage.pinned and claim.version > version:
+            if claim is not None and claim.stage.is_fixed and claim.version > version:
                 assert self.world.claim(name) == claim
         self.old, self.decided = None, self.asked_then
 
@@ -257,24 +257,26 @@ class Events(RuleBasedStateMachine):
             for column, name in enumerate(columns.names) if row is not None else ():
                 asked = claim.pod.shape.requests.get(name, 0)
                 free[row, column] -= asked
-                capacity[row, column] -= asked * claim.stage.pinned
+                capacity[row, column] -= asked * claim.stage.is_fixed
         assert np.array_equal(capacity, columns.capacity)
         assert np.array_equal(free, columns.free)
 
     @invariant()
     def ports_and_terms_equal_a_recount(self) -> None:
         claims = self.world.ledger.claims
-        pinned = [claim for claim in claims if claim.stage.pinned]
+        assumed = [claim for claim in claims if claim.stage.is_fixed]
         occupancy = claims.capacity.occupancy()
-        ports = Counter((each.node, port) for each in pinned for port in each.pod.shape.constraints.ports)
+        ports = Counter((each.node, port) for each in assumed for port in each.pod.shape.constraints.ports)
         assert ports == {
             (at, port): n for at, taken in occupancy.ports.items() for port, n in taken.items() if n
         }
         for term, by_node in occupancy.selected.items():
-            there = Counter(each.node for each in pinned if term.matches(each.pod.namespace, each.pod.labels))
+            there = Counter(
+                each.node for each in assumed if term.matches(each.pod.namespace, each.pod.labels)
+            )
             assert by_node == there
         for term, by_node in occupancy.carried.items():
-            carriers = [each for each in pinned if term in each.pod.shape.constraints.anti_affinity]
+            carriers = [each for each in assumed if term in each.pod.shape.constraints.anti_affinity]
             assert by_node == Counter(carrier.node for carrier in carriers)
 
     @invariant()

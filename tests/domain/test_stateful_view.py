@@ -64,7 +64,7 @@ class ViewedEvents(Events):
             assert record.waiting
             assert not record.foreign_gates
             assert claim is not None
-            assert claim.pinned
+            assert claim.is_fixed
 
     @invariant()
     def nominations_end(self) -> None:

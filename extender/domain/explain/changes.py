@@ -100,7 +100,7 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
 
 
 def members(case: WaitingCase) -> StartChange | None:
-    members = [*case.group.waiting, *(pod for pod, _ in case.group.pinned), *case.group.placed]
+    members = [*case.group.waiting, *(pod for pod, _ in case.group.assumed), *case.group.placed]
     lacking = case.group.min_member - len(members)
     if lacking <= 0:
         return None

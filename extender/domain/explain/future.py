@@ -174,7 +174,7 @@ class VirtualCluster:
         coming: dict[GroupKey, list[Claim]] = {}
         for claim in [*claims.in_stage(ClaimStage.ANSWERED), *claims.in_stage(ClaimStage.PLANNED)]:
             decision = decisions.groups.get(claim.pod.group)
-            if claim.pinned or (decision is not None and claim.pod.uid in decision.plan):
+            if claim.is_fixed or (decision is not None and claim.pod.uid in decision.plan):
                 coming.setdefault(claim.pod.group, []).append(claim)
         for key, of_group in coming.items():
             found = [(pod, claim.node) for claim in of_group if (pod := self.pod_of(claim)) is not None]

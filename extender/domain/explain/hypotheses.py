@@ -103,7 +103,7 @@ def _without_members(
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, and their nodes."""
     on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing) if pod.holds_capacity]
-    return [*on_nodes, *((pod, node) for pod, node in group.pinned)]
+    return [*on_nodes, *((pod, node) for pod, node in group.assumed)]
 
 
 def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:

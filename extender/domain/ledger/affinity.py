@@ -12,12 +12,12 @@ class HostPorts:
     """Host ports of claims, counted by node. Few nodes have any."""
 
     def __init__(self) -> None:
-        self._pinned: dict[str, Counter[HostPort]] = {}
+        self._fixed: dict[str, Counter[HostPort]] = {}
         self._planned: dict[str, Counter[HostPort]] = {}
 
-    def count(self, node: str, ports: Iterable[HostPort], pinned: bool, times: int) -> None:
+    def count(self, node: str, ports: Iterable[HostPort], fixed: bool, times: int) -> None:
         """Add the ports of a claim to a node; with `times` -1, remove them."""
-        by_node = self._pinned if pinned else self._planned
+        by_node = self._fixed if fixed else self._planned
         for port in ports:
             taken = by_node.setdefault(node, Counter())
             taken[port] += times
@@ -30,12 +30,12 @@ class HostPorts:
         """Return whether any of `wanted` is used by a claim other than that with the ports `own`."""
         if not wanted:
             return False
-        taken = self._pinned.get(node, Counter()) + self._planned.get(node, Counter())
+        taken = self._fixed.get(node, Counter()) + self._planned.get(node, Counter())
         return conflicting_ports(wanted, taken - Counter(own))
 
-    def pinned(self) -> dict[str, dict[HostPort, int]]:
-        """Return a copy of the host ports of pinned claims."""
-        return {node: dict(taken) for node, taken in self._pinned.items()}
+    def fixed(self) -> dict[str, dict[HostPort, int]]:
+        """Return a copy of the host ports of fixed claims."""
+        return {node: dict(taken) for node, taken in self._fixed.items()}
 
 
 class PodsByLabels:

@@ -139,7 +139,7 @@ class AssumedPods:
                 queue = self._registry.queues.get(self._registry.routes.queue_of(group))
                 is_placed = queue is not None and queue.placement and claim.node in fitting
                 return ([claim.node] if is_placed else fitting) or Reason.NO_ROOM
-            if claim.node in nodes and (claim.stage.pinned or self._claims.fits(pod, claim.node)):
+            if claim.node in nodes and (claim.stage.is_fixed or self._claims.fits(pod, claim.node)):
                 return self._pin(pod, claim.node)
             # If the planned node is not offered, any other one counts where the pod fits, net of other
             # claims.
@@ -164,7 +164,7 @@ class AssumedPods:
                 self._releases.record_call(pod)
             if pod is None or claim is None:
                 return self._why_not(pod)
-            if self._releases.is_on and not claim.pinned:  # the scheduler has not been shown the pod
+            if self._releases.is_on and not claim.is_fixed:  # the scheduler has not been shown the pod
                 return Reason.NOT_READY
             if not allows(ClaimEvent.HOLD, claim.stage):
                 return Reason.NO_ROOM
@@ -208,7 +208,7 @@ class AssumedPods:
 
     def _in_other_domains(self, info: GroupInfo, held: Iterable[Claim]) -> set[Uid]:
         """Return the held members outside the domain of their set: that of others, else of the most."""
-        members = (*info.waiting, *(pod for pod, _ in info.pinned))
+        members = (*info.waiting, *(pod for pod, _ in info.assumed))
         sets_of = {pod.uid: pod.pod_sets for pod in members}
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
         there = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.posting]
@@ -273,7 +273,7 @@ class AssumedPods:
 
     def _pin(self, pod: PodRecord, node: str) -> list[str]:
         claim = self._claims.get(pod.uid)
-        if claim is None or claim.node != node or not claim.stage.pinned:
+        if claim is None or claim.node != node or not claim.stage.is_fixed:
             self._moves.put(pod, ClaimEvent.ANSWER, node)
             group = self._registry.group(pod.group)
             group.record_withdrawn(pod.uid)

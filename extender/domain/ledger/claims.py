@@ -27,7 +27,7 @@ class ClaimStage(IntEnum):
     BOUND = 5  # the watch shows the pod on the node
 
     @property
-    def pinned(self) -> bool:
+    def is_fixed(self) -> bool:
         """Return whether decisions made on older snapshots may no longer move it."""
         return self >= ClaimStage.ANSWERED
 
@@ -102,13 +102,13 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         return {self.token, *(posting.token for posting in self.posting)}
 
     @property
-    def pinned(self) -> bool:
-        return self.stage.pinned
+    def is_fixed(self) -> bool:
+        return self.stage.is_fixed
 
     @property
     def in_flight(self) -> bool:
         """Return whether the pod is being bound to the node."""
-        return self.pinned and self.stage is not ClaimStage.BOUND
+        return self.is_fixed and self.stage is not ClaimStage.BOUND
 
 
 class Claims:
@@ -144,8 +144,8 @@ class Claims:
     ) -> Claim:
         """Set the claim of a pod, in place of any that it had."""
         before, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
-        # Sums do not change between pinned stages.
-        stays = before is not None and (before.node, before.stage.pinned) == (node, stage.pinned)
+        # Sums do not change between fixed stages.
+        stays = before is not None and (before.node, before.stage.is_fixed) == (node, stage.is_fixed)
         then = before.pod if before is not None and stays else None
         if then is None or then.shape is not pod.shape or then.labels is not pod.labels:
             if before is not None:

@@ -31,7 +31,7 @@ class Used(msgspec.Struct):
 
     groups: int = 0  # groups that the queue counts
     infos: int = 0  # groups that name it
-    allocated: dict[str, int] = {}  # requests of pods on nodes or pinned to nodes
+    allocated: dict[str, int] = {}  # requests of pods on nodes or assumed on nodes
     requested: dict[str, int] = {}  # `allocated`, and the requests of waiting entitled groups
     by_pool: dict[str, dict[str, int]] = {}  # of what is allocated, the amounts on the nodes of each pool
 
@@ -189,7 +189,7 @@ class GroupInfos:
             job=self._job(group),
             history=self._history(group, before.queue, before.history.ran_with),
             start=group.start,
-            pinned=tuple(members.pinned),
+            assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
             planned=members.planned,
             attempts=dict(group.attempts),
@@ -228,7 +228,7 @@ class GroupInfos:
             history=self._history(group, queue, ran_with),
             start=group.start,
             placed=tuple(members.placed),
-            pinned=tuple(members.pinned),
+            assumed=tuple(members.assumed),
             waiting=tuple(members.waiting),
             departing=tuple(members.departing),
             held_back=members.held_back,
@@ -327,9 +327,9 @@ class GroupInfos:
     def _by_pool(self, group: Group) -> dict[str, Resources]:
         """Return what its members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all else ()
-        pinned = (claim for claim in claims if claim.pinned and claim.pod.uid not in self._stuck)
+        assumed = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck)
         return self.pools.amounts_by_pool(
-            (it.pod.shape, self._claims.capacity.labels(it.node)) for it in pinned
+            (it.pod.shape, self._claims.capacity.labels(it.node)) for it in assumed
         )
 
     def _checkpoints(self, group: Group, members: Members) -> Iterator[Checkpoint]:
@@ -379,7 +379,7 @@ class GroupInfos:
         """
         record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
         waiting = sum(not pod.keeps_capacity for pod in members.waiting)
-        existing = len(members.placed) + len(members.pinned) + waiting
+        existing = len(members.placed) + len(members.assumed) + waiting
         was_held_back = group.is_held_back
         group.is_held_back = (
             (group.record is not None and group.record.held)

@@ -388,7 +388,7 @@ class Members:
         self, group: Group, claims: Claims, stuck: Container[Uid], made_by: JobRecord | None
     ) -> None:
         self.placed: list[PodRecord] = []
-        self.pinned: list[tuple[PodRecord, str]] = []
+        self.assumed: list[tuple[PodRecord, str]] = []
         self.waiting: list[PodRecord] = []
         self.planned: dict[Uid, str] = {}
         self.held_back = 0
@@ -403,16 +403,16 @@ class Members:
             self.succeeded += pod.phase == "Succeeded"
             self.failed += pod.phase == "Failed"
             claim = claims.get(pod.uid)
-            is_pinned = claim is not None and claim.pinned
-            self.holds_any |= is_pinned
-            if is_pinned and pod.uid not in stuck:
+            is_fixed = claim is not None and claim.is_fixed
+            self.holds_any |= is_fixed
+            if is_fixed and pod.uid not in stuck:
                 self.holding.append(pod.shape)
             if pod.placed:
                 self.placed.append(pod)
             elif pod.waiting and pod.foreign_gates:
                 self.held_back += 1
-            elif pod.waiting and claim is not None and is_pinned:
-                self.pinned.append((pod, claim.node))
+            elif pod.waiting and claim is not None and is_fixed:
+                self.assumed.append((pod, claim.node))
             elif pod.waiting:
                 self.waiting.append(pod)
                 if claim is not None:

@@ -240,7 +240,7 @@ class Ledger:
         for uid, node in info.planned.items():
             if (pod := group.pods.get(uid)) is not None:
                 self._moves.put(pod, ClaimEvent.PLAN, node)
-        for pod, node in info.pinned:
+        for pod, node in info.assumed:
             if pod.uid in group.pods:
                 self._moves.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
                 self._moves.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
@@ -372,7 +372,11 @@ class Ledger:
                 self._releases.take_back(pod.uid, was_called=True)
             return
         is_newer = claim is not None and claim.version > version
-        if claim is not None and claim.stage.pinned and (is_newer or decision.verdict is not Verdict.WAITING):
+        if (
+            claim is not None
+            and claim.stage.is_fixed
+            and (is_newer or decision.verdict is not Verdict.WAITING)
+        ):
             return
         if node is None and claim is not None:
             self._moves.end(pod, ClaimEvent.WITHDRAW)
@@ -606,5 +610,5 @@ class ReclaimedCapacity:
 def _pods_with_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
     """Yield unfinished members on nodes or with an assumed node, with their nodes."""
     yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
-    yield from ((pod.uid, node) for pod, node in info.pinned)
+    yield from ((pod.uid, node) for pod, node in info.assumed)
     yield from info.planned.items()

@@ -114,7 +114,9 @@ class MinResources:
 
     def _is_under_way(self, members: Sequence[PodRecord]) -> bool:
         claims = (self._parts.claims.get(pod.uid) for pod in members)
-        return any(pod.placed or (claim and claim.pinned) for pod, claim in zip(members, claims, strict=True))
+        return any(
+            pod.placed or (claim and claim.is_fixed) for pod, claim in zip(members, claims, strict=True)
+        )
 
     def _hand_over(self, group: Group) -> None:
         """Let new pods take over claims of the same amounts.

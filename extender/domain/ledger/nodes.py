@@ -18,24 +18,24 @@ from extender.domain.snapshot.snapshot import Occupancy
 
 
 class NodeSums:
-    """Sums of the claims on one node, by resource and without zeros: `pinned`, `planned`, and `reserved`.
+    """Sums of the claims on one node, by resource and without zeros: `fixed`, `planned`, and `reserved`.
 
     `reserved` is being reclaimed for groups. Python's integers have no limit, so removing a claim subtracts
     exactly what it added. The arrays of decide() are made from these sums, limited to 64 bits.
     """
 
-    __slots__ = ("pinned", "planned", "reserved")
+    __slots__ = ("fixed", "planned", "reserved")
 
     def __init__(self) -> None:
-        self.pinned: dict[str, int] = {}
+        self.fixed: dict[str, int] = {}
         self.planned: dict[str, int] = {}
         self.reserved: dict[str, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.pinned or self.planned or self.reserved)
+        return bool(self.fixed or self.planned or self.reserved)
 
     def taken(self, name: str) -> int:
-        return self.pinned.get(name, 0) + self.planned.get(name, 0)
+        return self.fixed.get(name, 0) + self.planned.get(name, 0)
 
 
 _ALWAYS = (CPU, MEMORY, PODS)
@@ -50,7 +50,7 @@ class ResourceColumns:
     Attributes:
         names: The columns' resources.
         allocatable: The allocatable amounts of nodes.
-        capacity: Allocatable without pinned claims.
+        capacity: Allocatable without fixed claims.
         free: Allocatable without all claims.
     """
 
@@ -83,13 +83,13 @@ class ResourceColumns:
         self.rebuild(len(self.capacity), (*old_names, *new))
         return True
 
-    def write(self, row: int, name: str, offers: int, pinned: int, planned: int) -> None:
+    def write(self, row: int, name: str, offers: int, fixed: int, planned: int) -> None:
         """Set allocatable and claimed amounts of a node; names without a column are ignored."""
         column = self._column.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
-            self.capacity[row, column] = max(offers - pinned, _LEAST)
-            self.free[row, column] = max(offers - pinned - planned, _LEAST)
+            self.capacity[row, column] = max(offers - fixed, _LEAST)
+            self.free[row, column] = max(offers - fixed - planned, _LEAST)
 
     def columns_of(self, asked: Resources) -> tuple[Rows, AmountRows] | None:
         """Return the columns and the amounts of a request.
@@ -120,7 +120,7 @@ class CountedClaim(Protocol):
     @property
     def node(self) -> str: ...
     @property
-    def pinned(self) -> bool: ...
+    def is_fixed(self) -> bool: ...
 
 
 class NodeCapacity:
@@ -216,11 +216,11 @@ class NodeCapacity:
 
     def count(self, claim: CountedClaim, times: int) -> None:
         """Add a claim to its node; with `times` -1, remove it. Never raises, whatever the pod asks for."""
-        shape, node, is_pinned = claim.pod.shape, claim.node, claim.pinned
-        self._add_to_sums(node, "pinned" if is_pinned else "planned", shape.requests, times)
+        shape, node, is_fixed = claim.pod.shape, claim.node, claim.is_fixed
+        self._add_to_sums(node, "fixed" if is_fixed else "planned", shape.requests, times)
         if shape.constraints.ports:
-            self._ports.count(node, shape.constraints.ports, is_pinned, times)
-        if is_pinned:
+            self._ports.count(node, shape.constraints.ports, is_fixed, times)
+        if is_fixed:
             self.terms.count(claim.pod, node, times)
 
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
@@ -229,10 +229,10 @@ class NodeCapacity:
 
     def set_unavailable(self, node: str, amounts: Resources) -> None:
         """Record what no pod can get on a node although it offers it, besides the claims of pods."""
-        self._add_to_sums(node, "pinned", self._unavailable.pop(node, {}), -1)
+        self._add_to_sums(node, "fixed", self._unavailable.pop(node, {}), -1)
         if amounts:
             self._unavailable[node] = amounts
-            self._add_to_sums(node, "pinned", amounts, 1)
+            self._add_to_sums(node, "fixed", amounts, 1)
 
     def forget_refusals(self, node: str) -> None:
         """Forget the scheduler's refusals on a node: pods may fit there now."""
@@ -284,14 +284,14 @@ class NodeCapacity:
         return min(max(parts, default=0.0), 1.0)
 
     def overcommitted(self, node: str, pod: PodRecord) -> bool:
-        """Return whether pinned claims exceed a node's offer in any resource that `pod` asks for.
+        """Return whether fixed claims exceed a node's offer in any resource that `pod` asks for.
 
         Other shortages (a device that vanished under running pods) do not affect it.
         """
         if node not in self._row:
             return True
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NOTHING)
-        return any(sums.pinned.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
+        return any(sums.fixed.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
     def is_suitable(self, pod: PodRecord, node: str) -> bool:
         row = self._row.get(node)
@@ -301,7 +301,7 @@ class NodeCapacity:
         """Return a copy of the occupancy: host ports and terms in use, which few nodes have."""
         terms = self.terms
         selected, carried = terms.selected(), terms.anti_affinity_nodes()
-        return Occupancy(self._ports.pinned(), selected, carried, terms.index(), terms.namespaces)
+        return Occupancy(self._ports.fixed(), selected, carried, terms.index(), terms.namespaces)
 
     def watch_terms(self, pod: PodRecord, before: PodRecord | None = None) -> None:
         """Count from now on the pods that the terms of `pod` select.
@@ -338,9 +338,9 @@ class NodeCapacity:
         assert node is not None
         sums = self._sums.get(node.name, _NOTHING)
         for name in self._columns.names:
-            offers, pinned = node.allocatable.get(name, 0), sums.pinned.get(name, 0)
+            offers, fixed = node.allocatable.get(name, 0), sums.fixed.get(name, 0)
             planned = sums.planned.get(name, 0) + sums.reserved.get(name, 0)
-            self._columns.write(row, name, offers, pinned, planned)
+            self._columns.write(row, name, offers, fixed, planned)
 
     def _record_change(self, row: int, name: str) -> None:
         self._changed_rows.add(row)

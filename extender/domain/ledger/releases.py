@@ -1,6 +1,6 @@
 """Releases: the pods that the scheduler is shown; none if it reads its pods from the API server itself.
 
-    planned ──release──► shown ──► held, posted, bound        the claim is pinned all the while
+    planned ──release──► shown ──► held, posted, bound        the claim is fixed all the while
                            └──► taken back ──► leaving ──► released again
 
 A pod that was taken back may still be on its way through the scheduler, where the end of the old attempt
@@ -121,7 +121,7 @@ class Releases:
             self._count_off(pod.uid)
         if claim is not None and claim.stage is ClaimStage.PLANNED:
             self.record_planned(pod.group)
-        if claim is None or not claim.pinned:
+        if claim is None or not claim.is_fixed:
             self.take_back(pod.uid, before is not None and before.stage >= ClaimStage.HELD)
 
     def forget(self, pod: PodRecord) -> None:

@@ -104,7 +104,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
         ledger.pods.put(pod)
     if info.job.managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
-    for pod in (*info.waiting, *(pod for pod, _ in info.pinned)):
+    for pod in (*info.waiting, *(pod for pod, _ in info.assumed)):
         if pod.reserved_for and not pod.keeps_capacity:  # replacement of a lost member
             group.pods[pod.uid] = pod
             group.lost[pod.uid] = snapshot.now + ledger.limits.arrival_grace
@@ -116,7 +116,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
 
 def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     """Yield the pods of a group that exist. Of those that failed or are gated, only the number is known."""
-    pods = [*info.placed, *info.departing, *(pod for pod, _ in info.pinned), *info.waiting]
+    pods = [*info.placed, *info.departing, *(pod for pod, _ in info.assumed), *info.waiting]
     like = pods[0] if pods else _any_pod(ledger, info)
     number: dict[str, Any] = {"node": "", "deleting": False, "to_be": False, "reserved_for": Uid("")}
     for n in range(info.held_back):
@@ -196,7 +196,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
 
 def _topology_of(info: GroupInfo) -> TopologyRequest:
     """Return the request for the whole group."""
-    members = (*info.placed, *(pod for pod, _ in info.pinned), *info.waiting)
+    members = (*info.placed, *(pod for pod, _ in info.assumed), *info.waiting)
     levels = {it.is_required: it.level for pod in members for it in pod.pod_sets if not it.part}
     return TopologyRequest(levels.get(True, ""), levels.get(False, ""))
 
@@ -232,7 +232,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of a group's job, and its parts: expected pods, then real pods like them."""
-    members = [*info.placed, *info.waiting, *(pod for pod, _ in info.pinned)]
+    members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
     expected = [pod for pod in members if pod.to_be and not pod.reserved_for]
     real = Counter((pod.role, pod.shape) for pod in members if not pod.to_be)
     like = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected}

@@ -256,7 +256,7 @@ class ClaimMoves:
         now = self._claims.get(pod.uid)
         self._moved[pod.group] = self._changes.next_version
         self.count_running(self._registry.group(pod.group), pod)
-        if not (before and now and before.pinned and now.pinned and before.node == now.node):
+        if not (before and now and before.is_fixed and now.is_fixed and before.node == now.node):
             self._registry.mark_moved(pod.group)  # other changes do not affect decisions
         if not pod.to_be:
             self._releases.record_claim(pod, before, now)

@@ -358,7 +358,7 @@ def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
     found: defaultdict[TopologySet, Counter[str]] = defaultdict(Counter)
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     for (pod_sets, node), number in Counter(
-        (pod.pod_sets, at) for pod, at in (*placed, *group.pinned)
+        (pod.pod_sets, at) for pod, at in (*placed, *group.assumed)
     ).items():
         for pod_set in pod_sets:
             found[pod_set][node] += number

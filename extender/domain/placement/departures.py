@@ -130,7 +130,7 @@ def held_by(group: GroupInfo) -> Holding:
     """Return the members that are on nodes, or on their way there."""
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
     planned = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
-    return Holding((*placed, *group.pinned, *planned), ())
+    return Holding((*placed, *group.assumed, *planned), ())
 
 
 @computed_once

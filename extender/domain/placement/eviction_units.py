@@ -128,7 +128,7 @@ def _eviction_units(
         )
         for pod in spare
     ]
-    pods, on_the_way = group.computed(running_members), group.pinned or group.is_under_way(group.planned)
+    pods, on_the_way = group.computed(running_members), group.assumed or group.is_under_way(group.planned)
     if pods and not on_the_way and all(pod.may_be_evicted(by_word) for pod in pods):
         eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *of_group, run, overrules))
     return eviction_units

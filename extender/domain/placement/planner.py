@@ -209,7 +209,7 @@ class Planner:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, journal: Journal | None = None) -> "Planner":
-        """Return the planner of the capacity without all pinned claims."""
+        """Return the planner of the capacity without all fixed claims."""
         journal = Journal() if journal is None else journal
         refused, free = with_refusing_zones(snapshot.refused, snapshot.nodes), snapshot.capacity.copy()
         capacity = Capacity(snapshot.dimensions, snapshot.nodes, free, refused, record=journal.reads.record)

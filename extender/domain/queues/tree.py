@@ -32,7 +32,7 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     exists: bool  # whether the API has it; `default` always counts as existing
     state: str  # a QueueState; empty if the queue does not exist
     groups: int  # number of its groups, in any phase
-    allocated: Resources  # requests of its pods on nodes or pinned to nodes
+    allocated: Resources  # requests of its pods on nodes or assumed on nodes
     requested: Resources  # `allocated`, and the requests of waiting entitled groups
     wish: QueueState = QueueState.OPEN  # its state apart from its parents
     closed_above: str = ""  # the ancestor that keeps it closed; empty if none does

@@ -83,7 +83,7 @@ def binding_refusal(group: GroupInfo) -> str:
 def refusal_of(active: ActivePlan) -> str:
     """Return the scheduler's last message about a member without a node; empty: none."""
     attempts = active.group.attempts
-    lacking = (*(pod for pod, _ in active.group.pinned), *active.group.waiting)
+    lacking = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
     words = (attempts[pod.uid].words for pod in lacking if pod.uid in attempts)
     return next(filter(None, words), "") if attempts else ""
 

@@ -323,7 +323,7 @@ class RunningCounts:
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
                 on_nodes = len(group.placed) - group.succeeded + group.leaving
-                if pods := on_nodes + len(group.pinned):
+                if pods := on_nodes + len(group.assumed):
                     self._add(group, pods)
         self.begun = self.personal
 

@@ -213,7 +213,7 @@ class Cycle:
     @cached_property
     def in_flight(self) -> int:
         """Return the number of member pods that the scheduler has, or will have soon."""
-        return sum(len(group.planned) + len(group.pinned) for group in self.groups.values())
+        return sum(len(group.planned) + len(group.assumed) for group in self.groups.values())
 
     @cached_property
     def largest_offers(self) -> Mapping[str, int]:

@@ -225,7 +225,7 @@ def flavors_in_use(amounts: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
     if not amounts.flavors_of(group.queue):
         return {}
     placed = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    places = [*placed, *group.pinned, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
+    places = [*placed, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
     used: dict[str, Flavor] = {}
     for pod, node in places:
         if (flavor := amounts.flavor_on(group.queue, node)) is not None:

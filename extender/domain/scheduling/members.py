@@ -71,9 +71,9 @@ def _ending(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     begun = start_begun(group, cycle.snapshot)
     if begun is not None:
         # The scheduler may be processing all missing members: volumes may take until the bind deadline.
-        wanted, pinned = missing(group), {pod.uid for pod, _ in group.pinned}
+        wanted, assumed = missing(group), {pod.uid for pod, _ in group.assumed}
         all_answered = not wanted.absent and all(
-            pod.uid in pinned or pod.keeps_capacity for pod in wanted.members
+            pod.uid in assumed or pod.keeps_capacity for pod in wanted.members
         )
         limits = cycle.limits
         deadline = limits.start_deadline if all_answered else limits.deadline(group.min_member)
@@ -106,7 +106,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
         budget.release(group, active.plan)
         return fail(cycle, group, group.attempts[uid].words, {uid: active.moved[uid]})
     is_interrupted = group.start.admitted_at is None
-    begins = is_interrupted or not (group.placed or group.pinned)
+    begins = is_interrupted or not (group.placed or group.assumed)
     joining = active.unplanned if begins else _joining(active)
     above = _above_ceiling(cycle, group, joining) if begins or joining else ""
     if begins and above:
@@ -121,7 +121,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
         pods = None if above else all_that_join(budget, group, active.unplanned, active.plan)
         added = None if pods is None else budget.place(group, pods)
     if (added is None or absent) and not group.placed:
-        if not group.pinned:  # no member has an answer yet: the group just waits again
+        if not group.assumed:  # no member has an answer yet: the group just waits again
             budget.release(group, {**active.plan, **(added or {})})
             if active.moved or refusal:
                 return fail(cycle, group, why_no_plan(active), active.moved)
@@ -323,7 +323,7 @@ def _decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> GroupDecisi
         active.detail = active.detail or why_none_joins(cycle.budget.planner.capacity, shapes)
     verdict = Verdict.RUNNING
     if not group.placed:  # a group with minMember 0 starts with its first member
-        verdict = Verdict.STARTING if active.plan or group.pinned else Verdict.WAITING
+        verdict = Verdict.STARTING if active.plan or group.assumed else Verdict.WAITING
     instant = None if group.stood_whole else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(
         group.key,

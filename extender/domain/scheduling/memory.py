@@ -276,7 +276,7 @@ def _may_be_inadmissible(evaluated: Evaluation, group: GroupInfo, decision: Grou
     if decision.fault or at_rest(group) is not None:
         return not decision.fault
     queue = evaluated.cycle.snapshot.queues.get(group.queue)
-    has_capacity = group.placed or group.pinned or group.planned or group.departing
+    has_capacity = group.placed or group.assumed or group.planned or group.departing
     was_given = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     changes = decision.undo or decision.failed or decision.moved
     return (

@@ -79,7 +79,7 @@ def keep_all(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
                 plan, unplanned = _within_ceilings(budget, group, plan, unplanned)
             asked = holding.requests if plan is holding.plan else None
             budget.count(group, plan, asked, len(plan.keys() - places))
-            budget.window.add(group, len(group.pinned))
+            budget.window.add(group, len(group.assumed))
             active.append(ActivePlan(group, plan, moved, unplanned))
     return active
 
@@ -147,8 +147,8 @@ def _holding(group: GroupInfo) -> Holding:
         members: Sequence[PodRecord] = group.waiting
     else:
         members = (members_to_replace(group) if group.stood_whole else missing(group)).members
-    pinned = {pod.uid for pod, _ in group.pinned}
-    loose = [pod for pod in members if pod.uid not in pinned]
+    assumed = {pod.uid for pod, _ in group.assumed}
+    loose = [pod for pod in members if pod.uid not in assumed]
     pods = [(pod, group.planned[pod.uid]) for pod in loose if pod.uid in group.planned]
     return Holding(pods, [pod for pod in loose if pod.uid not in group.planned])
 

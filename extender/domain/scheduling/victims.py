@@ -79,7 +79,7 @@ def drain_queues(cycle: Cycle) -> None:
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # whole groups, once no member is on its way to a node
-                pods = group.computed(running_members) if has_run(group) and not group.pinned else ()
+                pods = group.computed(running_members) if has_run(group) and not group.assumed else ()
             if not pods:
                 continue
             if may_go <= 0:

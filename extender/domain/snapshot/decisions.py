@@ -72,7 +72,7 @@ class QueueDecision(msgspec.Struct, frozen=True, gc=False):
     state: str  # a QueueState
     weight: int  # its part in the division, at least 1
     parent: str  # the queue above it, as its share is divided; empty for root
-    allocated: Resources  # requests of its pods on nodes or pinned, with all queues below it
+    allocated: Resources  # requests of its pods on nodes or assumed, with all queues below it
     requested: Resources  # `allocated`, and the requests of waiting entitled groups
     deserved: Mapping[str, float]  # its deserved amounts, without zeros
     ceiling: Mapping[str, float]  # the most that it may ever hold; inf: no limit

@@ -164,7 +164,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     # Members by progress, with their history.
 
     placed: tuple[PodRecord, ...]  # members that are on a node and not being deleted, or have succeeded
-    pinned: tuple[tuple[PodRecord, str], ...]  # members whose node the scheduler knows: no plan may move them
+    assumed: tuple[tuple[PodRecord, str], ...]  # members with a node that no plan may move
     waiting: tuple[PodRecord, ...]  # members without a node that may be planned
     departing: tuple[PodRecord, ...]  # members on a node that are being deleted
     held_back: int  # members that other parties' scheduling gates hold back
@@ -180,7 +180,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     # Allocated and requested amounts.
 
-    allocated: Resources  # joint requests of members on nodes and pinned members
+    allocated: Resources  # joint requests of members on nodes and assumed members
     pending: Resources  # joint requests of waiting members
     by_pool: Mapping[str, Resources] = {}  # allocation on the nodes of each pool
     checkpoint: Checkpoint = NEVER_SAVED  # by its PodGroup, its job and its members on nodes together
@@ -215,7 +215,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def requires_domains(self) -> bool:
         """Return whether any member without a node has to share a domain with others."""
-        members = (*self.waiting, *(pod for pod, _ in self.pinned))
+        members = (*self.waiting, *(pod for pod, _ in self.assumed))
         return any(pod_set.is_required for pod in members for pod_set in pod.pod_sets)
 
     @property
@@ -244,7 +244,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def has_pods(self) -> bool:
         """Return whether any unfinished pod of the group exists."""
-        return bool(self.placed or self.pinned or self.waiting or self.held_back or self.leaving)
+        return bool(self.placed or self.assumed or self.waiting or self.held_back or self.leaving)
 
     @property
     def is_on_nodes(self) -> bool:
@@ -293,7 +293,7 @@ def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
 @computed_once
 def kind_of(group: GroupInfo) -> RunKind:
     """Return the kind of a group. Groups of one kind are expected to run equally long."""
-    pods = (*group.placed, *(pod for pod, _ in group.pinned), *group.waiting)
+    pods = (*group.placed, *(pod for pod, _ in group.assumed), *group.waiting)
     requests = asked_by(pod.shape for pod in pods)
     return RunKind(group.queue, group.spec.series, frozenset(requests.items()))
 

@@ -86,7 +86,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
 
     A group has ended once enough members succeeded, even while members that it can do without wait.
     """
-    if group.has_live_members or group.pinned:
+    if group.has_live_members or group.assumed:
         return None
     roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
     if group.succeeded and whole(*group.needs, roles, group.succeeded):
@@ -114,7 +114,7 @@ def ending(life: Life) -> str:
 
 def is_ending(group: GroupInfo) -> bool:
     """Return whether a group that was whole is ending: members are being deleted and not replaced."""
-    replaced = group.waiting or group.pinned or group.held_back
+    replaced = group.waiting or group.assumed or group.held_back
     return bool(group.leaving) and not replaced and len(group.placed) + group.leaving >= group.min_member
 
 
@@ -127,7 +127,7 @@ def _phase(group: GroupInfo, unplaced: Phase | None, plan: Collection[Uid], outc
         return Phase.RUNNING
     if unplaced is not None:
         return unplaced
-    coming = bool(plan or group.pinned)
+    coming = bool(plan or group.assumed)
     if group.has_live_members or (coming and group.placed):
         return Phase.RUNNING
     return Phase.INQUEUE if coming else Phase.PENDING
@@ -142,8 +142,8 @@ def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
     if group.stands or is_ending(group):
         return False
     wanted = [pod for pod in missing(group).members if not pod.reserved_for]
-    pinned = {pod.uid for pod, _ in group.pinned}
-    unplaced = any(pod.uid not in plan and pod.uid not in pinned for pod in wanted)
+    assumed = {pod.uid for pod, _ in group.assumed}
+    unplaced = any(pod.uid not in plan and pod.uid not in assumed for pod in wanted)
     return unplaced or _were_placed(group) + len(wanted) < group.min_member
 
 
@@ -175,12 +175,12 @@ def state_of(group: GroupInfo) -> State:
         return State.ENDED
     if is_ending(group):
         return State.ENDING
-    if group.stands and not (group.waiting or group.pinned):
+    if group.stands and not (group.waiting or group.assumed):
         if group.stood_whole:
             return State.RESTING
         if group.placed and group.exists:
             return State.SETTLING
-    if not (group.min_member or group.placed or group.pinned or group.waiting or group.leaving):
+    if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving):
         return State.EMPTY
     if group.stands or group.stands_as_before:
         return State.STANDING
@@ -190,4 +190,4 @@ def state_of(group: GroupInfo) -> State:
     # would carry all others past the queue's state, order, share and ceiling. After a crash, a note on the
     # PodGroup is the proof, unless this process has let the group wait since.
     resumes = group.history.resumes and (group.placed or group.job.let_go)
-    return State.STARTING if group.start.admitted or group.pinned or resumes else State.WAITING
+    return State.STARTING if group.start.admitted or group.assumed or resumes else State.WAITING

@@ -245,9 +245,9 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     limits: Limits
     dimensions: tuple[str, ...]  # the names of the resources in the columns of `capacity` and `allocatable`
     nodes: NodeTable  # the nodes of these rows
-    capacity: AmountRows  # allocatable without pinned claims; planned claims are not subtracted
+    capacity: AmountRows  # allocatable without fixed claims; planned claims are not subtracted
     allocatable: AmountRows  # allocatable amounts of nodes
-    occupancy: Occupancy  # usage of pinned claims besides amounts
+    occupancy: Occupancy  # usage of fixed claims besides amounts
     refused: Mapping[Shape, frozenset[int]]  # rows where the scheduler refuses a shape
     queues: Mapping[str, QueueInfo]  # all queues of the API, `default`, and those that groups name, by name
     groups: Mapping[GroupKey, GroupInfo]

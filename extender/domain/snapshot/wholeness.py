@@ -67,7 +67,7 @@ def whole(min_member: int, min_task_member: Mapping[str, int], roles: Counter[st
 
 
 def missing(group: GroupInfo) -> Missing:
-    """Return the members to start next so that the group is whole: pinned ones first, then planned ones."""
+    """Return the members to start next so that the group is whole: assumed ones first, then planned ones."""
     return group.computed(missing_of)
 
 
@@ -88,7 +88,7 @@ def _missing(group: GroupInfo, needs: Needs, fitting: Collection[Uid]) -> Missin
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort
     # Pods that are created once others run come last: the gang starts without them.
     pods.sort(key=lambda pod: (pod.dependent, pod.uid not in group.planned, pod.uid not in fitting))
-    candidates = [pod for pod, _ in group.pinned] + pods
+    candidates = [pod for pod, _ in group.assumed] + pods
     needed = dict(binding_roles(*needs))
     for pod in group.placed:
         needed[pod.role] = needed.get(pod.role, 0) - 1
@@ -112,7 +112,7 @@ def _absent_message(group: GroupInfo, needed: Mapping[str, int], lacking: int) -
     roles = [f"{n} of role {role[:_LONGEST_NAME]}" for role, n in sorted(needed.items()) if n > 0]
     if not roles and lacking <= 0:
         return ""
-    existing = len(group.placed) + len(group.pinned) + sum(not pod.keeps_capacity for pod in group.waiting)
+    existing = len(group.placed) + len(group.assumed) + sum(not pod.keeps_capacity for pod in group.waiting)
     held_back = f"; {group.held_back} held back by other scheduling gates" if group.held_back else ""
     rest = [f"{len(roles) - _MOST_NAMES} more roles"] if len(roles) > _MOST_NAMES else []
     missing_roles = f", missing {' and '.join(roles[:_MOST_NAMES] + rest)}" if roles else ""
@@ -164,7 +164,7 @@ def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
     attention = snapshot.attention
     released = () if group.start.released_at is None else (group.start.released_at,)
     shown = (*released, *group.bound_since.values())
-    if attention.leading_since is None or not (shown or group.pinned):
+    if attention.leading_since is None or not (shown or group.assumed):
         return None
     admitted = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
     begun = max(admitted, min(shown, default=admitted), attention.leading_since)
@@ -198,7 +198,7 @@ def _depends_on_the_scheduler(group: GroupInfo) -> bool:
 
     Gates are open, and a scheduler that may not be running has neither taken nor refused a member.
     """
-    if group.pinned or any(attempt.words for attempt in group.attempts.values()):
+    if group.assumed or any(attempt.words for attempt in group.attempts.values()):
         return False
     attempts = (group.attempts[uid] for uid in group.planned if uid in group.attempts)
     return any(attempt.shown_at is not None for attempt in attempts)

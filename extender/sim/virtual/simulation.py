@@ -143,7 +143,7 @@ class Simulation(VirtualCluster):
             self._observer.came(pod, 0.0)
         for group in dumped.groups:
             running = [pod for pod in group.placed if pod.holds_capacity]
-            waiting = [pod for pod, _ in group.pinned] + [
+            waiting = [pod for pod, _ in group.assumed] + [
                 pod for pod in group.waiting if not pod.reserved_for
             ]
             self._left[group.key] = len(running) + len(waiting)

@@ -96,7 +96,7 @@ class DumpedState(NamedTuple):
         return [
             it
             for it in groups
-            if it.is_on_nodes or it.pinned or it.waiting or not (it.succeeded or it.failed)
+            if it.is_on_nodes or it.assumed or it.waiting or not (it.succeeded or it.failed)
         ]
 
     def with_strategy(self, strategy: str) -> "DumpedState":
@@ -179,7 +179,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         """Return the number of pods, including those that jobs make later."""
         dumped = self.dumped
         there = (
-            sum(len(it.placed) + len(it.pinned) + len(it.waiting) for it in dumped.groups) if dumped else 0
+            sum(len(it.placed) + len(it.assumed) + len(it.waiting) for it in dumped.groups) if dumped else 0
         )
         return there + sum(1 for _ in self.all_members) + (len(dumped.snapshot.others) if dumped else 0)
 
