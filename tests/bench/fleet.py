@@ -16,7 +16,7 @@ from tests.e2e.harness.controlplane import ControlPlane
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.process import Process
 from tests.e2e.harness.resources import NAMESPACES, NODES, POD_GROUPS, PODS, Resource
-from tests.e2e.harness.scheduler import KubeScheduler, beside, load
+from tests.e2e.harness.scheduler import KubeScheduler, load, sidecar_options
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
@@ -105,7 +105,7 @@ class Fleet:
         """
         if muster is None:
             return KubeScheduler(self.cluster, stock_config(sampled), user=SCHEDULER)
-        return KubeScheduler(self.cluster, user=self._user, **beside(muster))
+        return KubeScheduler(self.cluster, user=self._user, **sidecar_options(muster))
 
     @contextmanager
     def ours(self, *arguments: str, view: bool = False) -> Iterator[Side]:

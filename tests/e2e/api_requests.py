@@ -1,4 +1,4 @@
-"""Requests, good and bad, that the embedded API server and a real one answer alike."""
+"""Good and bad requests to which the embedded API server and a real one give the same answer."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -118,7 +118,7 @@ def _pods() -> Iterator[Sent]:
     yield bad("that asks for half a device", asking({"example.com/gpu": "0.5"}, {"example.com/gpu": "0.5"}))
     yield bad("that asks for devices without limit", asking({"example.com/gpu": "1"}))
     yield bad("that asks for other devices than its limit", asking({"a.b/c": "1"}, {"a.b/c": "2"}))
-    yield bad("that asks for what nobody knows", asking({"gpu": "1"}))
+    yield bad("that asks for an unknown resource", asking({"gpu": "1"}))
     yield bad("that asks for a badly named thing", asking({"a b": "1"}))
     yield bad("that asks for pods", asking({"pods": "1"}))
     yield bad("with a bad restart policy", pod(restartPolicy="Sometimes"))
@@ -135,7 +135,7 @@ def _pods() -> Iterator[Sent]:
     yield bad("with a negative grace", pod(terminationGracePeriodSeconds=-1))
     yield bad("with a negative deadline", pod(activeDeadlineSeconds=-1))
     yield bad("with a class that is not there", pod(priorityClassName="none"))
-    yield bad("with a priority of its own", pod(priority=7))
+    yield bad("with its own priority", pod(priority=7))
     yield bad("with a text for a number", pod(priority="high"))
     yield bad("with a misspelt field", pod(containres=[]), STRICT)
     yield bad("with a misspelt field inside", pod(containers=[{**CONTAINER, "imagee": "x"}]), STRICT)
@@ -187,8 +187,8 @@ def _other_kinds() -> Iterator[Sent]:
     yield bad("queue of a negative number", QUEUES, queue(capability={"cpu": -1}))
     yield bad("queue of much capability", QUEUES, queue(capability={"cpu": "much"}))
     yield bad("queue of a true capability", QUEUES, queue(capability={"cpu": True}))
-    yield bad("queue with a state of its own", QUEUES, queue(state="Closing"))
-    yield bad("queue with a strategy of its own", QUEUES, queue(dequeueStrategy="lifo"))
+    yield bad("queue with an unknown state", QUEUES, queue(state="Closing"))
+    yield bad("queue with an unknown strategy", QUEUES, queue(dequeueStrategy="lifo"))
     yield bad("queue with a bad parent", QUEUES, queue(parent="A_B"))
     yield bad("queue with a misspelt field", QUEUES, queue(wieght=1), STRICT)
     yield bad("queue with a list for its spec", QUEUES, {**queue(), "spec": []})
@@ -206,7 +206,7 @@ def _other_kinds() -> Iterator[Sent]:
     )
     yield bad("queue of another version", QUEUES, {**queue(), "apiVersion": "scheduling.volcano.sh/v1"})
     yield bad("group in capitals", GROUPS, group("Train"))
-    yield bad("group of less than nobody", GROUPS, group(minMember=-1))
+    yield bad("group with a negative minimum", GROUPS, group(minMember=-1))
     yield bad("group with a text", GROUPS, group(minMember="3"))
     yield bad("group with a negative role", GROUPS, group(minTaskMember={"worker": -1}))
     yield bad("group with negative resources", GROUPS, group(minResources={"cpu": "-1"}))
@@ -253,7 +253,7 @@ def _changes() -> Iterator[Sent]:
     )
     yield Sent("another name put", "PUT", queue_there, queue("other"))
     yield Sent("no version put", "PUT", queue_there, queue("there"))
-    yield Sent("nobody put", "PUT", f"{QUEUES}/none", queue("none"))
+    yield Sent("absent object put", "PUT", f"{QUEUES}/none", queue("none"))
     yield Sent(
         "a binding without a node",
         "POST",
@@ -261,12 +261,12 @@ def _changes() -> Iterator[Sent]:
         named("Binding", "there", target={"kind": "Node"}),
     )
     yield Sent(
-        "a binding of nobody",
+        "a binding of an absent pod",
         "POST",
         f"{PODS}/none/binding",
         named("Binding", "none", target={"kind": "Node", "name": "n"}),
     )
-    yield Sent("the deletion of nobody", "DELETE", f"{PODS}/none")
+    yield Sent("the deletion of an absent pod", "DELETE", f"{PODS}/none")
     yield Sent("the deletion of another", "DELETE", there, {"preconditions": {"uid": "x"}})
     yield Sent("a namespace that is not there", "GET", f"{NAMESPACES}/nowhere")
     yield Sent("a kind that is not there", "GET", "/api/v1/things")
@@ -343,9 +343,11 @@ def _applied() -> Iterator[Sent]:
     yield apply("a pod with a text for its containers", f"{PODS}/new", pod("new", containers="x"))
     yield apply("a pod with a bad name", f"{PODS}/x_y", pod("x_y"))
     status = {**queue("none"), "status": {"state": "Open"}}
-    yield apply("a status of nobody", f"{QUEUES}/none/status", status)
+    yield apply("a status of an absent queue", f"{QUEUES}/none/status", status)
     yield apply(
-        "an uid of nobody", f"{QUEUES}/none", {**queue("none"), "metadata": {"name": "none", "uid": "x"}}
+        "an absent queue's uid",
+        f"{QUEUES}/none",
+        {**queue("none"), "metadata": {"name": "none", "uid": "x"}},
     )
     yield apply("another uid", there, meant(queue("there"), uid="x"))
     yield apply(
@@ -353,7 +355,7 @@ def _applied() -> Iterator[Sent]:
     )
 
 
-# Words that name types of Go or positions in a text, or tell more of an object than we keep.
+# Words that name types of Go or positions in a text, or say more about an object than we keep.
 OTHER_MESSAGES = frozenset(
     (
         *("pod that is no JSON", "pod that is a list", "pod of another version"),

@@ -1,8 +1,8 @@
 """Builds the control plane that the e2e tests and benchmarks run, from Go modules alone.
 
-`controlplane/<minor>/go.mod` pins one Kubernetes release and the etcd beside it; a further release is a
+`controlplane/<minor>/go.mod` pins one Kubernetes release and its etcd; a further release is a
 further folder. The binaries are kept outside the tree, under a name that says what they were made from, so a
-second run starts at once. Beside them lies a certificate for 127.0.0.1 that every server of the tests shows.
+second run starts at once. Next to them lies a certificate for 127.0.0.1 that every server of the tests shows.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def release(kubernetes: str = DEFAULT) -> str:
 
 
 def tool(module: Path, package: str) -> Path:
-    """Return one further program for tests, such as Helm, from the module in a folder of its own."""
+    """Return one further program for tests, such as Helm, from the module in its own folder."""
     name = package.rpartition("/")[2]
     target = _cache().parent / "tools" / f"{name}-{_fingerprint(module)}"
     if not (target / name).is_file():

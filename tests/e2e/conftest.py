@@ -1,7 +1,7 @@
 """Fixtures of the e2e tests: one control plane for each worker, an empty cluster for each test.
 
 `stage` gives a test its namespace, kubelets and observer; `muster` and `scheduler` start the sidecar pair on
-it. The observer judges every test that passed, whether it asks for that or not.
+it. The observer checks every test that passed, on request or not.
 """
 
 import itertools
@@ -39,17 +39,17 @@ NUMBERS = itertools.count()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "nightly: of the harness itself, of the embedded server beside a real one, or a promise a second"
+        "nightly: of the harness itself, of the embedded server next to a real one, or a promise a second"
         " time: make nightly",
     )
     config.addinivalue_line("markers", "alone: it takes all of the machine, and runs after the others")
-    config.addinivalue_line("markers", "muster_flags(*flags): what `muster serve` is told besides")
+    config.addinivalue_line("markers", "muster_flags(*flags): further flags of `muster serve`")
     config.addinivalue_line(
         "markers", "gang_deadline(seconds): how long a gang may stand in pieces in this test"
     )
     config.addinivalue_line(
         "markers",
-        "view: the scheduler beside Muster reads its pods through it (MUSTER_E2E_VIEW=1: in all tests)",
+        "view: the scheduler next to Muster reads its pods through it (MUSTER_E2E_VIEW=1: in all tests)",
     )
     config.addinivalue_line(
         "markers",
@@ -86,7 +86,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the logs of the programs that run at that moment to every failure."""
+    """Add the logs of the programs that run at that time to every failure."""
     report = yield
     if report.when == "call":
         item.stash[PASSED] = report.passed
@@ -153,7 +153,7 @@ def muster_flags(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 @pytest.fixture
 def view(request: pytest.FixtureRequest) -> bool:
-    """Return whether Muster has the proxy, through which the scheduler beside it reads."""
+    """Return whether Muster has the proxy, through which the scheduler next to it reads."""
     return VIEW or request.node.get_closest_marker("view") is not None
 
 
@@ -202,7 +202,7 @@ def volcano_kinds(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def only_its_own_rights(cluster: ControlPlane) -> Iterator[None]:
-    """Remove the rights of the scheduler beside Muster: the two share a service account."""
+    """Remove the rights of the scheduler next to Muster: the two share a service account."""
     schedulers = list(manifests.documents("sidecar/rbac-*.yaml"))
     manifests.remove(cluster.admin, schedulers)
     yield

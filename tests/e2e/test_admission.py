@@ -142,7 +142,7 @@ def test_a_group_with_an_unknown_level_is_refused(stage: Stage, review: Muster) 
 
 
 def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, review: Muster) -> None:
-    """Its labels and taints are judged by the schema, and the keys of labels by Muster."""
+    """Its labels and taints are validated by the schema, and the keys of labels by Muster."""
     head = {"apiVersion": "kube-muster.io/v1alpha1", "kind": "ResourceFlavor", "metadata": {"name": "h100"}}
     create = partial(stage.api.create, RESOURCE_FLAVORS)
     wrong = {**head, "spec": {"nodeTaints": [{"key": "a", "effect": "Never"}]}}
@@ -162,7 +162,7 @@ def test_a_resource_flavor_that_a_queue_names_is_not_deleted(stage: Stage, revie
 
 
 def test_a_queue_with_plain_pods_is_emptied_and_deleted(stage: Stage, review: Muster) -> None:
-    """Muster's own groups are judged like others': none is made while it would be refused."""
+    """Muster's own groups are reviewed like others': none is made while it would be refused."""
     stage.queue("team")
     pods = stage.pods("p", 2, queue="team", gated=True)
     for pod in pods:
@@ -188,7 +188,7 @@ def test_groups_go_to_queues_that_are_there_and_open(stage: Stage, review: Muste
 
 
 def test_objects_written_one_right_after_the_other_are_accepted(stage: Stage, review: Muster) -> None:
-    """A queue, one below it and a group in that, each a moment after the other: the watch lags behind."""
+    """A queue, one below it and a group in that, each right after the other: the watch lags behind."""
 
     def write(number: int) -> None:
         stage.queue(f"parent-{number}")
@@ -423,7 +423,7 @@ def _passes(client: Client, resource: Resource, thing: Json) -> bool:
 def test_pods_of_a_reviewed_job_are_admitted(
     stage: Stage, review: Muster, users: tuple[Client, Client]
 ) -> None:
-    """The Job controller has no right of its own to the queue."""
+    """The Job controller has itself no right to the queue."""
     alice, _ = users
     stage.queue("private", restricted=True)
     known(stage, review, "private")
@@ -518,7 +518,7 @@ def _plugins_group(stage: Stage, queue: str) -> Json:
 def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, review: Muster) -> None:
     """Resize within 2 of 8 cpus for `team`, 3 for `faculty` with two queues below, 1 borrowed for `guest`.
 
-    `guest` has 2 of its own.
+    `guest` deserves 2 itself.
     """
     stage.nodes(1, cpu="8")
     stage.queue("team", capability={"cpu": "2"})
@@ -548,7 +548,7 @@ def test_a_pod_grows_within_its_queue_and_those_above_it(stage: Stage, review: M
 
 
 def _show_amounts(stage: Stage, pod: str) -> None:
-    """Show amounts as kubelets do that can resize: the API server lets nobody resize a pod on another."""
+    """Show amounts as kubelets that can resize do: elsewhere the API server accepts no resize."""
     running = stage.pod(pod)["status"]["containerStatuses"]
     shown = [{**each, "resources": {"requests": {"cpu": "1"}}} for each in running]
     stage.api.patch(PODS, pod, {"status": {"containerStatuses": shown}}, stage.namespace, "status")

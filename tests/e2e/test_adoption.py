@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(params=["policy", "webhook"])
 def muster(stage: Stage, muster_user: User, request: pytest.FixtureRequest) -> Iterator[Muster]:
-    """Yield a Muster beside a scheduler, in whose cluster namespaces can be adopted."""
+    """Yield a Muster next to a scheduler, in whose cluster namespaces can be adopted."""
     port = Port()
     if request.param == "policy":
         if stage.cluster.kubernetes in WITHOUT_POLICIES:

@@ -1,4 +1,4 @@
-"""Amounts that no machine has, and resources that nobody offers: they cost the pods that name them alone."""
+"""Amounts that no machine has, resources that no node offers: only the pods that name them are affected."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def test_a_pod_too_large_to_count_delays_no_other_pod(
 def test_a_pod_too_large_to_count_leaves_a_node_as_it_found_it(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """It is bound by hand, past every scheduler."""
+    """The test binds the pod without a scheduler."""
     stage.nodes(1, cpu="4")
     before = wait_for(lambda: _idle(muster, "n0"), what="the node is known")
     for cycle in range(2):
@@ -57,7 +57,7 @@ def test_a_pod_too_large_to_count_leaves_a_node_as_it_found_it(
         )
         wait_for(lambda: _idle(muster, "n0")["memory"] < -(10**14), what="the pods are counted")
         stage.delete_pods(huge)
-        wait_for(lambda: _idle(muster, "n0") == before, what="the room is as before")
+        wait_for(lambda: _idle(muster, "n0") == before, what="the free capacity is as before")
     stage.wait_phase(stage.gang("a", 3, gated=True))
 
 

@@ -50,7 +50,7 @@ from tools.schemas import published, sent
 
 pytestmark = pytest.mark.nightly
 
-# What the API server adds when it could not evaluate all rules in CEL; nobody is helped by it.
+# Text that the API server adds when it could not evaluate all rules in CEL; it helps no user.
 _UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked"
 PLAYED = "1.37"
 DATA = Path(__file__).parent / "data"
@@ -59,7 +59,7 @@ LACKING = (
     *OPERATOR_KINDS,
     *EXPANDED_KINDS,
     *RUNTIME_KINDS,
-)  # which nobody looks at, or the real one does not have
+)  # kinds that no user looks at, or that the real one does not have
 SHOWN = [kind for kind in KINDS if kind not in LACKING]
 LIMITED = "parity-limited"  # where a quota holds
 LIMITED_PODS = f"/api/v1/namespaces/{LIMITED}/pods"

@@ -55,7 +55,7 @@ def test_gangs_start_behind_a_proxy_that_is_closed_for_a_while(
     tunnels.closed = True
     assert tunnels.cut() > 0
     during = stage.gang("during", 3, cpu="2")
-    wait_for(lambda: tunnels.turned_away >= 5, what="everybody asks for a tunnel in vain")
+    wait_for(lambda: tunnels.turned_away >= 5, what="all ask for a tunnel in vain")
     assert stage.bound(during) == {}
     tunnels.closed = False
     stage.wait_phase(during)

@@ -53,7 +53,7 @@ def test_a_suspended_job_that_fits_nowhere_blocks_no_other_job(
 def test_a_gang_that_names_a_claim_that_does_not_exist_backs_off(
     stage: Stage, scheduler: KubeScheduler, members: int
 ) -> None:
-    """Back off for any size of the gang, and start plain gangs beside it at once."""
+    """Back off for any size of the gang, and start plain gangs next to it at once."""
     stage.nodes(4, cpu="300", pods="1000")
     stage.gang("mistyped", members, cpu="1", **NO_CLAIM)
     stage.wait_reason("mistyped", "BackingOff")
@@ -128,7 +128,7 @@ def is_refused(stage: Stage, pod: str) -> bool:
 def test_a_gang_whose_bindings_a_policy_refuses_backs_off_in_its_words(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, doomed: str
 ) -> None:
-    """Another one that waits for the same room starts; few bindings are tried (KAI-Scheduler#2075)."""
+    """Another gang that waits for the same capacity starts; few bindings are tried (KAI-Scheduler#2075)."""
     name = "doomed" if doomed == "doomed" else "a"
     stage.nodes(1, cpu="4")
     gang = [*stage.pods(name, 1, group="g", cpu="2"), *stage.pods(doomed, 1, first=2, group="g", cpu="2")]

@@ -119,7 +119,7 @@ def test_a_stop_answers_all_that_is_held(stage: Stage, muster: Muster, scheduler
     stuck = stage.pods("stuck", 1, group="a", gated=True, volumes=[volume])
     wait_for(lambda: muster.metric("muster_held_binds") == 2, what="two are held")
     assert muster.stop() == 0
-    wait_for(lambda: _stop_is_reported(scheduler, held), what="the scheduler was told of both")
+    wait_for(lambda: _stop_is_reported(scheduler, held), what="both are reported to the scheduler")
     assert stage.bound([*held, *stuck]) == {}
     stage.delete_pods(stuck)
     muster.start()

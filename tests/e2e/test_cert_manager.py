@@ -68,7 +68,7 @@ def volume(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def review(stage: Stage, port: Port, volume: Path, muster_user: User) -> Muster:
-    """Muster with the certificate that was issued. Nobody but cert-manager tells the API server its CA."""
+    """Start Muster with the issued certificate; cert-manager alone tells the API server its CA."""
     secret_volume.bring(_issued(stage, SERVED), volume)
     flags = port.flags("files", f"--webhook-folder={volume}")
     muster = stage.start_muster(*flags, user=muster_user)
@@ -86,7 +86,7 @@ def test_renewals_refuse_nothing(stage: Stage, review: Muster, port: Port, volum
     """Accept renewals of all certificates, those of the CA included.
 
     Reviews pass before the kubelet brings Muster the certificate that the API server trusts: the new CA
-    beside the old one or, as with older releases, instead of it.
+    next to the old one or, as with older releases, instead of it.
     """
     with load(stage.api) as refusals:
         _renew(stage, AUTHORITY)

@@ -31,7 +31,7 @@ from tests.e2e.harness.resources import (
     VALIDATING_WEBHOOKS,
 )
 from tests.e2e.harness.rights import Right
-from tests.e2e.harness.scheduler import KubeScheduler, beside
+from tests.e2e.harness.scheduler import KubeScheduler, sidecar_options
 from tests.e2e.harness.shell import Shell
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
@@ -53,7 +53,7 @@ def admin(stage: Stage) -> Shell:
 
 
 def test_check_reports_present_and_missing_parts(stage: Stage, admin: Shell) -> None:
-    """Nobody runs pods here, so what needs them is wrong; what the API server holds is ok."""
+    """No pods run here, so parts that need them are wrong; objects in the API server are ok."""
     with stage.policy("gates/admission-policy.yaml"):
         done = admin("check", "-o", "json")
     assert done.returncode == 1, done.stderr
@@ -64,7 +64,7 @@ def test_check_reports_present_and_missing_parts(stage: Stage, admin: Shell) -> 
 
 
 def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None:
-    """One that the scheduler beside Muster, which has the same account, has not either."""
+    """The scheduler next to Muster has the same account, and misses the right, too."""
     (role,) = [
         document
         for document in manifests.documents("rbac.yaml")
@@ -73,7 +73,7 @@ def test_check_finds_a_right_that_is_missing(stage: Stage, admin: Shell) -> None
     fewer = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
     try:
         stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": fewer})
-        wait_for(lambda: "create pods/eviction" in _rights(admin), what="the missing right is told")
+        wait_for(lambda: "create pods/eviction" in _rights(admin), what="the missing right is reported")
     finally:
         stage.api.patch(CLUSTER_ROLES, "kube-muster", {"rules": role["rules"]})
     wait_for(lambda: "has all" in _rights(admin), what="the right is there again")
@@ -169,7 +169,7 @@ class Site:
 
     def start_scheduler(self, stack: ExitStack, muster: Muster) -> None:
         options: Json = {"user": self._user, "leader_elect": True, "host": POD}
-        stack.enter_context(KubeScheduler(self.cluster, **beside(muster), **options))
+        stack.enter_context(KubeScheduler(self.cluster, **sidecar_options(muster), **options))
 
     def schedule_one(self) -> None:
         """Schedule a pod of ours, so that the scheduler has called."""
@@ -214,7 +214,7 @@ class Site:
 
 @pytest.fixture
 def site(muster_user: User, tmp_path: Path, view: bool) -> Iterator[Site]:
-    """On an API server of its own, which reaches pods and services."""
+    """Yield a site on its own API server, which reaches pods and services."""
     with PodNetwork() as network:
         flags = network.flags()
         with ControlPlane(kubernetes=KUBERNETES, users=[muster_user], apiserver_flags=flags) as cluster:
@@ -280,7 +280,7 @@ def _configure(site: Site, file: str) -> None:
 
 
 def _distrust(site: Site) -> None:
-    """Set the bundle of another CA, which nobody corrects."""
+    """Set the bundle of another CA, which no controller corrects."""
     other = make_pair(["localhost"], 90 * 86400, time.time()).authority
     bundle = base64.b64encode(other).decode()
     hooks = site.api.get(VALIDATING_WEBHOOKS, "kube-muster")["webhooks"]

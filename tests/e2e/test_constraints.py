@@ -1,4 +1,4 @@
-"""Members that are particular about their nodes start whole or wait with a reason, and nobody starves."""
+"""Gangs whose members accept few nodes start as a whole or wait with a reason; no other group starves."""
 
 from typing import Any
 
@@ -166,7 +166,7 @@ def test_members_that_the_scheduler_spreads(stage: Stage, scheduler: KubeSchedul
 def test_members_that_the_scheduler_refuses_to_spread(
     stage: Stage, scheduler: KubeScheduler, gated: bool
 ) -> None:
-    """Zone b has no room, so that only one may stand in zone a: they wait and tell whose rule that is."""
+    """Zone b has no free capacity, so only one may run in zone a: they wait and report whose rule that is."""
     _zones(stage, a="8", b="1")
     filler = stage.pods("filler", 1, nodeSelector={ZONE: "b"})
     stage.wait_phase(filler)
@@ -179,7 +179,7 @@ def test_members_that_the_scheduler_refuses_to_spread(
 
 
 def test_members_without_their_volume(stage: Stage, scheduler: KubeScheduler) -> None:
-    """One names a claim that does not exist: it never even reaches Muster. The others are let go."""
+    """One member names a claim that does not exist and never reaches Muster. The others are released."""
     stage.nodes(2, cpu="4")
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "nowhere"}}
     gang = [

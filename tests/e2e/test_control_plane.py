@@ -33,7 +33,7 @@ def test_a_restart_of_the_api_server_keeps_its_data(stage: Stage) -> None:
     stage.wait_phase(pods, "Running")
 
 
-def test_a_scheduler_that_was_killed_goes_on_after_its_restart(stage: Stage) -> None:
+def test_a_scheduler_that_was_killed_continues_after_its_restart(stage: Stage) -> None:
     stage.nodes(1, cpu="2")
     scheduler = stage.start_scheduler()
     stage.wait_phase(stage.pods("before", 1, scheduler=STOCK), "Running")

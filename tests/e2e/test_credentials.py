@@ -1,4 +1,4 @@
-"""Tokens expire: Muster and its proxy show the new one at once, and /readyz tells of refusals."""
+"""Tokens expire: Muster and its proxy show the new one at once, and /readyz reports refusals."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ incluster_config.SERVICE_CERT_FILENAME = str(volume / "ca.crt")
 extender.host.feed._REFUSED = 1.0
 extender.cli.main()
 """
-# `muster` that tells of refusals after a second.
+# `muster` that reports refusals after a second.
 IMPATIENT = """
 import extender.cli
 import extender.host.feed
@@ -77,7 +77,7 @@ def test_tokens_of_a_pod_expire_one_after_the_other(stage: Stage, muster_user: U
     stage.wait_phase(stage.gang("in-time", 3))
     wait_for(lambda: is_refused(cluster, second), REFUSED, "the second token is refused")
     late = stage.gang("late", 3)
-    wait_for(lambda: "[-]credentials failed" in muster.readyz(), what="it tells")
+    wait_for(lambda: "[-]credentials failed" in muster.readyz(), what="the refusal is reported")
     assert stage.bound(late) == {}
     rotate(3600)
     stage.wait_phase(late)
@@ -118,7 +118,7 @@ def test_the_token_of_a_kubeconfig_is_changed_after_it_was_refused(
     cluster.admin.delete(SECRETS, f"first-{form.lower()}", account)
     wait_for(lambda: is_refused(cluster, first), REFUSED, "the first token is refused")
     group = stage.gang("late", 3)
-    wait_for(lambda: "[-]credentials failed" in muster.readyz(), what="it tells")
+    wait_for(lambda: "[-]credentials failed" in muster.readyz(), what="the refusal is reported")
     assert stage.bound(group) == {}
     rotate(f"second-{form.lower()}")
     stage.wait_phase(group)

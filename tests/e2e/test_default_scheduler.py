@@ -1,4 +1,4 @@
-"""Muster beside the cluster's own scheduler: it decides on marked pods, and nobody else depends on it.
+"""Muster next to the cluster's own scheduler: it decides on marked pods, and no other pod depends on it.
 
 The two speak TLS, each with a certificate of `muster certificates`, as installed.
 """
@@ -75,7 +75,7 @@ def test_certificates_of_another_ca_come_in_the_middle_of_a_start(
         shutil.copytree(tmp_path / "new" / "muster", tls / "muster", dirs_exist_ok=True)
         wait_for(lambda: _is_answered(muster, tmp_path / "new" / "scheduler"), what="the new CA in force")
         assert muster.held().keys() == {*gang.held}
-        gang.let_go()
+        gang.release()
         shutil.copytree(tmp_path / "new" / "scheduler", tls / "scheduler", dirs_exist_ok=True)
         scheduler.restart()
         stage.wait_phase(gang.pods, "Running")

@@ -19,7 +19,9 @@ from tests.e2e.harness.waiting import wait_for
 Json = dict[str, Any]
 STOCK = "default-scheduler"
 KINDS = ("template", "two templates", "claim", "shared claim", "explicit", "implicit", "both")
-QUIET = 3.0  # seconds without a change: the scheduler refuses pods for a moment while it allocates for others
+QUIET = (
+    3.0  # seconds without a change: the scheduler refuses pods for a short time while it allocates for others
+)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_dump_is_replayed(stage: Stage, muster: Muster, scheduler: KubeScheduler, tmp_path: Path) -> None:
-    """One group runs, one lacks room, one is too large, and one pod has a secret in its environment."""
+    """One group runs, one lacks capacity, one is too large, and one pod has a secret in its environment."""
     stage.nodes(2, cpu="4")
     stage.queue("q", weight=3)
     runs = stage.gang("runs", 2, cpu="3", queue="q", gated=True)
@@ -30,11 +30,11 @@ def test_a_dump_is_replayed(stage: Stage, muster: Muster, scheduler: KubeSchedul
     stage.gang("huge", 1, cpu="9", queue="q", gated=True)
     stage.wait_reason("waits", "NoRoom")
     stage.wait_reason("huge", "NeverFits")
-    stage.group("tells", 1, queue="q")
-    pod = objects.pod("tells", namespace=stage.namespace, group="tells", cpu="3", gated=True)
+    stage.group("secret", 1, queue="q")
+    pod = objects.pod("secret", namespace=stage.namespace, group="secret", cpu="3", gated=True)
     pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": SECRET}]
     stage.api.create_many(PODS, [pod])
-    stage.wait_reason("tells", "NoRoom")
+    stage.wait_reason("secret", "NoRoom")
 
     file = tmp_path / "state.json.gz"
     address = f"127.0.0.1:{muster.ports['debug']}"
@@ -49,9 +49,9 @@ def test_a_dump_is_replayed(stage: Stage, muster: Muster, scheduler: KubeSchedul
     assert (found["same"], found["differences"]) == (True, [])
     assert found["groups"] >= 4
 
-    goes_on = command("simulate", "--from-dump", file, "--run-seconds", "60", "-o", "json")
-    assert goes_on.returncode == 3, goes_on.stderr  # one group is too large
-    (huge,) = json.loads(goes_on.stdout)["neverStarted"]
+    simulated = command("simulate", "--from-dump", file, "--run-seconds", "60", "-o", "json")
+    assert simulated.returncode == 3, simulated.stderr  # one group is too large
+    (huge,) = json.loads(simulated.stdout)["neverStarted"]
     assert huge["group"] == f"{stage.namespace}/huge"
 
     hidden = tmp_path / "hidden.json"

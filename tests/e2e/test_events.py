@@ -22,12 +22,12 @@ def test_a_waiting_and_then_running_gang_gets_events(
     first = stage.gang("a", 4, gated=True)
     stage.wait_phase(first, "Running")
     second = stage.gang("b", 4, gated=True)
-    wait_for(lambda: _messages(stage, "PodGroup", "b") == ["NoRoom"], what="the wait told")
-    wait_for(lambda: _messages(stage, "Pod", "b-2") == ["NoRoom"], what="the wait told to members")
+    wait_for(lambda: _messages(stage, "PodGroup", "b") == ["NoRoom"], what="the wait reported")
+    wait_for(lambda: _messages(stage, "Pod", "b-2") == ["NoRoom"], what="the wait reported to members")
     assert _messages(stage, "Pod", "b-3") == []
     stage.finish(first)
     stage.wait_phase(second, "Running")
-    wait_for(lambda: _messages(stage, "PodGroup", "b") == ["NoRoom", "Running"], what="the start told")
+    wait_for(lambda: _messages(stage, "PodGroup", "b") == ["NoRoom", "Running"], what="the start reported")
     assert _messages(stage, "PodGroup", "a") == []
     assert [_messages(stage, "Pod", name) for name in first] == [[]] * 4
     (event,) = [event for event in _events(stage, "PodGroup", "b") if event["reason"] == "Running"]
@@ -43,7 +43,7 @@ def test_a_wait_that_is_reported_again_is_the_same_event(
     stage.gang("b", 1, cpu="2", gated=True)
     for cpu, counts in (("2", {"NoRoom": 1}), ("1", {"NoRoom": 1, "NeverFits": 1}), ("2", {"NoRoom": 2})):
         stage.api.patch(NODES, node, {"status": {"allocatable": {"cpu": cpu}}}, sub="status")
-        wait_for(partial(_counted, stage, "b", counts), what=f"{counts} told")
+        wait_for(partial(_counted, stage, "b", counts), what=f"{counts} reported")
     assert _counts(stage, "b") == {"NoRoom": 2, "NeverFits": 1}
 
 
@@ -53,7 +53,7 @@ def test_a_start_that_is_undone_gets_an_event(stage: Stage, muster: Muster, sche
     stage.kubelet.refuse("a-1")
     stage.gang("a", 3, cpu="2", gated=True)
     stage.wait_phase(["a-0", "a-2"], "Gone")
-    wait_for(lambda: "Undone" in _messages(stage, "PodGroup", "a"), what="the undoing told")
+    wait_for(lambda: "Undone" in _messages(stage, "PodGroup", "a"), what="the undoing reported")
     (event,) = [event for event in _events(stage, "PodGroup", "a") if event["reason"] == "Undone"]
     assert event["type"] == "Warning"
     assert event["message"].startswith("evicting 2 bound members: ")
@@ -102,7 +102,7 @@ def test_a_refused_eviction_is_reported_again_within_limits(
     assert of_group["type"] == of_pod["type"] == "Warning"
     assert "disruption budget" in of_group["message"]
     assert of_pod["message"].startswith("a-0 has to be evicted because the start of its group failed, but: ")
-    # Ten at once, and one for each half a minute; what else was told of the group counts as well.
+    # Ten at once, and one for each half a minute; other Events about the group count as well.
     assert 2 <= of_group["count"] <= sum(_counts(stage, "a").values()) <= 10 + 4
     stage.api.delete(BUDGETS, "guarded", stage.namespace)
     stage.wait_phase(["a-0", "a-2"], "Gone")

@@ -1,4 +1,4 @@
-"""Others take room, requests fail, members go, watches break, kubelets refuse: all gangs stay whole."""
+"""Others take capacity, requests fail, members go, watches break, kubelets refuse: all gangs stay whole."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def muster(far_muster: Muster) -> Muster:
     return far_muster
 
 
-# ---- another scheduler takes planned room
+# ---- another scheduler takes nominated capacity
 
 
 def test_only_the_members_whose_node_was_taken_are_planned_again(
@@ -39,7 +39,7 @@ def test_only_the_members_whose_node_was_taken_are_planned_again(
     gang = Standstill(stage, muster, proxy, size=4, cpu="2")
     robbed, *others = gang.held
     _take(stage, gang.nodes[robbed])
-    gang.let_go()
+    gang.release()
     nodes = stage.wait_bound(gang.pods)
     assert nodes[robbed] != gang.nodes[robbed]
     assert {name: nodes[name] for name in others} == {name: gang.nodes[name] for name in others}
@@ -57,7 +57,7 @@ def test_a_start_without_free_capacity_is_given_up_for_others_and_retried(
     waiting = stage.gang("b", 2, cpu="2", gated=True)
     muster.wait_decision(stage.namespace, "b", verdict="Waiting")
     _take(stage, gang.nodes[gang.held[0]])
-    gang.let_go()
+    gang.release()
     stage.wait_phase(waiting, "Running")
     assert stage.bound(gang.pods) == {}
     assert muster.held() == {}
@@ -87,7 +87,7 @@ def test_a_node_that_goes_while_it_is_held_is_not_bound_to(
     change(stage, lost)
     stage.api.create(NODES, objects.node("later", cpu="1"))
     wait_for(lambda: "later" in {each["name"] for each in muster.debug("/debug/nodes")}, what="it is known")
-    gang.let_go()
+    gang.release()
     assert lost not in stage.wait_bound(gang.pods).values()
     stage.wait_phase(gang.pods, "Running")
 
@@ -130,7 +130,7 @@ def test_a_member_deleted_at_the_barrier_is_replaced(
     muster.wait_held([reserved])
     replacement = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
     muster.wait_held([reserved, *replacement])
-    gang.let_go()
+    gang.release()
     stage.wait_phase([reserved, gang.last, *replacement], "Running")
     assert muster.metric("muster_verb_calls_total", verb="bind", outcome="refused") == 1
 
@@ -139,12 +139,12 @@ def test_a_member_deleted_at_the_barrier_is_replaced(
 def test_a_member_deleted_at_the_barrier_without_a_replacement(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """Nobody is bound, the room is free for others; the group says what it lacks, and waits for that."""
+    """No member is bound, the capacity is free for others, and the group reports what it lacks."""
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
     gone, reserved = gang.held
     stage.delete_pods([gone])
-    gang.let_go()
+    gang.release()
     muster.wait_decision(stage.namespace, "a", reason="NotEnoughMembers")
     assert muster.held() == {}
     assert proxy.bindings() == {}
@@ -158,7 +158,7 @@ def test_a_member_deleted_at_the_barrier_without_a_replacement(
 def test_a_podgroup_deleted_at_the_barrier(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """Two of three are held. Nobody is bound before there is a PodGroup again, which asks for two."""
+    """Two of three are held. No member is bound before there is a PodGroup again, which asks for two."""
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
@@ -167,7 +167,7 @@ def test_a_podgroup_deleted_at_the_barrier(
     assert proxy.bindings() == {}
     stage.group("a", 2)
     stage.wait_bound(gang.held)
-    gang.let_go()
+    gang.release()
     stage.wait_phase(gang.pods, "Running")
 
 
@@ -179,7 +179,7 @@ def test_a_podgroup_deleted_between_two_bindings(
     gang = HangingBinding(stage, proxy)
     stage.api.delete(POD_GROUPS, "a", stage.namespace)
     muster.wait_decision(stage.namespace, "a", reason="GroupNotFound")
-    gang.let_go()
+    gang.release()
     stage.wait_phase(gang.pods, "Running")
 
 
@@ -188,7 +188,7 @@ def test_a_podgroup_deleted_between_two_bindings(
 def test_a_pod_bound_after_its_start_has_ended_is_evicted(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy, reason: str
 ) -> None:
-    """Two of three are gone before the binding of the third arrives, and the group may not be judged."""
+    """Two of three are gone before the binding of the third arrives, and the group may not be evaluated."""
     stage.nodes(3, cpu="2")
     gang = HangingBinding(stage, proxy)
     others = [name for name in gang.pods if name != gang.hanging]
@@ -199,7 +199,7 @@ def test_a_pod_bound_after_its_start_has_ended_is_evicted(
     else:
         stage.api.delete(POD_GROUPS, "a", stage.namespace)
     muster.wait_decision(stage.namespace, "a", verdict="Waiting", reason=reason)
-    gang.let_go()
+    gang.release()
     stage.wait_bound([gang.hanging])
     stage.wait_phase([gang.hanging], "Gone")
     wait_for(lambda: muster.metric("muster_evictions_total", outcome="done") == 1, what="one eviction")
@@ -222,7 +222,7 @@ def test_a_vanished_device_blocks_no_pod_that_requests_none(
 # ---- kubelets refuse
 
 
-def test_a_gang_that_never_stood_whole_is_completed_by_a_replacement(
+def test_a_gang_that_never_ran_fully_is_completed_by_a_replacement(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(4, cpu="2")
@@ -240,11 +240,11 @@ def test_a_gang_that_never_stood_whole_is_completed_by_a_replacement(
 def test_a_gang_that_never_ran_fully_is_undone_and_one_that_did_is_not(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """The same happens to both in the same moment: one member is lost and nobody comes for it."""
+    """Both gangs lose one member at the same time, and get no replacement."""
     stage.nodes(6, cpu="2")
     old = stage.gang("old", 3, cpu="2", gated=True)
     stage.wait_phase(old, "Running")
-    wait_for(lambda: stage.pod_group("old")["status"]["phase"] == "Running", what="old stood whole")
+    wait_for(lambda: stage.pod_group("old")["status"]["phase"] == "Running", what="old ran fully")
     stage.kubelet.refuse("young-1")
     stage.kubelet.refuse("old-3")
     stage.delete_pods(["old-1"])
@@ -285,7 +285,7 @@ def test_changes_while_watches_are_cut_are_known_afterwards(
     stage.wait_phase(before, "Gone")
     stage.api.delete(NODES, "n1")
     stage.nodes(1, prefix="new", cpu="4")
-    _take(stage, "n0", by_hand=True, cpu="3")
+    _take(stage, "n0", directly=True, cpu="3")
     late = stage.gang("b", 3, cpu="2", gated=True)
     wire.restore()
     assert set(stage.wait_bound(late).values()) == {"n2", "new0"}
@@ -312,7 +312,7 @@ def test_watches_cut_again_and_again_during_starts(stage: Stage, wire: TcpProxy,
 
     wait_for(all_bound, what="all gangs bound")
     stage.wait_phase(pods, "Running")
-    wait_for(lambda: stage.pod_group("g3")["status"]["phase"] == "Running", what="the last one told")
+    wait_for(lambda: stage.pod_group("g3")["status"]["phase"] == "Running", what="the last one reported")
 
 
 @pytest.mark.gates
@@ -331,14 +331,14 @@ def test_a_member_deleted_unseen_at_the_barrier(stage: Stage, wire: TcpProxy, mu
     wire.restore()
     replacement = stage.pods("a", 1, first=3, group="a", cpu="2", gated=True)
     stage.wait_phase([*gang.pods[1:], *replacement], "Running")
-    gang.let_go()
+    gang.release()
 
 
-def _take(stage: Stage, node: str, *, by_hand: bool = False, cpu: str = "2") -> None:
+def _take(stage: Stage, node: str, *, directly: bool = False, cpu: str = "2") -> None:
     """Place a foreign pod on `node`, by a second, stock scheduler."""
     where: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}, "scheduler": STOCK}
     (foreign,) = stage.pods("foreign", 1, cpu=cpu, **where)
-    if by_hand:
+    if directly:
         stage.api.bind(stage.namespace, foreign, node)
     else:
         other = stage.start_scheduler()
@@ -356,7 +356,7 @@ def test_muster_is_unready_and_alive_while_etcd_has_no_space(stage: Stage, muste
     with _no_space(stage.cluster.etcd_address):
         muster = stage.start_muster(user=muster_user, wait=False)
         wait_for(muster.live, what="it listens")
-        wait_for(lambda: "database space exceeded" in muster.readyz(), 100, what="readyz tells")
+        wait_for(lambda: "database space exceeded" in muster.readyz(), 100, what="readyz reports")
         assert not muster.ready()
         assert muster.live()
     muster.wait_ready()

@@ -68,7 +68,7 @@ def test_pods_that_do_not_tolerate_a_flavor_take_the_next(stage: Stage, schedule
     assert kinds(stage, stage.pods("single", 1, queue="q", gated=True)) == {"ondemand"}
 
 
-def test_roles_on_flavors_of_their_own(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_roles_on_their_own_flavors(stage: Stage, scheduler: KubeScheduler) -> None:
     """Both fit on spot alone, together they do not: the workers fit nowhere else."""
     cluster(stage)
     stage.group("g", 7, queue="q", minTaskMember={"driver": 2, "worker": 5})
@@ -108,8 +108,8 @@ def shown(stage: Stage, queue: str, what: str) -> str | None:
     return found
 
 
-def test_gpus_of_a_flavor_are_taken_back(stage: Stage, scheduler: KubeScheduler) -> None:
-    """Y holds 16 of 16 H100, of which 8 are x's; GPUs of another kind are free. x waits for 5 s before."""
+def test_gpus_of_a_flavor_are_reclaimed(stage: Stage, scheduler: KubeScheduler) -> None:
+    """Y holds 16 of 16 H100, of which x deserves 8; GPUs of another kind are free. x reclaims after 5 s."""
     stage.nodes(2, prefix="h", cpu="64", labels={KIND: "h100"}, **{GPU: "8"})
     stage.nodes(2, prefix="a", cpu="64", labels={KIND: "a100"}, **{GPU: "8"})
     stage.queue("x", flavors=[h100(deserved=8)], preemption={"after": "5s"})
@@ -119,7 +119,7 @@ def test_gpus_of_a_flavor_are_taken_back(stage: Stage, scheduler: KubeScheduler)
     claimant = stage.gang("x0", 8, queue="x", gated=True, limits={GPU: "1"})
     wait_for(lambda: shown(stage, "y", "borrowed") == "8", what="y is shown as borrowing 8 H100")
     assert kinds(stage, claimant) == {"h"}
-    # Each is told in its turn.
+    # Each status is written in its turn.
     wait_for(lambda: shown(stage, "x", "allocated") == "8", what="x is shown as holding 8 H100")
     wait_for(lambda: shown(stage, "y", "allocated") == "8", what="y is shown as holding 8 H100")
 

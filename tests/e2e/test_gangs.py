@@ -34,7 +34,7 @@ def test_a_gang_that_does_not_fit_waits_and_starts_when_capacity_is_free(
     gang = stage.gang("a", 3, cpu="2", gated=gated)
     stage.wait_reason("a", "NoRoom")
     assert stage.bound(gang) == {}
-    _show("room to gang bound", _seconds(lambda: stage.finish(filler), lambda: stage.wait_bound(gang)))
+    _show("capacity to gang bound", _seconds(lambda: stage.finish(filler), lambda: stage.wait_bound(gang)))
 
 
 def test_two_gangs_that_fit_only_alone_start_one_after_the_other(
@@ -72,7 +72,7 @@ def test_thirty_of_fifty_gangs_fit_and_the_others_follow(stage: Stage, scheduler
 
 
 def test_no_more_members_start_at_once_than_the_window_holds(stage: Stage, muster_user: User) -> None:
-    """The scheduler is frozen, so that those in the window stay there for as long as we look."""
+    """The scheduler is frozen, so that the pods in the window stay there during the check."""
     muster = stage.start_muster("--window", "50", user=muster_user)
     scheduler = stage.start_sidecar(muster, user=muster_user)
     stage.nodes(4, cpu="64")
@@ -119,7 +119,9 @@ def test_members_beyond_the_minimum_start_one_by_one(
 ) -> None:
     stage.nodes(1, cpu="4")
     gang = stage.gang("a", 6, min_member=3, gated=gated)
-    wait_for(lambda: len(stage.bound(gang)) == 4 and stage.reason("a") == "NoRoom", what="room for 4 is used")
+    wait_for(
+        lambda: len(stage.bound(gang)) == 4 and stage.reason("a") == "NoRoom", what="capacity for 4 is used"
+    )
     stage.nodes(1, prefix="more", cpu="1")
     wait_for(lambda: len(stage.bound(gang)) == 5, what="one more starts")
     done = sorted(stage.bound(gang))[:1]
@@ -205,6 +207,6 @@ def _seconds(begin: Callable[[], object], end: Callable[[], object]) -> float:
 
 
 def _show(what: str, seconds: float) -> None:
-    """Print a figure for the log; the test asserts only that it came to an end."""
+    """Print a figure for the log; the test asserts only that it ended."""
     print(f"\n{what}: {seconds:.2f} s")  # noqa: T201
     assert seconds < GENEROUS

@@ -42,7 +42,7 @@ def test_a_report_has_the_right_numbers_although_muster_is_killed(
 ) -> None:
     """Report two gangs, a reclaim, and the end of the claimant; Muster is killed after each.
 
-    Reported numbers lie between moments of known order, however busy the machine is.
+    Reported numbers lie between timestamps of known order, however busy the machine is.
     """
     debug = ("--debug-address", f"127.0.0.1:{muster.ports['debug']}")
     stage.nodes(4, cpu="2", **{GPU: "2"})
@@ -60,8 +60,8 @@ def test_a_report_has_the_right_numbers_although_muster_is_killed(
     poor = stage.gang("poor", 2, queue="poor", **share)
     stage.wait_phase(poor)
     assert sorted(alive(stage, gangs)) == [0, 2]
-    wait_for(lambda: reported(*debug)["rich"]["evictions"] == 2, what="evictions told")
-    wait_for(lambda: reported(*debug)["poor"]["starts"] == 1, what="the third start told")
+    wait_for(lambda: reported(*debug)["rich"]["evictions"] == 2, what="evictions reported")
+    wait_for(lambda: reported(*debug)["poor"]["starts"] == 1, what="the third start reported")
     taken = time.monotonic()
     muster.restart(hard=True)
 

@@ -61,8 +61,8 @@ def test_a_job_that_muster_may_not_change_holds_no_capacity(
 ) -> None:
     """It runs once it may be changed."""
     jobs.client.create(kind, made(stage.namespace))
-    reported = partial(_is_told, stage, "full", "StartGivenUp", "metadata.annotations: Too long")
-    wait_for(reported, what="it is told why")
+    reported = partial(_is_reported, stage, "full", "StartGivenUp", "metadata.annotations: Too long")
+    wait_for(reported, what="the reason is reported")
     other = stage.gang("other", 4, gated=True)
     stage.wait_phase(other)
     stage.delete_pods(other)
@@ -91,7 +91,7 @@ def test_pods_that_pod_security_refuses_end_the_start_within_seconds(stage: Stag
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {label: "restricted"}}})
     jobs.create("refused", task(replicas=4))
     words = 'refused: violates PodSecurity "restricted:latest": allowPrivilegeEscalation'
-    wait_for(partial(_is_told, stage, "refused", "StartGivenUp", words), what="it is told why")
+    wait_for(partial(_is_reported, stage, "refused", "StartGivenUp", words), what="the reason is reported")
     stage.api.patch(NAMESPACES, stage.namespace, {"metadata": {"labels": {label: None}}})
     jobs.wait_pods("refused", 4, "Running")
 
@@ -133,7 +133,7 @@ def test_the_capacity_of_a_volcano_job_is_reclaimed_however_long_its_grace_perio
         jobs.wait_phase("slow", "Aborted")
 
 
-def _is_told(stage: Stage, about: str, reason: str, words: str) -> bool:
+def _is_reported(stage: Stage, about: str, reason: str, words: str) -> bool:
     found = stage.api.items(EVENTS, stage.namespace)
     reported = (each for each in found if (each["involvedObject"]["name"], each["reason"]) == (about, reason))
     return any(words in each["message"] for each in reported)

@@ -42,7 +42,7 @@ def test_refused_pods_do_not_come_again_and_again(
     assert calls >= REFUSED, "the pods were seen"
     assert calls - before <= AT_MOST
     assert stage.bound(refused) == {}
-    assert stage.phases(standing) == {"Running"}, "a refused pod evicts nobody"
+    assert stage.phases(standing) == {"Running"}, "a refused pod evicts no pod"
 
 
 def test_a_gang_that_lacks_capacity_evicts_no_pod_and_costs_nothing(

@@ -123,7 +123,7 @@ def test_a_tenants_gangs_start_on_gpus_and_are_shown_to_the_tenant_alone(stage: 
             more: Json = {"limits": limits, "scheduler": "default-scheduler", **TOLERATED}
             for number in range(members):
                 tenant.create(PODS, objects.pod(f"{name}-{number}", namespace=space, group=name, **more))
-            if name != "waits":  # which may have the room of gangs that are not there yet
+            if name != "waits":  # it may hold the capacity of gangs that are not there yet
                 stage.wait_phase([f"{name}-{number}" for number in range(members)], "Running")
     stage.wait_reason("waits", "NoRoom")
     own, others = {f"{space}/{name}" for name in GANGS}, "other/other"

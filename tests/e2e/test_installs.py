@@ -135,7 +135,7 @@ def test_the_rendered_chart_is_accepted(cluster: ControlPlane, operators: None, 
 
 
 def test_manifests_that_stay_for_a_while_after_muster_are_accepted(cluster: ControlPlane) -> None:
-    """On every release as it is: nobody is there to gate or to judge for."""
+    """Without Muster, nothing may gate pods or call webhooks. This holds on every release."""
     found = installs.kustomized(cluster.binaries / "kubectl", installs.INSTALL / "leaving")
     asking = ("MutatingAdmissionPolicy", "WebhookConfiguration")
     assert [each["kind"] for each in found if any(word in each["kind"] for word in asking)] == []

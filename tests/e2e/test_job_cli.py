@@ -42,7 +42,7 @@ def test_a_job_is_held_resumed_stopped_and_queues_again_at_its_old_place(jobs: S
     jobs.jobs.wait_pods("first", 0)
     assert states(shell)["first"] == "Suspended"
     assert "muster job resume job/first" in shell.output("why", "job/first")
-    assert jobs.jobs.pods("second") == [], "it is held, although there is room"
+    assert jobs.jobs.pods("second") == [], "it is held, although there is free capacity"
     shell.output("job", "resume", "job/second")
     jobs.jobs.wait_pods("second", 3, "Running")
     shell.output("job", "resume", "first")

@@ -20,12 +20,12 @@ from tests.e2e.harness.training_runs import TRAINING_RUNS
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.view, pytest.mark.usefixtures("job_rights")]
-LETS_GO = ("PATCH", r"/jobs/train$")  # the write that lets the job go
+UNSUSPEND = ("PATCH", r"/jobs/train$")  # the write that unsuspends the job
 
 
 @pytest.fixture
 def jobs(stage: Stage, proxy: FaultProxy, muster_user: User) -> Stage:
-    """Room for four pods; Muster reaches the API server through the proxy."""
+    """Return a stage with capacity for four pods; Muster reaches the API server through the proxy."""
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
     stage.start_sidecar(start(stage, proxy, muster_user), user=muster_user)
@@ -70,17 +70,17 @@ def test_absurd_counts_cost_their_own_job_only(jobs: Stage, parallelism: int, re
 def test_a_job_that_changes_during_its_admission_frees_its_capacity(
     jobs: Stage, proxy: FaultProxy, change: Callable[[Stage], object]
 ) -> None:
-    """Its version is another one by then: the write is refused, and its room is free."""
-    proxy.inject(before_request(lambda: change(jobs), *LETS_GO))
+    """The job has another version by then: the write is refused, and its capacity is free."""
+    proxy.inject(before_request(lambda: change(jobs), *UNSUSPEND))
     make(jobs, "train", 4)
-    wait_for(lambda: not proxy.left(), what="the write on its way")
+    wait_for(lambda: not proxy.left(), what="the write sent")
     make(jobs, "next", 4)
     jobs.jobs.wait_pods("next", 4, "Running")
     assert jobs.jobs.pods("train") == []
 
 
 def test_a_job_with_an_irrelevant_change_is_still_admitted(jobs: Stage, proxy: FaultProxy) -> None:
-    proxy.inject(before_request(lambda: jobs.jobs.change("train", backoffLimit=3), *LETS_GO))
+    proxy.inject(before_request(lambda: jobs.jobs.change("train", backoffLimit=3), *UNSUSPEND))
     make(jobs, "train", 4)
     jobs.jobs.wait_pods("train", 4, "Running")
 
@@ -91,7 +91,7 @@ def test_a_job_suspended_by_its_user_right_after_its_admission_stays_suspended(
     released = threading.Event()
     proxy.inject(hold_request(released, "PATCH", r"/podgroups/"))
     make(jobs, "train", 4)
-    wait_for(lambda: not jobs.jobs.get("train")["spec"]["suspend"], what="the job is let go")
+    wait_for(lambda: not jobs.jobs.get("train")["spec"]["suspend"], what="the job is admitted")
     jobs.jobs.suspend("train")
     released.set()
     jobs.jobs.wait_pods("train", 0)
@@ -100,7 +100,7 @@ def test_a_job_suspended_by_its_user_right_after_its_admission_stays_suspended(
 
 
 def test_an_answer_that_is_lost_changes_nothing(jobs: Stage, proxy: FaultProxy) -> None:
-    proxy.inject(lose_answer(*LETS_GO))
+    proxy.inject(lose_answer(*UNSUSPEND))
     make(jobs, "train", 4)
     jobs.jobs.wait_pods("train", 4, "Running")
     make(jobs, "next", 1)
@@ -114,9 +114,9 @@ def test_muster_killed_between_the_claim_and_the_write(
     stage.nodes(2, cpu="2")
     stage.start_controller_manager()
     first = start(stage, proxy, muster_user)
-    proxy.inject(before_request(first.kill, *LETS_GO))
+    proxy.inject(before_request(first.kill, *UNSUSPEND))
     make(stage, "train", 4)
-    wait_for(lambda: not proxy.left(), what="the write on its way")
+    wait_for(lambda: not proxy.left(), what="the write sent")
     second = start(stage, proxy, muster_user)
     stage.start_sidecar(second, user=muster_user)
     stage.jobs.wait_pods("train", 4, "Running")
@@ -138,7 +138,7 @@ def test_a_template_that_cannot_be_read_is_its_own_jobs_reason(
     stage.api.create(TRAINING_RUNS, fine)
     wait_for(
         lambda: not stage.api.get(TRAINING_RUNS, "fine", stage.namespace)["spec"]["suspend"],
-        what="the other one is let go",
+        what="the other one is admitted",
     )
 
 

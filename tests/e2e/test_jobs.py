@@ -78,7 +78,7 @@ def test_the_unit_of_a_job_that_waits_is_created_with_the_reason(jobs: Stage) ->
 def test_jobs_made_while_muster_is_away_start_in_the_order_in_which_they_were_made(
     jobs: Stage, muster: Muster
 ) -> None:
-    """Start jobs by their creation, and those of one second by name; all PodGroups are made at one moment."""
+    """Start jobs by creation time, then by name; all PodGroups are made at the same time."""
     muster.kill()
     names = ["z", "y", *"abcdefg"]
     for name in names:
@@ -120,7 +120,7 @@ def test_a_job_whose_pods_a_quota_refuses_frees_its_capacity_and_starts_once_the
         of_jobs = [event["message"] for event in events if event["involvedObject"]["kind"] == "Job"]
         return {text.partition(" refused: ")[2] for text in of_jobs}
 
-    assert wait_for(said, what="it is told") == {
+    assert wait_for(said, what="it is reported") == {
         "exceeded quota: limit, requested: pods=1, used: pods=2, limited: pods=2"
     }
     jobs.limit_pods("3", "Terminating")
@@ -161,7 +161,9 @@ def test_a_job_that_may_start_with_fewer_pods_takes_the_most_that_fit(jobs: Stag
 
 def test_a_shrinking_job_above_the_capability_starts_with_as_many_pods_as_that_allows(jobs: Stage) -> None:
     jobs.queue("q", capability={"cpu": "3"})
-    jobs.job("first", parallelism=1, suspend=True, queue="q", cpu="2")  # one pod: its room is free at once
+    jobs.job(
+        "first", parallelism=1, suspend=True, queue="q", cpu="2"
+    )  # one pod: its capacity is free at once
     jobs.jobs.wait_pods("first", 1, "Running")
     jobs.job(
         "train", parallelism=6, suspend=True, queue="q", annotations={"kube-muster.io/min-parallelism": "2"}
@@ -236,7 +238,7 @@ def test_a_job_that_runs_longer_than_its_queue_allows_is_suspended_until_it_is_r
     assert jobs.jobs.pods("long") == []
 
 
-def test_a_job_suspended_by_hand_stays_out_of_its_queue(jobs: Stage) -> None:
+def test_a_job_suspended_by_its_user_stays_out_of_its_queue(jobs: Stage) -> None:
     jobs.job("first", parallelism=4, suspend=True, queue="default")
     jobs.jobs.wait_pods("first", 4, "Running")
     jobs.job("second", parallelism=4, suspend=True, queue="default")
@@ -259,11 +261,11 @@ def test_a_job_deleted_while_it_waits_takes_its_unit_with_it(jobs: Stage) -> Non
 def test_the_capacity_of_a_gang_is_kept_when_muster_is_killed_before_its_first_pod(
     stage: Stage, muster_user: User
 ) -> None:
-    """The job controller is down: the job is let go, and no pod comes."""
+    """The job controller is down: the job is admitted, and no pod comes."""
     stage.nodes(2, cpu="2")
     first = stage.start_muster(user=muster_user)
     stage.job("train", parallelism=4, suspend=True, queue="default")
-    wait_for(lambda: not stage.jobs.get("train")["spec"]["suspend"], what="the job is let go")
+    wait_for(lambda: not stage.jobs.get("train")["spec"]["suspend"], what="the job is admitted")
     stage.wait_group(unit(stage, "train"), phase="Inqueue")
     first.kill()
     second = stage.start_muster(user=muster_user)
@@ -276,7 +278,7 @@ def test_the_capacity_of_a_gang_is_kept_when_muster_is_killed_before_its_first_p
 
 
 def test_all_jobs_of_queues_are_suspended_where_the_setting_says_so(stage: Stage, muster_user: User) -> None:
-    """A Job that was not created suspended is suspended, and let go in its turn; one that runs is left."""
+    """A Job that was not created suspended is suspended, and admitted in its turn; one that runs is left."""
     stage.start_controller_manager()
     stage.nodes(2, cpu="2")
     before = stage.start_muster("--manage-jobs=off", user=muster_user)

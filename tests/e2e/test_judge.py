@@ -1,4 +1,4 @@
-"""The judge alone, with histories made up to the second and a clock that nobody has to wait for."""
+"""The judge alone, on artificial histories with a simulated clock."""
 
 from collections import Counter
 
@@ -41,7 +41,7 @@ def test_a_gang_that_was_undone_starts_again() -> None:
     assert reviewed(*undone, member(4, 20, "b"), until=29) == []
 
 
-def test_a_gang_that_stood_whole_may_lose_members() -> None:
+def test_a_gang_that_ran_fully_may_lose_members() -> None:
     whole = [GangSeen(1, 0, "x/g", 2), member(2, 1, "a"), member(3, 2, "b")]
     assert reviewed(*whole, member(4, 3, "b", holds=False), until=1000) == []
 
@@ -58,7 +58,7 @@ def test_a_gang_that_is_recreated_under_its_old_name_is_reviewed_again() -> None
 
 
 def test_the_order_of_versions_counts_not_that_of_arrival() -> None:
-    """Two watches race: the binding arrives before the deletion that made room for it."""
+    """Two watches race: the binding arrives before the deletion that freed its capacity."""
     capacity = NodeSeen(1, 0, "n0", Counter({"cpu": 1}))
     gone, came = member(3, 2.0, "a", holds=False), member(4, 1.0, "b")
     assert reviewed(capacity, member(2, 0, "a"), came, gone) == []

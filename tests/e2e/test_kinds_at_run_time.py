@@ -80,7 +80,7 @@ def wait_started(stage: Stage, name: str) -> None:
     wait_for(
         lambda: not stage.api.get(TRAINING_RUNS, name, stage.namespace)["spec"]["suspend"],
         timeout=LOOKED_FOR,
-        what=f"{name} is let go",
+        what=f"{name} is admitted",
     )
 
 
@@ -149,7 +149,7 @@ def test_a_kind_of_quotas_comes_goes_and_comes_back(stage: Stage, quotas: Muster
     stage.api.create(ELASTIC_QUOTA_TREES, tree(stage.namespace))
     queue = wait_queue(stage, "child-1")
     stage.group("train", 9, queue="child-1")
-    wait_for(lambda: stage.reason("train"), what="the group is judged")
+    wait_for(lambda: stage.reason("train"), what="the group is evaluated")
 
     remove_kind(stage.api, TREES)
     wait_for(lambda: stage.api.get(QUEUES, "child-1")["spec"].get("state") == "Closed", what="it is closed")

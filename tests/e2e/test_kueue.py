@@ -1,4 +1,4 @@
-"""Kueue beside Muster: its jobs are left alone, and `muster check` reports it.
+"""Kueue next to Muster: its jobs are left alone, and `muster check` reports it.
 
 Its kinds are installed; the tests play its controller.
 """

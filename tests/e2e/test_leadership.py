@@ -37,7 +37,7 @@ def test_muster_writes_only_next_to_the_scheduler_that_holds_the_lease(
     stage.api.delete(LEASES, LEASE, SYSTEM)
     scheduler = stage.start_sidecar(follower, user=muster_user, leader_elect=True)
     stage.wait_phase(first, "Running")
-    wait_for(lambda: stage.pod_group("a")["status"]["phase"] == "Running", what="a told to run")
+    wait_for(lambda: stage.pod_group("a")["status"]["phase"] == "Running", what="a reported as running")
     assert follower.metric("muster_leader") == 1
     scheduler.kill()
     _hold_lease(stage, "elsewhere_2")
@@ -60,7 +60,7 @@ def test_a_gang_at_the_barrier_is_bound_without_the_lease(
     gang = Standstill(stage, follower, proxy)
     _hold_lease(stage, "elsewhere_1")
     wait_for(lambda: follower.metric("muster_leader") == 0, what="leadership lost")
-    gang.let_go()
+    gang.release()
     stage.wait_phase(gang.pods, "Running")
     assert stage.pod_group("a")["status"]["phase"] != "Running"
 

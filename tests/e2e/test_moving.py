@@ -1,4 +1,4 @@
-"""Moves from Volcano to Muster and back, beside a real Volcano, by docs/how-to/move-from-volcano.md."""
+"""Moves from Volcano to Muster and back, next to a real Volcano, by docs/how-to/move-from-volcano.md."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_moving_there_and_back(
 ) -> None:
     town, pair = Town(stage, vcctl), Pair(stage, muster_user)
     administrator.run(_install(gates))
-    _beside(stage, town, pair, administrator, audit)
+    _side_by_side(stage, town, pair, administrator, audit)
     _changed_over(stage, town, pair, volcano, administrator, audit)
     _kinds_taken_over(stage, vcctl, administrator)
     _back(stage, pair, vcctl, volcano, administrator)
@@ -141,8 +141,8 @@ def _install(gates: bool) -> str:
     )
 
 
-def _beside(stage: Stage, town: Town, pair: Pair, administrator: Administrator, audit: Audit) -> None:
-    """Take steps 1 and 2: each has the pods of its own name, and neither keeps overwriting the other."""
+def _side_by_side(stage: Stage, town: Town, pair: Pair, administrator: Administrator, audit: Audit) -> None:
+    """Take steps 1 and 2: each has its own pods, and neither keeps overwriting the other."""
     pair.start()
     assert "ok Volcano: its scheduler" in _checked(administrator)
     stage.queue("trial")

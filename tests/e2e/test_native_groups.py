@@ -38,7 +38,7 @@ def cluster() -> Iterator[ControlPlane]:
         yield made
 
 
-GROUPS_OF_ITS_OWN = pytest.param(
+SCHEDULER_WITH_GROUPS = pytest.param(
     (True, (GATE,)),
     id="view of a scheduler of groups",
     marks=pytest.mark.skipif(KUBERNETES == "1.36", reason="alpha"),
@@ -46,10 +46,10 @@ GROUPS_OF_ITS_OWN = pytest.param(
 
 
 @pytest.fixture(
-    params=[pytest.param((True, ()), id="view"), GROUPS_OF_ITS_OWN, pytest.param((False, ()), id="gates")]
+    params=[pytest.param((True, ()), id="view"), SCHEDULER_WITH_GROUPS, pytest.param((False, ()), id="gates")]
 )
 def muster(stage: Stage, muster_user: User, request: pytest.FixtureRequest) -> Muster:
-    """Beside a scheduler that knows nothing of groups, or that schedules them itself."""
+    """Start Muster next to a scheduler without groups, or next to one that schedules them itself."""
     view, arguments = request.param
     made = stage.start_muster(user=muster_user, view=view)
     stage.start_sidecar(made, user=muster_user, arguments=arguments)
@@ -102,7 +102,7 @@ def test_a_gang_starts_whole(stage: Stage, muster: Muster) -> None:
         found = stage.api.get(GROUPS, "a", stage.namespace)
         return STOOD_WHOLE in found["metadata"].get("annotations", {})
 
-    wait_for(recorded, what="it is noted that the group stood whole")
+    wait_for(recorded, what="the record that the group ran fully")
     if SAYS_SCHEDULED:
         wait_for(
             lambda: scheduled(stage, "a")[:2] == ("True", "Scheduled"), what="its condition says so, too"

@@ -1,4 +1,4 @@
-"""Autoscalers are asked for no more nodes than queues may use, beside a real scheduler and controllers."""
+"""Autoscalers are asked for no more nodes than queues may use, next to a real scheduler and controllers."""
 
 from typing import Any
 

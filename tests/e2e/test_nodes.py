@@ -1,4 +1,4 @@
-"""Nodes drained, cordoned and lost under running gangs: who stood whole is never undone, only completed."""
+"""Nodes drained, cordoned and lost under gangs: a gang that ran fully is completed, never undone."""
 
 from functools import partial
 from typing import Any
@@ -96,7 +96,7 @@ def test_a_lost_node_takes_its_member_and_no_other(stage: Stage, scheduler: Kube
 def test_pods_that_cannot_end_on_a_lost_node_free_capacity_below_the_ceiling(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Their grace period is over, and nobody can delete them for good (kueue#6757)."""
+    """Their grace period is over, and no controller can delete them for good (kueue#6757)."""
     stage.queue("q", capability={"cpu": "4"})
     stage.nodes(2, cpu="2")
     nodes = _running(stage, stage.gang("a", 4, queue="q", cpu="1", gated=True))
@@ -135,7 +135,7 @@ def test_a_start_whose_node_is_deleted_is_planned_again(
     nodes = _planned(stage, muster)
     stage.api.delete(NODES, nodes[whose])
     wait_for(lambda: nodes[whose] not in _known(muster), what="Muster knows that it is gone")
-    gang.let_go()
+    gang.release()
     after = _running(stage, gang.pods)
     assert after[whose] != nodes[whose]
     assert {name: node for name, node in after.items() if name != whose} == {

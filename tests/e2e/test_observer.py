@@ -1,4 +1,4 @@
-"""The observer is only worth its word when it has been seen to fail: each promise is broken here by hand."""
+"""The observer reports violations: each test breaks one promise on purpose."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ def test_the_observer_remembers_pieces_that_were_completed_too_late(seeded: Stag
 
 def test_the_observer_remembers_a_node_that_was_overcommitted_for_a_short_time(seeded: Stage) -> None:
     seeded.nodes(1, cpu="1")
-    pods = seeded.pods("moment", 2)
+    pods = seeded.pods("short", 2)
     bind(seeded, pods)
     seeded.delete_pods(pods)
     seeded.wait_phase(pods, "Gone")
@@ -137,7 +137,7 @@ def test_the_observer_resumes_where_a_cut_watch_ended(seeded: Stage) -> None:
 def test_the_observer_reports_objects_that_a_restored_api_server_lost(seeded: Stage) -> None:
     seeded.nodes(1)
     seeded.cluster.restart_apiserver()
-    wait_for(seeded.observer.gaps, what="the gap is told")
+    wait_for(seeded.observer.gaps, what="the gap is reported")
     with pytest.raises(AssertionError, match="events lost: "):
         seeded.observer.assert_clean()
     seeded.observer.assert_clean(gaps_allowed=True)

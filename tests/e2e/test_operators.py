@@ -24,7 +24,7 @@ def muster(request: pytest.FixtureRequest, stage: Stage, muster_user: User) -> I
         yield stage.start_muster(user=muster_user)
 
 
-def test_a_ray_cluster_starts_whole_and_its_autoscaled_worker_gets_capacity_of_its_own(
+def test_a_ray_cluster_starts_whole_and_its_autoscaled_worker_gets_its_own_capacity(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(2, cpu="1")

@@ -1,4 +1,4 @@
-"""The same objects come to the same outcome in `muster run -o json` and on a real control plane.
+"""The same objects have the same outcome in `muster run -o json` and on a real control plane.
 
 Which node a pod is on is left to chance on both; whether it is bound is not.
 """
@@ -36,7 +36,7 @@ class Placed(NamedTuple):
 
 
 def things(namespace: str) -> Iterator[Placed]:
-    """Create two nodes, gangs that run, and gangs that wait for room, a queue, members and a device.
+    """Create two nodes, gangs that run, and gangs that wait for capacity, a queue, members and a device.
 
     Another scheduler has a pod that runs, and one that fits nowhere.
     """

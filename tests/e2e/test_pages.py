@@ -22,12 +22,12 @@ from tools import release
 TYPED = [page for page in PAGES if any(way_of(command) is Way.CLUSTER for command in commands(page))]
 FOLDERS = ("manifests", "install", "scheduler-config", "examples")
 OVERLAYS = ("overlay", "overlay-before")  # pages that come after docs/how-to/install.md have them already
-STAND_INS = {" rollout status ": " rollout status --watch=false "}  # nobody starts pods here
+STAND_INS = {" rollout status ": " rollout status --watch=false "}  # no kubelet starts pods here
 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[ControlPlane]:
-    """One that pages may take things out of."""
+    """Yield a control plane from which pages may delete objects."""
     with ControlPlane(kubernetes=KUBERNETES, users=manifests.service_accounts()) as started:
         started.start_controller_manager()
         yield started
@@ -59,7 +59,7 @@ def test_the_commands_of_each_page_work(page: Path, own: ControlPlane, folder: P
 
     The cluster has the CRDs, Muster's namespace and the objects of the first example.
     """
-    for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):  # nobody answers them here
+    for resource in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):  # no server answers them here
         own.admin.delete_all(resource)
     manifests.apply(own.admin, "crds/*.yaml", "namespace.yaml")
     _type(own, folder, Command("the example", "kubectl apply -f examples/first-gang.yaml"))

@@ -23,14 +23,14 @@ from tests.e2e.harness.embedded import EmbeddedStage, embedded_stage
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.recorder import Answered, Recorder
 from tests.e2e.harness.resources import EVENTS, PODS
-from tests.e2e.harness.scheduler import MARKED, for_everybody
+from tests.e2e.harness.scheduler import MARKED, for_all_pods
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.nightly
 
 Json = dict[str, Any]
-EVERYBODY = "default-scheduler"
+DEFAULT_SCHEDULER = "default-scheduler"
 REFUSED = "refused"
 
 
@@ -118,9 +118,9 @@ def an_ungated_gang_that_has_to_wait(play: Play) -> None:
 def pods_that_fit_on_no_node(play: Play) -> None:
     """Skip the extender: one pod is too large, and none is less important than the other."""
     play.nodes(1, cpu="2")
-    play.stage.wait_phase(play.stage.pods("stranger", 1, cpu="2", scheduler=EVERYBODY))
+    play.stage.wait_phase(play.stage.pods("stranger", 1, cpu="2", scheduler=DEFAULT_SCHEDULER))
     for name, cpu in (("large", "3"), ("late", "1")):
-        (pod,) = play.stage.pods(name, 1, cpu=cpu, scheduler=EVERYBODY)
+        (pod,) = play.stage.pods(name, 1, cpu=cpu, scheduler=DEFAULT_SCHEDULER)
         play.wait_condition(pod, "Insufficient cpu")
 
 
@@ -129,20 +129,20 @@ def an_urgent_pod_of_somebody_else(play: Play) -> None:
     play.nodes(3, cpu="2")
     gang = play.stage.gang("a", 2, cpu="2", gated=True, **MARKED)
     play.stage.wait_phase(gang)
-    victim = play.stage.pods("victim", 1, cpu="2", scheduler=EVERYBODY)
+    victim = play.stage.pods("victim", 1, cpu="2", scheduler=DEFAULT_SCHEDULER)
     play.stage.wait_phase(victim)
     urgent = play.stage.priority("urgent", 100_000)
     play.stage.wait_phase(
-        play.stage.pods("urgent", 1, cpu="2", scheduler=EVERYBODY, priorityClassName=urgent)
+        play.stage.pods("urgent", 1, cpu="2", scheduler=DEFAULT_SCHEDULER, priorityClassName=urgent)
     )
-    (last,) = play.stage.pods("last", 1, cpu="2", scheduler=EVERYBODY, priorityClassName=urgent)
+    (last,) = play.stage.pods("last", 1, cpu="2", scheduler=DEFAULT_SCHEDULER, priorityClassName=urgent)
     play.wait_condition(last, "no candidate node for preemption")
 
 
-def an_urgent_member_that_evicts_nobody(play: Play) -> None:
+def an_urgent_member_without_victims(play: Play) -> None:
     play.stage.queue("q", preemption={"unmanaged": "Never"})
     play.nodes(1, cpu="2")
-    play.stage.wait_phase(play.stage.pods("standing", 1, cpu="2", scheduler=EVERYBODY))
+    play.stage.wait_phase(play.stage.pods("standing", 1, cpu="2", scheduler=DEFAULT_SCHEDULER))
     urgent = play.stage.priority("urgent", 100_000)
     (pod,) = play.stage.pods("p", 1, cpu="2", queue="q", priorityClassName=urgent, **MARKED)
     play.wait_condition(pod, "no candidate node for preemption")
@@ -169,7 +169,7 @@ class Course(NamedTuple):
 def course(stage: Stage, user: User, scenario: Scenario) -> Course:
     muster = stage.start_muster(user=user)
     with Recorder(muster.address) as recorder:
-        stage.start_scheduler(for_everybody(EVERYBODY), muster=recorder.address)
+        stage.start_scheduler(for_all_pods(DEFAULT_SCHEDULER), muster=recorder.address)
         play = Play(stage, muster, recorder)
         scenario(play)
         return _seen(play)
@@ -189,7 +189,7 @@ def _seen(play: Play) -> Course:
 
 
 def _kind(call: Answered) -> str:
-    """Return the kind of a call: all refusals are one, whichever reason holds at that moment."""
+    """Return the kind of a call: all refusals are one kind, for any reason."""
     text = str(call)
     return text.partition(REFUSED)[0] + REFUSED if REFUSED in call.answer else text
 
@@ -222,7 +222,7 @@ def _events(play: Play, pod: str) -> set[str]:
         an_ungated_gang_that_has_to_wait,
         pods_that_fit_on_no_node,
         an_urgent_pod_of_somebody_else,
-        an_urgent_member_that_evicts_nobody,
+        an_urgent_member_without_victims,
     ],
     ids=lambda scenario: scenario.__name__,
 )

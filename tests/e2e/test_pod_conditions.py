@@ -1,4 +1,4 @@
-"""Conditions of waiting pods, for people and autoscalers, on a real API server beside a real scheduler."""
+"""Conditions of waiting pods, for people and autoscalers, on a real API server next to a real scheduler."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ def written(muster: Muster) -> float:
 
 
 def wait_written(muster: Muster, count: int) -> None:
-    """Wait for the count of writes, which follows a moment after the write can be read."""
+    """Wait for the count of writes, which follows shortly after the write can be read."""
     wait_for(lambda: written(muster) >= count, what=f"{count} conditions counted")
     assert written(muster) == count
 
@@ -144,7 +144,7 @@ def test_a_write_that_comes_late_does_not_meet_a_pod_that_is_bound(
     late = before_request(meanwhile, "PATCH", "/pods/late-0/status$")
     proxy.inject(late)
     gang = stage.gang("late", 1, cpu="2", gated=True)
-    wait_for(late.hit.is_set, what="the condition on its way")
+    wait_for(late.hit.is_set, what="the condition sent")
     wait_for(lambda: [call.status for call in proxy.calls if call.path.endswith("late-0/status")] == [409])
     stage.wait_phase(gang)
     assert condition(stage, "late-0")["status"] == "True"

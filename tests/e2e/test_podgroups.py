@@ -299,7 +299,7 @@ def test_a_group_of_scheduler_plugins_starts_whole(
         record = found["metadata"].get("annotations", {}).get(STOOD_WHOLE)
         return bool(record == f"{found['spec']['minMember']}/{found['metadata']['uid']}")
 
-    wait_for(recorded, what="it is noted that the group stood whole")
+    wait_for(recorded, what="the record that the group ran fully")
     assert stage.api.items(POD_GROUPS, stage.namespace) == []
 
 

@@ -1,4 +1,4 @@
-"""Policies inside a queue on a real kube-scheduler: order, who may pass whom, hold, limits."""
+"""Policies inside a queue on a real kube-scheduler: order, overtaking, hold, limits."""
 
 from collections.abc import Mapping
 from typing import Any

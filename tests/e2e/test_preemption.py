@@ -1,6 +1,6 @@
 """Preemption by pods that are not ours: a running gang is never broken for them.
 
-The scheduler of these tests serves everybody, and asks Muster about all its pods. Only those of Muster's are
+The scheduler of these tests serves all pods, and asks Muster about all its pods. Only those of Muster's are
 bound by it.
 """
 
@@ -10,12 +10,12 @@ import pytest
 
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import PODS
-from tests.e2e.harness.scheduler import MARKED, KubeScheduler, for_everybody
+from tests.e2e.harness.scheduler import MARKED, KubeScheduler, for_all_pods
 from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
-EVERYBODY = "default-scheduler"
+DEFAULT_SCHEDULER = "default-scheduler"
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def scheduler(stage: Stage, muster: Muster) -> KubeScheduler:
 
     It does not use Muster's account, which deletes no pods.
     """
-    return stage.start_scheduler(for_everybody(EVERYBODY), muster=muster.address)
+    return stage.start_scheduler(for_all_pods(DEFAULT_SCHEDULER), muster=muster.address)
 
 
 @pytest.fixture
 def urgent(stage: Stage) -> Json:
     """Return the fields that make a foreign pod important."""
-    return {"scheduler": EVERYBODY, "priorityClassName": stage.priority("urgent", 100_000)}
+    return {"scheduler": DEFAULT_SCHEDULER, "priorityClassName": stage.priority("urgent", 100_000)}
 
 
 def test_an_urgent_pod_takes_the_place_of_another_pod_and_of_no_gang(
@@ -41,7 +41,7 @@ def test_an_urgent_pod_takes_the_place_of_another_pod_and_of_no_gang(
     stage.nodes(3, cpu="2")
     gang = stage.gang("a", 2, cpu="2", gated=True, **MARKED)
     stage.wait_phase(gang)
-    victim = stage.pods("victim", 1, cpu="2", scheduler=EVERYBODY, priorityClassName=higher)
+    victim = stage.pods("victim", 1, cpu="2", scheduler=DEFAULT_SCHEDULER, priorityClassName=higher)
     stage.wait_phase(victim)
     stage.wait_phase(stage.pods("urgent", 1, cpu="2", **urgent))
     assert stage.phases(victim) == {"Gone"}
@@ -75,7 +75,7 @@ def test_a_member_that_its_gang_can_spare_gives_way(
 def test_two_urgent_pods_evict_no_more_members_than_a_gang_can_spare(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, urgent: Json
 ) -> None:
-    """The second one is judged before anything shows that the first one's victim is going."""
+    """The second one is evaluated before anything shows that the first one's victim is going."""
     stage.nodes(6, cpu="2")
     gang = stage.gang("a", 6, min_member=4, cpu="2", gated=True, **MARKED)
     stage.wait_phase(gang)
@@ -94,7 +94,7 @@ def test_an_urgent_member_evicts_no_pod(stage: Stage, scheduler: KubeScheduler, 
     """
     stage.queue("q", preemption={"unmanaged": "Never"})
     stage.nodes(2, cpu="2")
-    standing = stage.pods("standing", 2, cpu="2", scheduler=EVERYBODY)
+    standing = stage.pods("standing", 2, cpu="2", scheduler=DEFAULT_SCHEDULER)
     stage.wait_phase(standing)
     important = {"priorityClassName": urgent["priorityClassName"], **MARKED}
     gated = stage.gang("gated", 2, cpu="2", gated=True, queue="q", **important)

@@ -45,7 +45,7 @@ def component(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def far_scheduler(stage: Stage, far_muster: Muster, muster_user: User) -> KubeScheduler:
-    """Beside a Muster that reaches the API server through `proxy`."""
+    """Start a scheduler next to a Muster that reaches the API server through `proxy`."""
     return stage.start_sidecar(far_muster, user=muster_user)
 
 
@@ -130,12 +130,12 @@ def test_a_failure_of_the_autoscaler_is_in_the_condition_of_the_group(
         ]
         return str(scheduled["message"])
 
-    wait_for(lambda: message().endswith(failure), what="the PodGroup tells why")
+    wait_for(lambda: message().endswith(failure), what="the PodGroup reports why")
     assert stage.reason("a") == "NoRoom"
     stage.start_controller_manager()
     stage.api.delete(PROVISIONING_REQUESTS, request["metadata"]["name"], stage.namespace)
     wait_for(lambda: requests(stage) and templates_are_its_own(stage), what="another one with its template")
-    wait_for(lambda: failure not in message(), what="the PodGroup tells no more of the first")
+    wait_for(lambda: failure not in message(), what="the PodGroup no longer reports the first failure")
 
 
 def templates_are_its_own(stage: Stage) -> bool:

@@ -117,7 +117,7 @@ def _messages(stage: Stage, queue: str) -> set[str]:
 
 
 def test_a_queue_without_spec_state_keeps_the_state_of_its_status(stage: Stage, muster: Muster) -> None:
-    """Tools that close a queue in its status alone, as Volcano's do, are heard; nobody writes a spec."""
+    """Tools that close a queue in its status alone, as Volcano's do, are obeyed; no user writes a spec."""
     stage.queue("q")
     wait_state(stage, "Open", "q")
     stage.api.patch(QUEUES, "q", {"status": {"state": "Closed"}}, sub="status")
@@ -179,7 +179,7 @@ def test_without_the_kind_of_commands_all_else_works(stage: Stage, muster_user: 
         muster = stage.start_muster(user=muster_user)
         stage.queue("q")
         wait_state(stage, "Open", "q", "root", "default")
-        wait_for(lambda: not _commands(muster)["known"], what="told on the debug page")
+        wait_for(lambda: not _commands(muster)["known"], what="reported on the debug page")
         assert muster.ready()
     wait_for(lambda: _commands(muster)["synced"], what="the kind is found when it comes")
     wait_followed(stage, command(stage, "CloseQueue", stage.api.get(QUEUES, "q")))

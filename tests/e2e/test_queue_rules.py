@@ -74,7 +74,7 @@ def test_capacity_that_a_queue_does_not_lend_is_free_for_it_without_an_eviction(
 def test_a_queue_borrows_from_the_nearest_ancestor_with_free_shares(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
-    """H100 of its team before A100, which nobody is given by name, though it names A100 first."""
+    """H100 of its team come before A100, which no queue is given by name, although it names A100 first."""
     for kind in ("a100", "h100"):
         stage.nodes(1, prefix=kind, cpu="64", labels={KIND: kind}, **{GPU: "8"})
     a100, h100 = ({"name": kind, "nodeLabels": {KIND: kind}} for kind in ("a100", "h100"))
@@ -103,7 +103,7 @@ def test_in_a_mixed_queue_high_priorities_let_none_pass_and_others_rotate(
     small = one(stage, "small", "1")
     stage.wait_reason("small", "BehindOthers")
     stage.finish(early)
-    stage.wait_phase([*large, *small])  # small fits beside large, and passes plain, which does not
+    stage.wait_phase([*large, *small])  # small fits next to large, and passes plain, which does not
     stage.finish([*large, *small])
     stage.wait_phase(plain)
 
@@ -128,7 +128,7 @@ def test_a_group_that_has_waited_gains_priority_by_ageing(stage: Stage, schedule
     stage.wait_phase(better)
 
 
-# ---- who is evicted for whom, and how often
+# ---- victims of evictions, and how often
 
 
 def test_a_queue_may_borrow_from_lower_priorities_within_the_cohort(
@@ -177,7 +177,7 @@ def test_no_group_is_evicted_before_its_queues_minimum_runtime(
 def test_two_queues_do_not_take_turns_over_a_gang_larger_than_either_share(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Queue a gives its gang of 8 cpus back for the 4 that b deserves. Made again, it evicts nobody."""
+    """Queue a loses its gang of 8 cpus for the 4 that b deserves. Made again, the gang evicts no pod."""
     stage.nodes(4, cpu="2")
     stage.queue("a")
     stage.queue("b")
@@ -186,7 +186,7 @@ def test_two_queues_do_not_take_turns_over_a_gang_larger_than_either_share(
     stage.wait_phase(small)
     again = stage.pods("large-again", 4, group="large", cpu="2", gated=True)
     stage.wait_reason("large", "NoRoom", "QueueShare")
-    late = one(stage, "late", "2", queue="b")  # what large does not use is lent meanwhile
+    late = one(stage, "late", "2", queue="b")  # capacity that large does not use is borrowed meanwhile
     stage.wait_phase(late)
     assert stage.phases(small) == {"Running"}
     stage.finish([*small, *late])

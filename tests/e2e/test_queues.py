@@ -225,7 +225,7 @@ def test_a_pod_that_names_its_node_takes_no_other_pod_past_the_ceiling(
 def test_thousands_of_missing_queues_delay_no_gang(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Start a gang beside 3,000 groups that name as many missing queues, and one after their report.
+    """Start a gang among 3,000 groups that name as many missing queues, and one after their report.
 
     Muster stays well all the while.
     """

@@ -58,7 +58,7 @@ def rights(stage: Stage) -> Iterator[None]:
 
 @pytest.fixture
 def policy(stage: Stage) -> Iterator[None]:
-    """Apply the policy; the API server takes a moment to notice it, and to forget it."""
+    """Apply the policy; the API server takes some time to notice it, and to forget it."""
 
     def refuses() -> bool:
         forged = {"metadata": {"name": "for-show", "annotations": {SOURCE: TREE}}, "spec": {"weight": 1}}
@@ -157,7 +157,7 @@ def test_check_reports_faults_of_quotas(stage: Stage, muster: Muster, request: p
 
 
 @pytest.mark.usefixtures("rights")
-def test_an_edit_by_hand_is_taken_back_and_a_queue_that_is_deleted_by_hand_is_made_again(
+def test_an_edit_of_a_user_is_undone_and_a_queue_that_a_user_deletes_is_made_again(
     stage: Stage, muster: Muster
 ) -> None:
     stage.api.create(ELASTIC_QUOTA_TREES, seed())
@@ -193,7 +193,7 @@ def test_the_policy_refuses_edits_around_the_quota_and_names_it(stage: Stage, mu
 def test_a_whole_tree_grows_shrinks_and_goes_while_webhooks_review_it(
     stage: Stage, muster_user: User
 ) -> None:
-    """Accept the changes under webhooks that judge each queue by those around it.
+    """Accept the changes under webhooks that review each queue with those around it.
 
     A new group gets the queue of its namespace's quota.
     """
@@ -228,7 +228,7 @@ def test_the_queues_go_with_the_tree_once_they_are_empty_and_come_back_open(
     stage.api.create(ELASTIC_QUOTA_TREES, seed())
     wait_queue(stage, "child-1")
     stage.group("train", 1, queue="child-1")
-    wait_for(lambda: stage.reason("train"), what="the group is judged")
+    wait_for(lambda: stage.reason("train"), what="the group is evaluated")
     stage.api.delete(ELASTIC_QUOTA_TREES, TREE_NAME, SYSTEM)
     closing = ("child-1", "root-quota")
     for name in closing:

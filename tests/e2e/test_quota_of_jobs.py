@@ -1,6 +1,6 @@
 """The example of Kube Queue's introduction, as it is written: a tree of quotas, two Jobs of its namespace.
 
-Nothing in them names Muster, a queue or a scheduler: Muster stands beside the cluster's own one.
+Nothing in them names Muster, a queue or a scheduler: Muster runs next to the cluster's own one.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Room that is taken back, on a real control plane: who has to go, who comes, and what both are told."""
+"""Reclaimed capacity on a real control plane: the victims, the claimants, and the reports to both."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,11 +11,11 @@ from tests.e2e.harness.waiting import wait_for
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
-EVERYBODY = "default-scheduler"
+DEFAULT_SCHEDULER = "default-scheduler"
 
 
 def borrowed(stage: Stage, sizes: Iterable[int], **pod: Any) -> list[list[str]]:
-    """Queue `rich` holds four nodes of two cpus, while nobody in queue `poor` wants any."""
+    """Queue `rich` holds four nodes of two cpus, while no group in queue `poor` wants any."""
     stage.nodes(4, cpu="2")
     stage.queue("rich")
     stage.queue("poor")
@@ -39,7 +39,7 @@ def messages(stage: Stage, name: str) -> list[str]:
     return [event["reason"] for event in events if event["involvedObject"]["name"] == name]
 
 
-def test_a_full_cluster_gives_back_to_a_starved_queue(
+def test_a_full_cluster_is_reclaimed_for_a_starved_queue(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     gangs = borrowed(stage, [2, 2])
@@ -49,7 +49,8 @@ def test_a_full_cluster_gives_back_to_a_starved_queue(
     (gone,) = [gang for gang, left in zip(gangs, alive(stage, gangs), strict=True) if not left]
     group = gone[0].partition("-")[0]
     wait_for(
-        lambda: "Reclaimed" in messages(stage, group) and "Reclaimed" in messages(stage, gone[0]), what="told"
+        lambda: "Reclaimed" in messages(stage, group) and "Reclaimed" in messages(stage, gone[0]),
+        what="reported",
     )
     assert muster.metric("muster_evictions_total", outcome="done", cause="Reclaim") == 2
     poorer = wait_for(lambda: stage.api.get(QUEUES, "poor")["status"].get("reclaimed"), what="remembered")
@@ -79,7 +80,7 @@ def test_machines_with_gpus_are_given_back_however_short_memory_is(
 
 
 def test_recreated_members_of_an_evicted_gang_start_as_a_gang(stage: Stage, scheduler: KubeScheduler) -> None:
-    """The controller of a gang makes its members again: none of them starts before there is room for all."""
+    """The controller of a gang recreates its members: none starts before there is capacity for all."""
     gangs = borrowed(stage, [2, 2])
     poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
     stage.wait_phase(poor)
@@ -134,7 +135,7 @@ def test_a_higher_priority_inside_a_queue(stage: Stage, scheduler: KubeScheduler
     urgent = stage.gang("urgent", 1, cpu="2", gated=True, priorityClassName=high, queue="q")
     stage.wait_phase(urgent)
     assert stage.phases(low) == {"Gone"}
-    wait_for(lambda: "Preempted" in messages(stage, "low"), what="told")
+    wait_for(lambda: "Preempted" in messages(stage, "low"), what="reported")
 
 
 def test_no_group_is_evicted_where_the_queue_forbids_it(stage: Stage, scheduler: KubeScheduler) -> None:
@@ -154,7 +155,7 @@ def test_pods_of_others_give_way_to_a_whole_gang_or_stay(
     high = stage.priority("high", 1000)
     stage.nodes(3, cpu="2")
     stage.queue("q")
-    others = stage.pods("other", 3, cpu="2", scheduler=EVERYBODY)
+    others = stage.pods("other", 3, cpu="2", scheduler=DEFAULT_SCHEDULER)
     for number, name in enumerate(others):
         stage.api.bind(stage.namespace, name, f"n{number}")
     stage.wait_phase(others)
@@ -170,7 +171,7 @@ def test_pods_of_others_give_way_to_a_whole_gang_or_stay(
 def test_a_victim_with_a_budget_stays_and_another_one_goes(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """Nobody counts the pods of the budget here, so it allows no disruption at all."""
+    """No controller counts the pods of the budget here, so it allows no disruption at all."""
     gangs = borrowed(stage, [1, 1, 1], labels={"guarded": "yes"})
     free = stage.gang("free", 1, cpu="2", queue="rich", gated=True)
     stage.wait_phase(free)
@@ -230,7 +231,7 @@ def allow(stage: Stage, disruptions: int) -> None:
 def test_muster_killed_between_evictions_and_start(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """The victims are on their way out: nobody else is evicted, and the room is the starved queue's."""
+    """The victims are terminating: no other pod is evicted, and the starved queue gets the capacity."""
     gangs = borrowed(stage, [2, 2], terminationGracePeriodSeconds=600)
     stage.kubelet.off()
     poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
@@ -298,5 +299,5 @@ def test_pods_of_jobs_move_so_that_a_gang_gets_a_whole_node(
     nodes = stage.bound(["whole-0", again, *(pod for pods in first.values() for pod in pods)])
     assert len(nodes) == 3
     assert len({node for name, node in nodes.items() if name != "whole-0"}) == 1
-    wait_for(lambda: "Consolidated" in messages(stage, first[moved][0]), what="told")
+    wait_for(lambda: "Consolidated" in messages(stage, first[moved][0]), what="reported")
     assert muster.metric("muster_evictions_total", outcome="done", cause="Consolidate") == 1

@@ -1,4 +1,4 @@
-"""Pods that the scheduler refuses on every node, again and again: everybody else starts meanwhile."""
+"""Pods that the scheduler refuses on every node, again and again: all other pods start meanwhile."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def test_a_zone_goes_whose_volumes_others_wait_for(
 
     Replacements of one group and elastic members of another are more than the window has places, with
     volumes in the zone that has no nodes. They are not gated: the scheduler's calls for the gangs make
-    its silence about the others tell.
+    its silence about the others show.
     """
     volumes = Provisioner(stage)
     _zone(stage, "a", 1)

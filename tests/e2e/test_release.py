@@ -25,7 +25,7 @@ from tests.e2e.harness.kubelet import Kubelet
 from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.policy import WITHOUT_POLICIES
 from tests.e2e.harness.resources import DEPLOYMENTS, JOBS, NODES, PODS, QUEUES
-from tests.e2e.harness.scheduler import KubeScheduler, beside
+from tests.e2e.harness.scheduler import KubeScheduler, sidecar_options
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.webhooks import Port
 from tests.pages.fences import ROOT, fences
@@ -251,7 +251,7 @@ def apply(cluster: ControlPlane, file: str, home: Path) -> str:
 
 @pytest.fixture
 def alone() -> Iterator[ControlPlane]:
-    """One on which nothing else was installed: the other install marks pods for a scheduler of its own."""
+    """Yield a control plane without other installs: the other install marks pods for its own scheduler."""
     with ControlPlane(kubernetes=KUBERNETES) as started:
         yield started
 
@@ -261,7 +261,7 @@ def test_the_suspended_job_of_the_pages_starts(
 ) -> None:
     """Start it with one installed file alone.
 
-    Muster and its scheduler show the token of their account, and the webhooks judge Muster's writes.
+    Muster and its scheduler show the token of their account, and the webhooks review Muster's writes.
     """
     (file,) = [each.name for each in SERVED if each.install == "sidecar"]
     apply(alone, f"{site.named.url}/{file}", tmp_path)
@@ -272,7 +272,7 @@ def test_the_suspended_job_of_the_pages_starts(
     with ExitStack() as stack:
         options: dict[str, Any] = {"arguments": flags, "leader_elect": "follow", "view": True}
         muster = stack.enter_context(Muster(alone, alone.kubeconfig(account), **options))
-        options = {**beside(muster), "user": account, "leader_elect": True}
+        options = {**sidecar_options(muster), "user": account, "leader_elect": True}
         stack.enter_context(KubeScheduler(alone, **options))
         stack.enter_context(Kubelet(alone.admin))
         webhooks.wait_in_force(alone.admin)

@@ -1,4 +1,4 @@
-"""Two replicas, each beside its own scheduler: whatever happens to one, every gang starts once and whole."""
+"""Two replicas, each next to its own scheduler: whatever happens to one, every gang starts once and whole."""
 
 import json
 from collections import Counter
@@ -108,7 +108,7 @@ def test_the_api_server_is_restarted_while_gangs_start(stage: Stage, pair: Pair)
 
 @pytest.mark.gang_deadline(60)
 def test_a_scheduler_is_restarted_alone(stage: Stage, pair: Pair) -> None:
-    """Its Muster goes on deciding; whichever scheduler has the Lease next, the Muster beside it leads."""
+    """Its Muster continues to decide; the Muster next to the scheduler that has the Lease next leads."""
     first, second = pair
     gangs = _load(stage)
     _between_two_bindings(stage, first, first.scheduler.kill)
@@ -128,7 +128,7 @@ def test_while_a_lease_lapses_only_one_writes(stage: Stage, pair: Pair) -> None:
     both: list[bool] = []
 
     def taken_over() -> bool:
-        taken = second.leads()  # asked first: who leads after that leads beside the second
+        taken = second.leads()  # asked first: a later leader leads next to the second
         reserved = first.leads()
         both.append(taken and reserved)
         return taken and not reserved
@@ -164,7 +164,7 @@ def _leadership(replica: Replica) -> str:
 
 
 def _load(stage: Stage) -> dict[str, list[str]]:
-    """Eight gangs, room for four at a time: as many run."""
+    """Eight gangs with capacity for four at a time: four run."""
     stage.nodes(4, cpu="4")
     gangs = {f"g{number}": stage.gang(f"g{number}", SIZE, gated=True) for number in range(8)}
     wait_for(lambda: len(stage.running(gangs)) == 4, what="four of eight gangs running")

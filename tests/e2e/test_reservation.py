@@ -38,7 +38,7 @@ def reserved(stage: Stage) -> dict[str, Any]:
 
 
 def test_a_large_gang_behind_a_stream_of_small_ones_starts(stage: Stage, scheduler: KubeScheduler) -> None:
-    """Nobody says how long anything runs. Whatever falls free is kept."""
+    """No pod declares its run time. All freed capacity is reserved."""
     pods = full(stage)
     big = stage.gang("big", 2, queue="q", cpu="2", gated=True)
     stage.wait_reason("big", "NoRoom")
@@ -83,7 +83,7 @@ def test_only_groups_that_end_before_it_start_in_front_of_it(stage: Stage, sched
 def test_a_large_gang_at_its_queues_ceiling_starts_in_front_of_small_ones(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
-    """The nodes have room for all. What falls free below the ceiling is kept, and other queues go on."""
+    """The nodes fit all. Capacity freed below the ceiling is reserved, and other queues continue."""
     stage.nodes(2, cpu="8")
     stage.queue("q", reserveAfter="3s", capability={"cpu": "4"})
     stage.queue("r")

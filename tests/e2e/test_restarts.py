@@ -1,4 +1,4 @@
-"""Restarts in the middle of a start: the gang stands whole in the end, or not at all."""
+"""Restarts in the middle of a start: the gang runs fully in the end, or not at all."""
 
 import itertools
 import threading
@@ -35,7 +35,7 @@ def test_a_stopping_muster_answers_the_calls_that_it_holds(
     gang = Standstill(stage, muster, proxy, cpu="2")
     assert muster.stop() == 0
     wait_for(lambda: _informed(stage, "Muster is stopping") == {*gang.held}, what="the held calls answered")
-    gang.let_go()
+    gang.release()
     assert stage.bound(gang.pods) == {}
     muster.start()
     stage.wait_phase(gang.pods, "Running")
@@ -48,7 +48,7 @@ def test_a_stopping_muster_waits_for_a_hanging_binding(
     stage.nodes(3, cpu="2")
     gang = HangingBinding(stage, proxy, lose_request)
     assert muster.stop() == 0
-    gang.let_go()
+    gang.release()
     muster.start()
     stage.wait_phase(gang.pods, "Running")
 
@@ -59,7 +59,7 @@ def test_muster_killed_at_the_barrier(
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
     muster.kill()
-    gang.let_go()
+    gang.release()
     muster.start()
     stage.wait_phase(gang.pods, "Running")
 
@@ -120,14 +120,14 @@ def test_no_member_is_bound_after_a_restart_between_two_bindings_if_the_podgroup
 def test_a_scheduler_killed_at_the_barrier(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """Its held calls are hung up: nothing is bound for them, and nobody counts on them."""
+    """Its held calls are hung up: nothing is bound for them, and no start counts on them."""
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
     assert muster.claim_stages() >= {"HELD"}
     scheduler.kill()
     muster.wait_held([])
     wait_for(lambda: muster.claim_stages() == {"PLANNED"}, what="all claims given back, and planned again")
-    gang.let_go()
+    gang.release()
     scheduler.start()
     stage.wait_phase(gang.pods, "Running")
     assert all(len(nodes) == 1 for nodes in proxy.bindings().values())
@@ -146,7 +146,7 @@ def test_a_scheduler_killed_between_two_bindings(
     first = hold_request(released)
     proxy.inject(first)
     gang = stage.gang("a", 3, cpu="2", gated=True)
-    wait_for(first.hit.is_set, what="first binding on its way")
+    wait_for(first.hit.is_set, what="first binding sent")
     scheduler.kill()
     released.set()
     wait_for(lambda: stage.bound(gang), what="the first binding done")
@@ -169,7 +169,7 @@ def test_a_pending_binding_stays_the_only_one(
     stage.api.patch(NODES, node, {"spec": {"unschedulable": True}})
     scheduler.start()
     wait_for(lambda: stage.bound([hanging]) or _refused(stage, hanging), what="tried by the successor")
-    gang.let_go()
+    gang.release()
     assert stage.wait_bound(gang.pods)[hanging] == node
     wait_for(lambda: hanging in proxy.bindings(), what="the binding answered")
     assert proxy.bindings()[hanging] == [node]
@@ -180,7 +180,7 @@ def test_a_pending_binding_stays_the_only_one(
 def test_a_binding_without_news_releases_its_capacity(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """It may have been done: its room is kept until the pod can be read again."""
+    """The write may have succeeded: its capacity stays reserved until the pod can be read again."""
     stage.nodes(1, cpu="2")
     released = threading.Event()
     hangs, unreadable = lose_request(released, times=OFTEN), answer(500, "GET", r"/pods/a-0$", times=OFTEN)
@@ -204,7 +204,7 @@ def test_an_api_server_restarted_at_the_barrier(
     stage.nodes(3, cpu="2")
     gang = Standstill(stage, muster, proxy, cpu="2")
     stage.cluster.restart_apiserver()
-    gang.let_go()
+    gang.release()
     stage.wait_phase(gang.pods, "Running")
     stage.wait_phase(stage.pods("after", 1, group=None, gated=True, cpu="0"), "Running")
 
@@ -231,7 +231,7 @@ def test_an_api_server_killed_between_two_bindings(
 def test_gangs_run_while_each_process_is_killed_again_and_again(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy
 ) -> None:
-    """Twelve gangs with room for four at a time; whenever one has done its work, something is killed."""
+    """Twelve gangs with capacity for four at a time; when one has finished, a component is killed."""
     stage.nodes(4, cpu="4")
     gangs = {f"g{number}": stage.gang(f"g{number}", 4, cpu="1", gated=True) for number in range(12)}
     victims = itertools.cycle((muster.process, scheduler.process))

@@ -1,6 +1,6 @@
 """Muster needs each right that manifests/rbac.yaml grants it, and no other.
 
-It runs here as beside the cluster's own scheduler, because in the sidecar install its account is also the
+It runs here as next to the cluster's own scheduler, because in the sidecar install its account is also the
 second scheduler's and has that one's rights, too.
 """
 
@@ -94,7 +94,7 @@ class Life:
         theirs |= {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "spec": {"minMember": 1}}
         stage.api.create(PLUGINS_POD_GROUPS, theirs)
         stage.pods("theirs", 1, labels={"scheduling.x-k8s.io/pod-group": "theirs"}, gated=True)
-        # A LocalQueue is told whether it leads anywhere.
+        # The status of a LocalQueue reports whether its queue exists.
         local = objects.local_queue("door", namespace=stage.namespace, queue="team")
         stage.api.create(LOCAL_QUEUES, local)
         # This group will lose its queue.
@@ -116,14 +116,14 @@ class Life:
         )
 
     def go_on(self) -> None:
-        """Start anew each gang that ended short, and delete the queue `going` once its group was recorded."""
-        self._start_anew()
+        """Restart each gang that ended short, and delete the queue `going` once its group was recorded."""
+        self._restart_gangs()
         orphan = self.stage.api.find(POD_GROUPS, "orphan", self.stage.namespace)
         recorded = orphan is not None and QUEUE_UID in orphan["metadata"].get("annotations", {})
         if recorded and self.stage.api.find(QUEUES, "going"):
             self.stage.api.delete(QUEUES, "going")
 
-    def _start_anew(self) -> None:
+    def _restart_gangs(self) -> None:
         there = self.stage.api.items(PODS, self.stage.namespace)
         standing = [each for each in there if each["metadata"]["name"].startswith(("short", LOST))]
         if not [each for each in standing if each["status"].get("phase") != "Failed"]:

@@ -94,7 +94,7 @@ def test_samples_of_volcano_run_unchanged(stage: Stage, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("muster")
 def test_samples_of_kueue_run_in_the_queues_that_migrate_makes(stage: Stage, tmp_path: Path) -> None:
-    """Of its dashboard: the other samples are not in the module. Nodes call its `gpu` by another name."""
+    """Use the samples of its dashboard: the module has no others. Nodes call its `gpu` by another name."""
     stage.nodes(2, cpu="64", memory="256Gi", **{"nvidia.com/gpu": "8"})
     folder = build.sources(KUEUE, VOLCANO) / "cmd" / "kueueviz" / "examples"
     admin = Shell(stage.cluster, ADMIN, stage.namespace)

@@ -12,7 +12,7 @@ from tests.e2e.harness.policy import WITHOUT_POLICIES
 
 # By the name that RBAC has for a group of the API, where that is not its folder's.
 FOLDERS = {"": "core", "authorization.k8s.io": "authorization"}
-ELSEWHERE = ("apiextensions.k8s.io",)  # has a module of its own
+ELSEWHERE = ("apiextensions.k8s.io",)  # has its own module
 READ = [each for each in vars(resources).values() if isinstance(each, Resource) and each.plural]
 
 

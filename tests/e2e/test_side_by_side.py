@@ -32,7 +32,7 @@ def vcctl(stage: Stage) -> Vcctl:
 
 
 class Life:
-    """The same commands for a queue, and what `vcctl` shows after each, whoever is at work."""
+    """The same commands for a queue, and the output of `vcctl` after each, for both controllers."""
 
     def __init__(self, stage: Stage, vcctl: Vcctl, queue: str) -> None:
         self._stage, self._vcctl, self._queue = stage, vcctl, queue

@@ -37,7 +37,7 @@ def test_time_without_a_scheduler_without_a_leader_or_with_shut_gates_is_no_fail
     gangs = {name: stage.gang(name, 3, gated=True) for name in ("open", "shut")}
     for name in gangs:
         muster.wait_decision(stage.namespace, name, verdict="Starting")
-    wait_for(gates.hit.is_set, what="a gate on its way to be opened")
+    wait_for(gates.hit.is_set, what="the removal of a gate sent")
     wait_for(lambda: muster.metric("muster_leader") == 0, what="leadership lost")
     assert not any(stage.bound(gang) for gang in gangs.values())
     _assert_none_failed(muster)
@@ -56,7 +56,7 @@ def test_volumes_that_take_longer_than_a_start_and_images_that_never_come(
 ) -> None:
     """Extend a start by members in PreBind up to the bind deadline.
 
-    A group has stood whole when all required members have been bound for a while, and loses none from
+    A group has run fully when all required members have been bound for a while, and loses none from
     then on. A third group, which a kubelet keeps from ever standing whole, is undone at the deadline of
     its start: those of the others are past by then.
     """
@@ -73,7 +73,7 @@ def test_volumes_that_take_longer_than_a_start_and_images_that_never_come(
     stage.kubelet.refuse("young-1")
     stage.gang("young", 4, gated=True)
     stage.wait_phase(["young-1"], "Failed")
-    wait_for(lambda: _view(stage, muster, "images")["stoodWhole"], what="it has stood whole")
+    wait_for(lambda: _view(stage, muster, "images")["stoodWhole"], what="it has run fully")
     stage.delete_pods(["images-1"])
     stage.wait_phase(["young-0", "young-2", "young-3"], "Gone", timeout=LONG)
     assert stage.phases(["images-0"]) == {"Running"}

@@ -242,7 +242,7 @@ def test_objects_that_muster_creates_belong_to_a_volcano_job_and_have_no_more_th
             assert not_owned in refusal(patch), change
 
 
-def test_the_token_takes_no_lease_but_that_of_its_own_scheduler(stage: Stage, thief: Client) -> None:
+def test_the_token_takes_only_the_lease_of_its_own_scheduler(stage: Stage, thief: Client) -> None:
     def lease(name: str, namespace: str = SYSTEM) -> Json:
         kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
         return {

@@ -1,4 +1,4 @@
-"""Fault campaign in small: some random gangs and faults on a control plane of its own.
+"""Small fault campaign: some random gangs and faults on its own control plane.
 
 With gates, over IPv6 and so on it tries the same promises again, under the same faults: that is for each
 night.

@@ -78,7 +78,7 @@ def test_a_gang_follows_nodes_that_move_to_another_rack(
 
 
 def test_racks_of_hyper_nodes(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
-    """By name, pattern and label; one that changes later, too."""
+    """Show topologies by name, pattern and label, and one that changes later."""
     stage.nodes(2, prefix="n", cpu="4")
     stage.nodes(3, prefix="m", cpu="4", labels={RACK: "m"})
     create = partial(stage.api.create, HYPER_NODES)

@@ -86,8 +86,8 @@ def train_job(stage: Stage) -> Json:
     return stage.api.get(TRAIN_JOBS, "train", stage.namespace)
 
 
-def wait_let_go(stage: Stage) -> Json:
-    wait_for(lambda: not train_job(stage)["spec"]["suspend"], what="the TrainJob is let go")
+def wait_admitted(stage: Stage) -> Json:
+    wait_for(lambda: not train_job(stage)["spec"]["suspend"], what="the TrainJob is admitted")
     return train_job(stage)
 
 
@@ -112,13 +112,13 @@ def test_a_train_job_waits_for_its_runtime_and_then_for_capacity(
     assert train_job(stage)["spec"]["suspend"]
 
     stage.api.patch(RUNTIMES, TORCH, {"spec": {"mlPolicy": {"numNodes": 4}}})
-    let_go = wait_let_go(stage)["spec"]
+    admitted = wait_admitted(stage)["spec"]
     stage.wait_group(unit, phase="Inqueue")
     assert stage.pod_group(unit)["spec"]["minMember"] == 4
     other = next(field for field in RETENTION.values() if field != RETENTION[release])
-    assert other not in let_go, "the API server keeps what its release knows"
-    assert len(let_go[RETENTION[release]]) == 1
-    assert unit in str(let_go[RETENTION[release]])
+    assert other not in admitted, "the API server keeps what its release knows"
+    assert len(admitted[RETENTION[release]]) == 1
+    assert unit in str(admitted[RETENTION[release]])
 
 
 @pytest.mark.jobset
@@ -143,7 +143,7 @@ def test_the_pods_of_a_train_job_are_one_gang(stage: Stage, release: str, muster
     assert groups == {unit}, "its JobSet does not wait on its own"
 
     stage.finish(filler)
-    wait_let_go(stage)
+    wait_admitted(stage)
     _apply_as_the_trainer(stage, given)
     stage.jobs.wait_pods("train-node-0", 4, "Running")
     stage.wait_group(unit, phase="Running", running=4)

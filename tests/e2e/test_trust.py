@@ -48,7 +48,7 @@ def in_force(stage: Stage) -> Iterator[None]:
         yield
 
 
-def stood_whole(group: Json, message: str = "") -> Json:
+def forged_condition(group: Json, message: str = "") -> Json:
     conditions = group.get("status", {}).get("conditions", [])
     forged = {"type": STOOD_WHOLE, "status": "True", "reason": "AllMembersStarted", "message": message}
     return {"status": {"conditions": [*(c for c in conditions if c["type"] != STOOD_WHOLE), forged]}}
@@ -64,7 +64,9 @@ def test_only_muster_writes_its_records_on_groups(
     stage.queue("q")
     gang = stage.gang("whole", 2, queue="q", gated=True)
     stage.wait_phase(gang)
-    wait_for(lambda: _is_noted(stage, "whole"), what="Muster notes that the group stood whole, and its queue")
+    wait_for(
+        lambda: _is_recorded(stage, "whole"), what="Muster records that the group ran fully, and its queue"
+    )
     real = next(c for c in stage.pod_group("whole")["status"]["conditions"] if c["type"] == STOOD_WHOLE)
     forged = stage.group("forged", 9)
     uid = forged["metadata"]["uid"]
@@ -74,7 +76,7 @@ def test_only_muster_writes_its_records_on_groups(
         return refusal(lambda: tenant.patch(POD_GROUPS, name, body, stage.namespace))
 
     for body in (
-        stood_whole(forged, message),
+        forged_condition(forged, message),
         {"metadata": {"annotations": {QUEUE_UID: f"{NO_QUEUE}/{uid}"}}},
         {"metadata": {"annotations": {"kube-muster.io/stood-whole": f"9/{uid}"}}},
         {"metadata": {"annotations": {"kube-muster.io/admitted": uid}}},
@@ -83,7 +85,7 @@ def test_only_muster_writes_its_records_on_groups(
     assert patch("forged", {"spec": {"minMember": 8}, "metadata": {"labels": {"a": "b"}}}) == ""
     assert patch("forged", {"status": {"phase": "Inqueue"}}) == ""
     assert patch("whole", {"metadata": {"annotations": {QUEUE_UID: None}}}) == ""
-    wait_for(lambda: _is_noted(stage, "whole"), what="Muster notes it again")
+    wait_for(lambda: _is_recorded(stage, "whole"), what="Muster notes it again")
     copy = {**stage.pod_group("whole")}
     reserved = {key: copy["metadata"][key] for key in ("namespace", "annotations")}
     copy["metadata"] = {**reserved, "name": "copy"}
@@ -187,7 +189,7 @@ def test_a_binding_by_a_tenant_records_no_queue(stage: Stage, tenant: Client) ->
     assert QUEUE_UID not in stage.pod("p")["metadata"].get("annotations", {})
 
 
-def _is_noted(stage: Stage, name: str) -> bool:
+def _is_recorded(stage: Stage, name: str) -> bool:
     found = stage.pod_group(name)
     conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
     recorded = QUEUE_UID in found["metadata"].get("annotations", {})
@@ -290,7 +292,7 @@ def _through_a_door(stage: Stage, tenant: Client) -> None:
 def test_no_group_leaves_the_queue_in_which_it_runs(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, tenant: Client, in_force: None, move: Move
 ) -> None:
-    """`large` holds the 2 cpus that it may, and `small` none of its 1, also for a Muster that begins anew."""
+    """`large` holds its 2 cpus, and `small` none of its 1, also after a restart of Muster."""
     stage.nodes(1, cpu="8")
     stage.queue("large", capability={"cpu": "2"})
     stage.queue("small", capability={"cpu": "1"})
@@ -299,7 +301,7 @@ def test_no_group_leaves_the_queue_in_which_it_runs(
     stage.group("g", 2, **(door if move is _through_a_door else {"queue": "large"}))
     started = stage.pods("g", 2, group="g", gated=True)
     stage.wait_phase(started)
-    wait_for(lambda: _is_noted(stage, "g"), what="Muster notes that it stood whole")
+    wait_for(lambda: _is_recorded(stage, "g"), what="Muster records that it ran fully")
     move(stage, tenant)
     next_one = stage.gang("next", 1, queue="large", gated=True)
     for _ in range(2):
@@ -315,11 +317,11 @@ def test_no_group_leaves_the_queue_in_which_it_runs(
     stage.wait_phase(next_one)
 
 
-# ---- lent room
+# ---- borrowed capacity
 
 
 @pytest.fixture
-def lent(stage: Stage, scheduler: KubeScheduler, tenant: Client) -> Iterator[list[str]]:
+def borrowers(stage: Stage, scheduler: KubeScheduler, tenant: Client) -> Iterator[list[str]]:
     """Queue `rich` holds all four nodes with pods of the tenant; `poor` deserves two, and wants them next."""
     stage.nodes(4, cpu="2")
     stage.queue("rich", preemption={"honour": []})
@@ -337,33 +339,33 @@ def lent(stage: Stage, scheduler: KubeScheduler, tenant: Client) -> Iterator[lis
 
 
 def test_borrowed_capacity_is_reclaimed_whatever_its_holders_write(
-    stage: Stage, muster: Muster, lent: list[str], tenant: Client
+    stage: Stage, muster: Muster, borrowers: list[str], tenant: Client
 ) -> None:
     """A disruption budget, the word of the pods, a finalizer, and two billion seconds of grace."""
     kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
     spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"guarded": "yes"}}}
     tenant.create(BUDGETS, {**kind, "metadata": {"name": "all", "namespace": stage.namespace}, "spec": spec})
-    for name in lent:
+    for name in borrowers:
         tenant.patch(PODS, name, {"metadata": {"finalizers": ["example.com/keep"]}}, stage.namespace)
     with manifests.applied(stage.api, "overruling/rbac.yaml"):
         poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
         stage.wait_phase(poor)
-    assert sorted(map(str, map(stage.phases, ([name] for name in lent)))) == sorted(
+    assert sorted(map(str, map(stage.phases, ([name] for name in borrowers)))) == sorted(
         ["{'Failed'}", "{'Failed'}", "{'Running'}", "{'Running'}"]
     )
     assert muster.metric("muster_evictions_total", outcome="done", cause="Reclaim") == 2
 
 
 def test_borrowed_capacity_is_reclaimed_in_time_although_its_pods_are_deleted_slowly(
-    stage: Stage, muster: Muster, lent: list[str], tenant: Client
+    stage: Stage, muster: Muster, borrowers: list[str], tenant: Client
 ) -> None:
     stage.kubelet.off()
-    for name in lent:
+    for name in borrowers:
         tenant.delete(PODS, name, stage.namespace, grace=2_000_000_000)
     poor = stage.gang("poor", 2, cpu="2", queue="poor", gated=True)
 
     def grace() -> set[int]:
-        return {each["metadata"]["deletionGracePeriodSeconds"] for each in map(stage.pod, lent)}
+        return {each["metadata"]["deletionGracePeriodSeconds"] for each in map(stage.pod, borrowers)}
 
     assert grace() != {240}
     wait_for(lambda: grace() == {240}, what="no more than their queue gives them")
@@ -372,14 +374,14 @@ def test_borrowed_capacity_is_reclaimed_in_time_although_its_pods_are_deleted_sl
 
 
 def test_groups_that_are_deleted_after_evictions_are_soon_given_nothing(
-    stage: Stage, muster: Muster, lent: list[str], tenant: Client
+    stage: Stage, muster: Muster, borrowers: list[str], tenant: Client
 ) -> None:
     """Reclaim capacity four times for groups that are deleted before they have it; then no more.
 
-    This holds for a Muster that begins anew, too. Evicted pods come again.
+    This holds after a restart of Muster, too. Evicted pods come again.
     """
     stage.api.patch(QUEUES, "rich", {"spec": {"preemption": {"honour": ["PodDisruptionBudgets"]}}})
-    there = set(lent)
+    there = set(borrowers)
 
     def came(turn: int) -> str:
         name = f"thief{turn}"
@@ -394,7 +396,7 @@ def test_groups_that_are_deleted_after_evictions_are_soon_given_nothing(
     for turn in range(4):
         stage.kubelet.off()
         name = came(turn)
-        going = wait_for(partial(_both_going, stage, there), what="room is taken back")
+        going = wait_for(partial(_both_going, stage, there), what="capacity is reclaimed")
         tenant.delete(POD_GROUPS, name, stage.namespace)
         for number in range(2):
             tenant.delete(PODS, f"{name}-{number}", stage.namespace, grace=0)
@@ -408,14 +410,14 @@ def test_groups_that_are_deleted_after_evictions_are_soon_given_nothing(
     for _ in range(2):
         whose = f"groups of namespace {stage.namespace} in queue poor"
         reported = f"queue rich lost capacity to {whose} without use, and"
-        wait_for(partial(_is_told, stage, muster, last, reported), what="it says so")
+        wait_for(partial(_is_reported, stage, muster, last, reported), what="it is reported")
         assert not any(_is_going(stage, each) for each in there)
         wait_for(lambda: _in_vain(stage, "poor") == [3], what="its status remembers it")
         muster.kill()
         muster.start()
 
 
-def _is_told(stage: Stage, muster: Muster, group: str, reported: str) -> bool:
+def _is_reported(stage: Stage, muster: Muster, group: str, reported: str) -> bool:
     decided = muster.decision(stage.namespace, group)
     return decided.get("verdict") == "Waiting" and decided.get("spared", "").startswith(reported)
 

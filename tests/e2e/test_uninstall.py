@@ -26,7 +26,7 @@ from tests.e2e.harness.resources import (
     POD_GROUPS,
     PODS,
 )
-from tests.e2e.harness.scheduler import KubeScheduler, beside
+from tests.e2e.harness.scheduler import KubeScheduler, sidecar_options
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 from tests.e2e.harness.webhooks import Port
@@ -84,7 +84,7 @@ def test_uninstalling_leaves_no_objects_and_no_blocked_pods(
             arguments=port.flags("self-signed"),
             view=not gates,
         ) as muster,
-        KubeScheduler(cluster, **beside(muster), user=muster_user, leader_elect=True),
+        KubeScheduler(cluster, **sidecar_options(muster), user=muster_user, leader_elect=True),
     ):
         _populate(cluster)
         wait_for(lambda: gates_pods(cluster.admin, TEAM) is gates, what=f"pods gated: {gates}")
@@ -153,7 +153,7 @@ def _nothing_left(cluster: ControlPlane, administrator: Administrator) -> None:
 
 
 def _populate(cluster: ControlPlane) -> None:
-    """Room for three pods, and a namespace."""
+    """Create a node with capacity for three pods, and a namespace."""
     cluster.admin.create(NODES, objects.node("n0", cpu="3"))
     cluster.admin.create(NAMESPACES, objects.namespace(TEAM))
 
@@ -169,12 +169,12 @@ def _create(cluster: ControlPlane, name: str, size: int) -> list[str]:
 
 
 def _create_jobs(cluster: ControlPlane) -> None:
-    """One that waits suspended until there is room for its pod, and one that its user has stopped."""
+    """Create a suspended job that waits for capacity, and a job that its user has stopped."""
     cluster.admin.create(JOBS, job("waits", namespace=TEAM, cpu="3", suspend=True, queue="default"))
     recorded = {"kube-muster.io/started": "2026-01-01T00:00:00Z"}
     stopped = job("stopped", namespace=TEAM, suspend=True, queue="default", annotations=recorded)
     cluster.admin.create(JOBS, stopped)
-    wait_for(lambda: _reasons(cluster) == {"NoRoom", "Aborted"}, what="both told how they stand")
+    wait_for(lambda: _reasons(cluster) == {"NoRoom", "Aborted"}, what="the states of both are reported")
 
 
 def _reasons(cluster: ControlPlane) -> set[str]:

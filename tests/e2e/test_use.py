@@ -91,7 +91,7 @@ def _begin(stage: Stage, user: User, *flags: str) -> Muster:
 
 @pytest.fixture
 def unreviewed(stage: Stage, muster_user: User, tmp_path: Path) -> Muster:
-    """Muster judges users, and not one review comes: as if each had been too large, too late or forgotten."""
+    """Muster checks users but gets no review, as if each had been too large, too late or forgotten."""
     pair = make_pair(["127.0.0.1"], 3600, time.time())
     for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         (tmp_path / name).write_bytes(content)
@@ -149,7 +149,7 @@ def test_an_object_without_a_review_waits_until_a_user_with_the_right_updates_it
     led = objects.pod_group("led", namespace=stage.namespace, min_member=1, labels={LOCAL_QUEUE: "door"})
     bob.create(POD_GROUPS, led)
     bob.create(PODS, objects.pod("follows", namespace=stage.namespace, group="led"))
-    # What a template says of itself was checked by nobody: pods that carry it are refused.
+    # The annotations of a template were never checked: pods that carry them are refused.
     forged = job("forged", namespace=stage.namespace, queue="vip")
     forged["spec"]["template"]["metadata"]["annotations"][MAY_USE] = "vip/Pod"
     bob.create(JOBS, forged)
@@ -284,7 +284,7 @@ def test_cron_jobs_of_volcano_pass_the_rights_of_their_authors_on(stage: Stage, 
     assert FORGED in refusal(partial(bob.dry_run, VOLCANO_JOBS, forged))
 
 
-def test_users_of_jobs_have_limits_of_their_own(stage: Stage, review: Muster, tenants: Tenants) -> None:
+def test_users_of_jobs_have_their_own_limits(stage: Stage, review: Muster, tenants: Tenants) -> None:
     """Jobs in one namespace, without PodGroups: neither user waits for the other."""
     stage.queue("shared", limits={"perUser": {"groups": 1}})
     for name, user in (("a1", tenants.alice), ("a2", tenants.alice), ("b1", tenants.bob)):
@@ -323,9 +323,7 @@ def _wait_group(stage: Stage, name: str, waits: bool) -> None:
         stage.wait_reason(name, "QueueCeiling")
 
 
-def test_users_of_deployments_have_limits_of_their_own(
-    stage: Stage, review: Muster, tenants: Tenants
-) -> None:
+def test_users_of_deployments_have_their_own_limits(stage: Stage, review: Muster, tenants: Tenants) -> None:
     """Controllers make their ReplicaSets and pods, and copy the note of the author."""
     stage.queue("shared", limits={"perUser": {"groups": 1}})
     groups = {}

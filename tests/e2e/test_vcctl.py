@@ -111,7 +111,7 @@ def test_a_queue_that_is_not_closed_stays(stage: Stage, muster_user: User, vcctl
 
 def test_the_life_of_a_job(stage: Stage, muster_user: User, scheduler: KubeScheduler, vcctl: Vcctl) -> None:
     """Include the changes that admission makes to the object that vcctl sends."""
-    stage.nodes(4, cpu="1")  # nobody here deletes the pods of a job that is gone
+    stage.nodes(4, cpu="1")  # no controller here deletes the pods of a job that is gone
     jobs = VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
     port, here = Port(), f"--namespace={stage.namespace}"
 

@@ -1,4 +1,4 @@
-"""The proxy: the scheduler beside Muster reads its pods through it, and is shown a pod when it may start."""
+"""The proxy: the scheduler next to Muster reads its pods through it, and is shown a pod when it may start."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +53,7 @@ def test_a_gang_costs_hardly_more_requests_than_plain_pods(
 ) -> None:
     """Compare the requests: a plain pod is created, bound, and reported in an event.
 
-    A gang has a PodGroup besides; its status is written more often if its members are long in coming.
+    A gang also has a PodGroup; its status is written more often if its members come slowly.
     """
     stage.nodes(4, cpu="32")
     gang = stage.gang("a", GANG, cpu="1")
@@ -82,7 +82,7 @@ def test_pods_without_a_group_start_each_on_its_own(stage: Stage, scheduler: Kub
 
 
 @pytest.mark.muster_flags("--auto-groups", "off")
-def test_pods_without_a_group_start_without_podgroups_of_their_own(
+def test_pods_without_a_group_start_without_their_own_podgroups(
     stage: Stage, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(1, cpu="5")

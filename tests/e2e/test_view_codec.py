@@ -29,7 +29,7 @@ SELECTED = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "
 RICH: Json = {
     "initContainers": [
         {"name": "first", "image": "none", "resources": {"requests": {"cpu": "100m"}}},
-        {"name": "beside", "image": "none", "restartPolicy": "Always"},
+        {"name": "sidecar", "image": "none", "restartPolicy": "Always"},
     ],
     "volumes": [
         {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},

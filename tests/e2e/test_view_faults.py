@@ -1,6 +1,6 @@
 """Failures and cuts between scheduler, view and API server.
 
-Gangs stand whole or not at all, and the scheduler's cache is correct.
+Gangs run fully or not at all, and the scheduler's cache is correct.
 """
 
 import itertools
@@ -63,7 +63,7 @@ def test_muster_killed_while_a_gang_is_hidden_but_for_its_last_member(
 def test_muster_killed_while_members_are_shown(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """The scheduler is frozen meanwhile: it has been told of them, and has not got to any of them."""
+    """The scheduler is frozen meanwhile: it has received the members, and has evaluated none of them."""
     stage.nodes(3, cpu="2")
     scheduler.process.freeze()
     gang = stage.gang("a", 3, cpu="2")
@@ -81,7 +81,7 @@ def test_muster_killed_while_members_are_held(
     stage.nodes(3, cpu="2")
     gang = LastCall(stage, muster, verbs, cpu="2")
     muster.kill()
-    gang.let_go()
+    gang.release()
     muster.start()
     stage.wait_phase(gang.pods)
     scheduler.wait_agrees()
@@ -128,7 +128,7 @@ def test_the_scheduler_restarted_while_members_are_held(
     stage.nodes(3, cpu="2")
     gang = LastCall(stage, muster, verbs, cpu="2")
     scheduler.kill()
-    gang.let_go()
+    gang.release()
     scheduler.start()
     stage.wait_phase(gang.pods)
     assert all(len({*nodes}) == 1 for nodes in proxy.bindings().values()), "each to one node"
@@ -138,7 +138,7 @@ def test_the_scheduler_restarted_while_members_are_held(
 def test_a_gang_given_up_is_not_shown_before_its_old_calls_have_ended(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, verbs: FaultProxy, proxy: FaultProxy
 ) -> None:
-    """Start a gang anew after one of its members goes while the call for it is on its way.
+    """Restart a gang after one of its members goes while the call for it is in flight.
 
     The gang has to give up; at once another member comes. No binding is refused, and each pod is bound
     once.
@@ -148,7 +148,7 @@ def test_a_gang_given_up_is_not_shown_before_its_old_calls_have_ended(
     stage.delete_pods([gang.last])
     (last,) = stage.pods("a", 1, first=3, group="a", cpu="2")
     wait_for(lambda: not muster.held(), what="the gang is given up")
-    gang.let_go()
+    gang.release()
     stage.wait_phase([*gang.held, last])
     assert all(len(nodes) == 1 for nodes in proxy.bindings().values())
     assert [call for call in proxy.writes() if call.path.endswith("/binding") and call.status != 201] == []
@@ -165,7 +165,7 @@ def test_the_api_server_restarted_while_members_are_held(
     stage.nodes(3, cpu="2")
     gang = LastCall(stage, muster, verbs, cpu="2")
     stage.cluster.restart_apiserver()
-    gang.let_go()
+    gang.release()
     stage.wait_phase(gang.pods)
     stage.wait_phase(stage.gang("after", 2, cpu="0"))
     scheduler.wait_agrees()
@@ -218,8 +218,8 @@ def test_a_start_given_up_while_the_scheduler_has_no_watch_is_hidden_again(
     wire.refuse()
     foreign = stage.pods("foreign", 1, cpu="2", scheduler="another")
     stage.api.bind(stage.namespace, foreign[0], "n0")
-    wait_for(lambda: "BOUND" in muster.claim_stages(), what="Muster sees that its room is taken")
-    scheduler.process.thaw()  # it may have been told of all three before the cut, and binds them at once
+    wait_for(lambda: "BOUND" in muster.claim_stages(), what="Muster sees that its capacity is taken")
+    scheduler.process.thaw()  # it may have received all three before the cut, and binds them at once
     wire.restore()
     stage.wait_reason("a", "NoRoom")
     wait_for(lambda: scheduler.dump().queued == {}, what="the scheduler has forgotten them")

@@ -20,7 +20,7 @@ from tests.e2e.harness.stage import Stage
 from tests.e2e.harness.waiting import wait_for
 
 pytestmark = pytest.mark.view
-A_WHILE = 1.5  # seconds: a reflector reads anew after a watch that brought nothing and ended within one
+A_WHILE = 1.5  # seconds: a reflector lists again after a watch that brought nothing and ended within one
 MOST_DIALS = 32  # the pool's connections, and those of the few watches that begin again
 STOCK = "default-scheduler"
 METHODS = {
@@ -61,7 +61,7 @@ def test_a_scheduler_reads_posts_events_and_renews_its_lease(
 def test_events_of_many_pods_share_a_few_connections(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
-    """The scheduler posts each event in a goroutine of its own."""
+    """The scheduler posts each event in its own goroutine."""
     stage.nodes(3, cpu="100")
     before = muster.metric("muster_view_dials_total")
     stage.wait_bound(stage.gang("a", 200))
@@ -114,14 +114,14 @@ def test_a_scheduler_reads_on_where_it_was_when_the_worker_was_killed(
     wait_for(lambda: workers(far_muster) not in ([], [before]), what="another worker")
     far_muster.wait_ready()
     stage.wait_phase(stage.gang("b", 2))
-    assert read_anew(proxy, seen) == []
+    assert relisted(proxy, seen) == []
     assert scheduler.process.alive()
 
 
 def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_again(
     stage: Stage, proxy: FaultProxy, muster_user: User
 ) -> None:
-    """It is told to ask again, instead of an error after which it would read all objects anew."""
+    """Ask the scheduler to retry, instead of an error after which it would list all objects again."""
     wire = stage.start_wire(proxy.server)
     muster = stage.start_muster(user=muster_user, server=wire.server, view=True)
     stage.nodes(2, cpu="4")
@@ -132,17 +132,17 @@ def test_a_scheduler_reads_on_where_it_was_when_the_api_server_can_be_reached_ag
     wire.refuse()
     wait_for(
         lambda: muster.metric("muster_view_requests_total", outcome="gone") > 20,
-        what="each reflector was told to ask again",
+        what="each reflector was asked to retry",
     )
     wire.restore()
     stage.wait_phase(stage.gang("b", 2))
     wait_for(lambda: muster.metric("muster_view_streams") > 10, what="its watches are back")
-    assert read_anew(proxy, seen) == []
+    assert relisted(proxy, seen) == []
     assert scheduler.process.alive()
 
 
 @pytest.mark.gaps_allowed
-def test_a_scheduler_goes_on_when_the_api_server_restarts(
+def test_a_scheduler_continues_when_the_api_server_restarts(
     stage: Stage, muster: Muster, scheduler: KubeScheduler
 ) -> None:
     stage.nodes(2, cpu="4")
@@ -184,8 +184,8 @@ def asked(verb: str, group: str, resource: str) -> tuple[str, str]:
     return METHODS[verb], path
 
 
-def read_anew(proxy: FaultProxy, seen: int) -> list[str]:
-    """Return the paths that the scheduler has listed anew since so many calls."""
+def relisted(proxy: FaultProxy, seen: int) -> list[str]:
+    """Return the paths that the scheduler has listed again after the first `seen` calls."""
     answered = [call.path for call in list(proxy.calls)[seen:] if call.status]
     return [path for path in answered if "sendInitialEvents=true" in path]
 

@@ -49,7 +49,7 @@ def muster(far_muster: Muster) -> Muster:
 def test_changes_before_a_watch_expired_are_known_afterwards(
     stage: Stage, muster: Muster, scheduler: KubeScheduler, proxy: FaultProxy, whose: str, too_old: TooOld
 ) -> None:
-    """A gang has ended and one has come while there was no watch; then all pods are read anew."""
+    """A gang has ended and another has come while there was no watch; then all pods are listed again."""
     stage.nodes(3, cpu="2")
     before = stage.gang("before", 3, cpu="2")
     stage.wait_phase(before)
@@ -131,7 +131,7 @@ def test_a_gang_given_up_before_the_schedulers_watch_had_its_pods_is_never_shown
 def test_capacity_is_not_taken_twice_when_the_schedulers_watch_lags(
     stage: Stage, muster: Muster, the_schedulers: Watch, scheduler: KubeScheduler
 ) -> None:
-    """The gang may start, and another pod takes its room before anybody has been told."""
+    """The gang may start, and another pod takes its capacity before the scheduler knows either."""
     gang = _answered_unseen(stage, muster, the_schedulers)
     foreign = _bound_by_another(stage, "n0")
     wait_for(lambda: "BOUND" in muster.claim_stages(), what="Muster knows of it")

@@ -1,4 +1,4 @@
-"""Beside a Volcano at work its pods are left to it; here its Lease is played."""
+"""Muster leaves Volcano's pods alone while Volcano runs; these tests hold Volcano's Lease."""
 
 import threading
 from collections.abc import Iterator

@@ -74,7 +74,7 @@ def test_a_failed_pod_restarts_the_job_until_it_has_failed_too_often(jobs: Volca
     jobs.wait_status("job", retryCount=1, running=2)
     jobs.finish("job", "job-work-1", phase="Failed")
     assert jobs.wait_phase("job", "Failed")["retryCount"] == 2
-    assert jobs.wait_pods("job", 1).items() <= before.items()  # it tells why
+    assert jobs.wait_pods("job", 1).items() <= before.items()  # its log has the cause
 
 
 def test_an_exit_code_completes_the_job_and_its_other_pods_go(jobs: VolcanoJobs) -> None:
@@ -232,7 +232,7 @@ def test_a_running_job_of_volcano_is_taken_over_with_its_pods(
     jobs.create("job", policies=[policy("PodEvicted", "RestartJob")])
     jobs.leave_running("job", "n0", version=1)
     before = jobs.wait_pods("job", 2, "Running")
-    jobs.command("job", "ResumeJob")  # which changes nothing, and is obeyed by whoever runs the job
+    jobs.command("job", "ResumeJob")  # no change; the controller that runs the job obeys it
     with volcano_at_work(stage.api):
         muster.start()
         stage.wait_phase(stage.gang("a", 2))
@@ -248,7 +248,7 @@ def test_a_running_job_of_volcano_is_taken_over_with_its_pods(
 def test_a_running_job_goes_back_to_volcano_with_its_pods(
     stage: Stage, jobs: VolcanoJobs, muster: Muster
 ) -> None:
-    """Leave the job alone as long as Volcano's controllers are at work."""
+    """Leave the job alone while Volcano's controllers run."""
     jobs.create("job")
     before = jobs.wait_pods("job", 2, "Running")
     with volcano_at_work(stage.api):
@@ -260,7 +260,7 @@ def test_a_running_job_goes_back_to_volcano_with_its_pods(
     assert jobs.wait_pods("job", 2, "Running")["job-work-1"] == before["job-work-1"]
 
 
-def test_a_job_goes_on_where_a_killed_muster_left_it(stage: Stage, jobs: VolcanoJobs, muster: Muster) -> None:
+def test_a_job_continues_after_muster_was_killed(stage: Stage, jobs: VolcanoJobs, muster: Muster) -> None:
     jobs.create("job", maxRetry=5, policies=[policy("PodFailed", "RestartJob")])
     before = jobs.wait_pods("job", 2, "Running")
     jobs.finish("job", "job-work-0", phase="Failed")

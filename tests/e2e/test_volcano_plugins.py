@@ -232,7 +232,7 @@ def test_a_cron_job_makes_a_job_that_runs_and_the_oldest_goes(stage: Stage, jobs
         status = stage.api.get(VOLCANO_CRON_JOBS, "cron", stage.namespace)["status"]
         return "lastSuccessfulTime" in status and status
 
-    assert wait_for(reported, what="its success is told")["lastScheduleTime"] > last
+    assert wait_for(reported, what="its success is reported")["lastScheduleTime"] > last
 
 
 def test_an_unreadable_schedule_is_refused_or_reported(stage: Stage, jobs: VolcanoJobs) -> None:
@@ -246,5 +246,8 @@ def test_an_unreadable_schedule_is_refused_or_reported(stage: Stage, jobs: Volca
     assert "spec.schedule" in refusal(lambda: create("every", schedule="@every 5m"))
     create("minute", schedule="61 * * * *")
     create("zone", schedule="* * * * *", timeZone="Mars/Olympus")
-    wait_for(lambda: "Bad minute" in said(stage, "minute", "InvalidSchedule"), what="the minute is told")
+    wait_for(
+        lambda: "Bad minute" in said(stage, "minute", "InvalidSchedule"),
+        what="the invalid schedule is reported",
+    )
     wait_for(lambda: "Mars" in said(stage, "zone", "InvalidSchedule"), what="so is the zone")

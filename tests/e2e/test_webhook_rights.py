@@ -1,6 +1,6 @@
-"""Rights of Muster with webhooks and a certificate of its own.
+"""Rights of Muster with webhooks and its own certificate.
 
-It needs each right of manifests/webhooks/rbac.yaml, and no other besides those of manifests/rbac.yaml.
+It needs each right of manifests/webhooks/rbac.yaml, and no others except those of manifests/rbac.yaml.
 """
 
 from collections.abc import Callable
@@ -40,18 +40,18 @@ class Life:
         stage.started.enter_context(configured(stage.api, port, POD_WEBHOOK))
         flags = port.flags("self-signed", LIFETIME)
         self.muster = stage.start_muster(*flags, user=user, server=proxy.server, wait=False)
-        self.refusal = self.told_of_local_queue = self.told_of_namespace = ""
+        self.refusal = self.refusal_by_local_queue = self.refusal_by_namespace = ""
         self.served: dict[str, str] = {}  # what the Secret held first
 
     def go_on(self) -> None:
-        """Somebody wants to use the queue; the certificate goes on by itself."""
+        """Request the use of the queues; the certificate renews itself."""
         shown = objects.pod_group("shown", namespace="default", min_member=1, queue="private")
         self.refusal = webhooks.refusal(self.stage.api, shown)
         # A LocalQueue that the cache does not know, and a namespace whose labels are looked at again.
         named = objects.pod_group("shown", namespace="default", min_member=1, labels={LOCAL_QUEUE: "door"})
         outside = objects.pod_group("shown", namespace="default", min_member=1, queue="elsewhere")
-        self.told_of_local_queue = webhooks.refusal(self.stage.api, named)
-        self.told_of_namespace = webhooks.refusal(self.stage.api, outside)
+        self.refusal_by_local_queue = webhooks.refusal(self.stage.api, named)
+        self.refusal_by_namespace = webhooks.refusal(self.stage.api, outside)
         self.served = self.served or self.stored()
 
     def stored(self) -> dict[str, str]:
@@ -98,19 +98,19 @@ def test_without_a_right_something_is_missing(stage: Stage, life: Callable[[], L
         wait_for(lambda: MISSING[str(right)](lived), what=f"what {right} is for missing")
 
 
-def _nobody_let_in(lived: Life) -> bool:
+def _no_user_admitted(lived: Life) -> bool:
     lived.go_on()
     return "NotNow" in lived.refusal
 
 
 def _local_queue_not_read(lived: Life) -> bool:
     lived.go_on()
-    return "could not be read" in lived.told_of_local_queue
+    return "could not be read" in lived.refusal_by_local_queue
 
 
 def _namespace_not_read(lived: Life) -> bool:
     lived.go_on()
-    return "could not be read" in lived.told_of_namespace
+    return "could not be read" in lived.refusal_by_namespace
 
 
 def _no_group_made(lived: Life) -> bool:
@@ -137,7 +137,7 @@ def _of_configuration(resource: Resource, name: str) -> dict[str, Any]:
 
 # What is not as it should be without a right.
 MISSING: dict[str, Callable[[Life], bool]] = {
-    "create subjectaccessreviews": _nobody_let_in,
+    "create subjectaccessreviews": _no_user_admitted,
     "get localqueues": _local_queue_not_read,
     "get namespaces": _namespace_not_read,
     **_of_configuration(VALIDATING_WEBHOOKS, "kube-muster"),

@@ -82,7 +82,7 @@ def test_a_planned_start_comes_true(
 
     for job in jobs.values():
         stage.api.create(JOBS, {**job, "metadata": {**job["metadata"], "namespace": stage.namespace}})
-    wait_for(lambda: not stage.jobs.get("now")["spec"]["suspend"], what="the first one is let go")
+    wait_for(lambda: not stage.jobs.get("now")["spec"]["suspend"], what="the first one is admitted")
     says = f"starts once {stage.namespace}/timed (1 pod) ends"
     wait_for(
         lambda: says in " ".join(admin("why", "job/later").stdout.split()),

@@ -108,7 +108,7 @@ def test_a_suspended_pytorch_job_runs_whole(kubeflow: None, gpus: Stage) -> None
     uid = gpus.api.create(PYTORCH_JOBS, training(gpus, workers=7, suspend=True))["metadata"]["uid"]
     stays_out(gpus, f"podgroup-{uid}", [])
     gpus.nodes(4, prefix="more", **GPUS)
-    wait_for(lambda: not is_suspended(gpus), what="the job is let go")
+    wait_for(lambda: not is_suspended(gpus), what="the job is admitted")
     gpus.wait_phase(make_pods(gpus))
 
 
@@ -151,7 +151,7 @@ def test_the_jobs_of_a_job_set_run_together(stage: Stage, muster_user: User) -> 
 def test_a_job_whose_queue_is_mistyped_says_so_and_goes_once_it_is_there(
     kubeflow: None, stage: Stage, muster_user: User
 ) -> None:
-    """Report the mistake where the webhooks judge the PodGroup that Muster makes of the job."""
+    """Report the mistake where the webhooks review the PodGroup that Muster makes of the job."""
     port, named = Port(), {objects.QUEUE_NAME: "mistyped"}
     stage.nodes(2, **GPUS)
     with configured(stage.api, port):
@@ -164,7 +164,7 @@ def test_a_job_whose_queue_is_mistyped_says_so_and_goes_once_it_is_there(
         stage.wait_reason(group, "QueueNotFound")
         wait_for(lambda: "QueueNotFound" in reported(stage, "train"), what="its event")
         stage.queue("mistyped")
-        wait_for(lambda: not is_suspended(stage), what="the job is let go")
+        wait_for(lambda: not is_suspended(stage), what="the job is admitted")
 
 
 def reported(stage: Stage, job: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Somebody with a shell, the repository and an overlay beside it, who does what a page of docs/ says."""
+"""Administrator with a shell, the repository and an overlay next to it, who follows a page of docs/."""
 
 import os
 import re

@@ -35,7 +35,7 @@ def amounts(written: Mapping[str, Any] | None) -> Amounts:
 def requests(pod: Json) -> Amounts:
     """Return the requests of a pod.
 
-    Containers and sidecars add up; each init container runs beside the sidecars started before it.
+    Containers and sidecars add up; each init container runs next to the sidecars started before it.
     """
     spec = pod["spec"]
     running = _sum(map(_asked, spec.get("containers", [])))

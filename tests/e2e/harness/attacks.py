@@ -13,7 +13,7 @@ from tests.e2e.harness.watch import ApiError
 Json = dict[str, Any]
 TIMES = int(os.environ.get("MUSTER_HOSTILE", "1"))
 LARGEST = 2**63 - 1
-MANY_NAMES = 4_000  # of resources in a pod, for which its 1.5 MB have room
+MANY_NAMES = 4_000  # of resources in a pod: they fit into its 1.5 MB
 LONGEST = 250_000  # bytes of an object's annotations
 MALLORY = "mallory"
 

@@ -20,7 +20,7 @@ ITS_SECRETS = "controller.cert-manager.io/fao=true"
 def crds(*kinds: str) -> list[Json]:
     """Return the CRDs of the release that the module pins.
 
-    They are all of its own group unless kinds are named. Without their conversion there is no need for
+    Without `kinds`, they are all CRDs of its group. Without their conversion there is no need for
     its webhook.
     """
     folder = build.sources(RELEASE, MODULE) / "deploy" / "crds"

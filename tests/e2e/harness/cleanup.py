@@ -48,7 +48,7 @@ def clean(client: Client, namespace: str) -> None:
 def empty(client: Client, resource: Resource, namespace: str, timeout: float = GENEROUS) -> None:
     """Delete all objects of a kind; kinds that are not installed have none.
 
-    The API server still asks a policy that was deleted a moment ago, until its own watch reports the
+    The API server still asks a deleted policy until its own watch reports the
     deletion.
     """
     refusals: list[ApiError] = []
@@ -70,7 +70,7 @@ def empty(client: Client, resource: Resource, namespace: str, timeout: float = G
 
 
 def _gone(client: Client, resource: Resource, namespace: str) -> bool:
-    """Return whether all are gone; finalizers whose controllers do not run here are removed by hand."""
+    """Return whether all are gone; finalizers whose controllers do not run here are removed first."""
     left = client.items(resource, namespace)
     for item in left:
         metadata = item["metadata"]

@@ -134,7 +134,7 @@ class Client:
         )
 
     def bind(self, namespace: str, name: str, node: str) -> None:
-        """Bind a pod by hand, as a scheduler does."""
+        """Bind a pod without a scheduler."""
         body = {"metadata": {"name": name, "namespace": namespace}, "target": {"kind": "Node", "name": node}}
         self.request("POST", PODS.path(namespace, name, "binding"), body)
 

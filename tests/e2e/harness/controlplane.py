@@ -131,7 +131,7 @@ class ControlPlane:
         program: str | Path | None = None,
         host: str | None = None,
     ) -> Process:
-        """Return one of the built programs, not yet started, with a log of its own."""
+        """Return one of the built programs, not yet started, with its own log."""
         command = [str(self.binaries / (program or name)), *arguments]
         return Process(name, command, self.folder / f"{name}.log", host=host)
 

@@ -1,7 +1,7 @@
-"""The stage of the end-to-end tests on the embedded cluster: same words, same kubelets, same observer.
+"""The stage of the end-to-end tests on the embedded cluster: same methods, kubelets and observer.
 
-Only the API server and the scheduler are not the real ones; what plays and what judges is the same, so that a
-scenario that passes on a real control plane and not here tells what is not alike.
+Only the API server and the scheduler are not the real ones; kubelets and judges are the same. A scenario that
+passes on a real control plane and fails here shows a difference between both.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class EmbeddedControlPlane:
         self._server.stop()
 
     def kubeconfig(self, user: User, server: str | None = None) -> Path:
-        """Write a kubeconfig; everybody may do everything. Another server is a proxy in front of this one."""
+        """Write a kubeconfig; every user has all rights. Another server is a proxy in front of this one."""
         access = Access(server or self.server, "", self.folder)
         return write_kubeconfig(self.folder / f"kubeconfig-{access.server.rpartition(':')[2]}", user, access)
 

@@ -118,7 +118,7 @@ class FaultProxy:
 
 
 class _Server(ThreadingHTTPServer):
-    """TLS handshakes are made in the connection's own thread: a slow caller delays nobody."""
+    """TLS handshakes are made in the connection's own thread: a slow caller delays no other."""
 
     daemon_threads = True
     request_queue_size = 512

@@ -77,7 +77,7 @@ def hold_request(
 ) -> Fault:
     """Return a fault that keeps a request from the API server until the test releases it.
 
-    `fault.hit` tells that it came.
+    `fault.hit` is set when the request arrives.
     """
     return Fault(method, path, before=released.wait, times=times)
 

@@ -20,8 +20,8 @@ SHORTEST = 1
 class Follower(threading.Thread):
     """Hands every event to the listener with the resourceVersion at which it happened.
 
-    When the API server no longer has the versions since the last event (410), the world is listed again, the
-    differences are handed over, and `gaps` tells that something between may have been missed.
+    When the API server no longer has the versions since the last event (410), the objects are listed again,
+    the differences are handed over, and `gaps` counts the events that may have been missed.
     """
 
     def __init__(self, client: Client, resource: Resource, listener: Listener) -> None:
@@ -65,7 +65,7 @@ class Follower(threading.Thread):
         return self._reached >= version
 
     def ask(self) -> None:
-        """Ask for proof that everything up to now has been handed over; `settled` tells when it has."""
+        """Ask for proof that everything up to now has been handed over; `settled` returns whether it has."""
         self._asked.set()
 
     def settled(self) -> bool:
@@ -94,7 +94,7 @@ class Follower(threading.Thread):
     def _list(self) -> None:
         """List the objects and report the absent ones as deleted.
 
-        They were deleted at some time since the last event: the earliest possible one accuses nobody.
+        They were deleted at some time since the last event: the earliest possible time accuses no scheduler.
         """
         listing = self._client.listing(self._resource)
         version = listing["metadata"]["resourceVersion"]

@@ -16,7 +16,7 @@ RUNNERS = ("docker", "podman")
 TAG = "localhost/kube-muster:e2e"
 FOLDER = Path("/access")
 LONGEST_RUN = 60.0
-# As the manifests say: nobody's user is the image's own, and nothing but a small /tmp can be written.
+# As in the manifests: the user `nobody` of the image, and a small /tmp as the only writable folder.
 AS_IN_A_POD = (
     "--read-only",
     "--tmpfs=/tmp:size=64m",

@@ -1,10 +1,10 @@
-"""The two promises that no run may break, judged over a recorded history.
+"""The two promises that no run may break, checked over a recorded history.
 
 Watches of different kinds arrive in any order, their versions do not: one etcd counts them all. So the
-history is first put in the order of its versions and judged afterwards, never while it arrives.
+history is first put in the order of its versions and checked afterwards, never while it arrives.
 
-What nobody can know is held against nobody: within `sight` seconds a scheduler may have missed that a node
-shrank or that another scheduler took room. Seconds are counted by `calm`, which stands still during outages.
+Facts that a scheduler cannot know yet are no violation: for `sight` seconds it may have missed that a node
+shrank or that another scheduler bound a pod. `calm` counts the seconds, without those of outages.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ class PodSeen(Seen):
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen(Seen):
-    """A node with its room; without allocatable it was deleted."""
+    """A node with its capacity; without allocatable it was deleted."""
 
     allocatable: Amounts | None
 
@@ -65,7 +65,7 @@ class Gang:
 
     name: str
     min_member: int | None = None
-    stood_whole: bool = False
+    ran_fully: bool = False
     partial_since: float | None = None
     members: set[str] = field(default_factory=set)
     recorded: bool = False
@@ -76,11 +76,11 @@ class Gang:
 
         A gang that was once complete is not checked again.
         """
-        if self.min_member is None or self.stood_whole:
+        if self.min_member is None or self.ran_fully:
             return None
         standing = len(self.members)
         since, self.partial_since = self.partial_since, None
-        self.stood_whole = standing >= self.min_member
+        self.ran_fully = standing >= self.min_member
         if 0 < standing < self.min_member:
             self.partial_since = now if since is None else since
         return self._late(since, now, deadline)
@@ -93,7 +93,7 @@ class Gang:
 
 
 @dataclass
-class Room:
+class Capacity:
     """Capacity of a node, now and until lately: (until when, how much)."""
 
     allocatable: Amounts
@@ -123,7 +123,7 @@ class Review:
         calm: Callable[[float], float] = lambda at: at,
         restarts: Sequence[float] = (),
     ) -> None:
-        """Judge a history. `restarts`: when Muster was ready again.
+        """Check a history. `restarts`: when Muster was ready again.
 
         It cannot know then the size of a gang whose PodGroup was deleted before: such a gang is not
         checked any more.
@@ -133,7 +133,7 @@ class Review:
         self._sight = sight
         self._calm = calm
         self._restarts = restarts
-        self._nodes: dict[str, Room] = {}
+        self._nodes: dict[str, Capacity] = {}
         self._came: dict[str, float] = {}
         self._pods: dict[str, PodSeen] = {}
         self._gangs: dict[str, Gang] = {}
@@ -172,7 +172,7 @@ class Review:
         if event.allocatable is None:
             self._nodes.pop(event.key, None)
         elif (capacity := self._nodes.get(event.key)) is None:
-            self._nodes[event.key] = Room(event.allocatable)
+            self._nodes[event.key] = Capacity(event.allocatable)
         else:
             capacity.change(event.allocatable, self._calm(event.at))
 

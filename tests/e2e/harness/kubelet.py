@@ -109,7 +109,7 @@ class Kubelet:
         metadata, phase = pod["metadata"], pod["status"].get("phase")
         if "deletionTimestamp" in metadata:
             if metadata.get("finalizers") and phase not in ("Succeeded", "Failed"):
-                # Kubelets do so since 1.27, before they let go of a pod.
+                # Kubelets do so since 1.27, before they release a pod.
                 self.finish(metadata["namespace"], [metadata["name"]], "Failed")
             self._client.delete(PODS, metadata["name"], metadata["namespace"], grace=0)
         elif phase == "Pending" and metadata["name"] not in self._pulling:

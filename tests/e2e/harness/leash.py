@@ -1,8 +1,8 @@
 """Runs a program that dies with the process that asked for it: `leash.py PARENT PROGRAM ARGUMENT...`.
 
-A program of its own and not a hook between fork and exec: such a hook runs Python in the fork of a process
+This is a program and not a hook between fork and exec: such a hook runs Python in the fork of a process
 with many threads, which can hang. The kernel's signal follows the parent's *thread*, so components are to be
-started from threads that live as long as the tests, in practice the main one.
+started from threads that live until the tests end, in practice the main one.
 """
 
 import ctypes

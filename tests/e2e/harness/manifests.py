@@ -76,7 +76,7 @@ def apply_one(client: Client, document: Json) -> Json:
 def remove(client: Client, written: Iterable[Json]) -> None:
     """Remove the objects that `apply` made, last first.
 
-    A kind takes a moment to go; made again before that, it would go, too.
+    The deletion of a kind takes time; a kind that is made again before that would be deleted, too.
     """
     documents = list(written)
     for document in reversed(documents):
@@ -132,7 +132,7 @@ def _objects(document: Json | None) -> Iterator[Json]:
 def _wait_established(client: Client, name: str) -> None:
     """Wait until the objects of a CRD can be listed, too.
 
-    For a moment the API server says that it gets ready for that.
+    Until then the API server reports that it gets ready for that.
     """
 
     def is_ready() -> bool:

@@ -1,4 +1,4 @@
-"""The real `muster serve`, as installed beside the Python that runs the tests."""
+"""The real `muster serve`, as installed with the Python that runs the tests."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A stock scheduler with Muster beside it, as what is installed at that moment says."""
+"""A stock scheduler and Muster, configured by the installed objects."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 class Pair:
-    """Started again, it goes by what is installed then."""
+    """Muster and its scheduler; each start reads the installed objects again."""
 
     def __init__(self, stage: Stage, user: User) -> None:
         self._stage, self._user, self._port = stage, user, Port()
@@ -51,7 +51,7 @@ class Pair:
             self._stage.api.delete_all(resource)
 
     def wait_reported(self, message: str) -> None:
-        wait_for(lambda: message in self.muster.readyz(), what=f"/readyz tells: {message}")
+        wait_for(lambda: message in self.muster.readyz(), what=f"/readyz reports: {message}")
 
     def _config(self) -> Json:
         maps, name = self._stage.api.items(CONFIG_MAPS, "kube-muster"), self._reads()
@@ -60,7 +60,7 @@ class Pair:
         return read
 
     def _reads(self) -> str:
-        """Return the name of the file that the scheduler's container is told to read."""
+        """Return the name of the configuration file of the scheduler's container."""
         spec = self._stage.api.get(DEPLOYMENTS, "muster", "kube-muster")["spec"]["template"]["spec"]
         (flag,) = [word for word in spec["containers"][0]["command"] if word.startswith("--config=")]
         return str(flag.rpartition("/")[2])

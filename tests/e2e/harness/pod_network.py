@@ -1,7 +1,7 @@
 """The addresses of pods and services, as an API server reaches them: here nothing has such an address.
 
-The API server is told to reach the cluster through a proxy, as with konnectivity, and this is that proxy: an
-address that has a route leads to a port on loopback, any other to nobody.
+The API server reaches the cluster through a proxy, as with konnectivity. This is that proxy: it connects an
+address with a route to a port on loopback, and refuses all others.
 """
 
 import json

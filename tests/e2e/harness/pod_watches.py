@@ -1,6 +1,6 @@
 """Faults of watches of pods. Behind a proxy there are two: the scheduler's through Muster, and Muster's own.
 
-The fault proxy tells them apart by the program that asks.
+The fault proxy distinguishes them by the program that asks.
 """
 
 import re

@@ -13,7 +13,7 @@ QUICK, PATIENT = urllib3.Timeout(5), urllib3.Timeout(30)
 def fetch(
     url: str, authority: Path | None = None, timeout: urllib3.Timeout = PATIENT
 ) -> urllib3.BaseHTTPResponse:
-    """Send one request on a connection of its own; no proxy of the environment is used."""
+    """Send one request on its own connection; no proxy of the environment is used."""
     options: dict[str, Any] = {"ca_certs": str(authority)} if authority else {}
     with urllib3.PoolManager(retries=False, timeout=timeout, **options) as pool:
         return pool.request("GET", url)

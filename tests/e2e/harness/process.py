@@ -142,7 +142,7 @@ def _on_host(name: str) -> Sequence[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct loopback ports that were free a moment ago.
+    """Return distinct loopback ports that were free just now.
 
     They exclude those that the kernel hands out: one of the many connections of a test would take it
     before its server does; and, for long, any that was returned before: its server may not listen yet.

@@ -103,7 +103,7 @@ def _answered_by_filter(answer: Json, refusals: list[str]) -> str:
 
 def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """One connection of the scheduler, with one of its own to Muster."""
+        """A connection of the scheduler, with its own connection to Muster."""
 
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True

@@ -1,4 +1,4 @@
-"""One of several replicas: Muster and a scheduler on a host of their own, on one wire to the API server."""
+"""One of several replicas: Muster and a scheduler on their own host, on one wire to the API server."""
 
 from tests.e2e.harness.access import User
 from tests.e2e.harness.fault_proxy import Call
@@ -57,7 +57,7 @@ def _is_the_schedulers(call: Call) -> bool:
     """Return whether a call is the scheduler's.
 
     Muster is the binder, and writes JSON and no Lease; of pods' status it only ever writes the nominated
-    node, and not as client-go does. Events about the Lease come as long as client-go tries again: seconds
+    node, and not as client-go does. Events about the Lease come while client-go tries again: seconds
     after it is lost.
     """
     if call.body.startswith(PROTOBUF) or "/leases" in call.path:

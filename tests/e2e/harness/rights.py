@@ -84,7 +84,7 @@ def refused(calls: Iterable[Call]) -> set[Need]:
 
 
 def needed(call: Call) -> Iterator[Need]:
-    """Yield the rights that a request needs: none for discovery, which everybody may read.
+    """Yield the rights that a request needs: none for discovery, which all users may read.
 
     Asking for the rights of an account needs that one as well, as a rule.
     """

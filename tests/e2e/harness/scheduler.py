@@ -23,7 +23,7 @@ Json = dict[str, Any]
 CONFIGS = Path(__file__).parents[3] / "scheduler-config"
 BIND_MARK = "kube-muster.io/bind"
 MARKED: Json = {"limits": {BIND_MARK: "1"}}
-"""For pods that are to be bound by the extender of `for_everybody`."""
+"""For pods that are to be bound by the extender of `for_all_pods`."""
 # A standby takes over sooner, and a machine with much to do still renews in time.
 QUICK_LEASE: Json = {"leaseDuration": "10s", "renewDeadline": "8s", "retryPeriod": "1s"}
 PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
@@ -35,7 +35,7 @@ def load(name: str) -> Json:
     return found
 
 
-def for_everybody(profile: str) -> Json:
+def for_all_pods(profile: str) -> Json:
     """Return the sidecar's configuration with one more profile.
 
     Muster is asked about all pods, and binds those that are MARKED: it binds no pods but its own.
@@ -48,7 +48,7 @@ def for_everybody(profile: str) -> Json:
 
 
 class KubeScheduler:
-    """A stock scheduler of its own; several may run beside each other."""
+    """A stock scheduler; several may run at the same time."""
 
     def __init__(
         self,
@@ -144,8 +144,8 @@ class KubeScheduler:
         return probes.answers(f"{self._url}/readyz", self._authority)
 
 
-def beside(muster: Muster) -> Json:
-    """Return the arguments of the sidecar's scheduler: `KubeScheduler(cluster, **beside(muster))`.
+def sidecar_options(muster: Muster) -> Json:
+    """Return the arguments of the sidecar's scheduler: `KubeScheduler(cluster, **sidecar_options(muster))`.
 
     It reads through the proxy if there is one.
     """

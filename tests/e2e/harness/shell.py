@@ -1,4 +1,4 @@
-"""Somebody who types `muster …` on a terminal of their own."""
+"""A user who types `muster …` on a terminal."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The stage of one test: its namespace, kubelets and observer, and the words that scenarios are told in."""
+"""The stage of one test: its namespace, kubelets and observer, and the methods that scenarios use."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from tests.e2e.harness.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
-from tests.e2e.harness.scheduler import PLAIN, KubeScheduler, beside
+from tests.e2e.harness.scheduler import PLAIN, KubeScheduler, sidecar_options
 from tests.e2e.harness.tcp_proxy import TcpProxy
 from tests.e2e.harness.waiting import GENEROUS, wait_for
 from tests.e2e.harness.watch import ApiError
@@ -62,8 +62,8 @@ class Stage:
         return scheduler
 
     def start_sidecar(self, muster: Muster, /, **options: Any) -> KubeScheduler:
-        """Start the scheduler beside this Muster; it reads through the proxy if Muster has one."""
-        return self.start_scheduler(**{**beside(muster), **options})
+        """Start the scheduler next to this Muster; it reads through the proxy if Muster has one."""
+        return self.start_scheduler(**{**sidecar_options(muster), **options})
 
     def start_muster(
         self,
@@ -114,7 +114,7 @@ class Stage:
         return all(rules) and all(rule in has for own in rules for rule in own)
 
     def start_jobset_controller(self) -> JobSetController:
-        """Start the real JobSet controller, beside kube-controller-manager.
+        """Start the real JobSet controller, next to kube-controller-manager.
 
         Such tests are marked `jobset`.
         """
@@ -232,7 +232,7 @@ class Stage:
         return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), "")
 
     def message(self, group: str) -> str:
-        """Return the message beside the reason; empty before there is one."""
+        """Return the message of the reason; empty before there is one."""
         conditions = self.pod_group(group).get("status", {}).get("conditions") or []
         return next((each.get("message", "") for each in conditions if each["type"] == "Scheduled"), "")
 

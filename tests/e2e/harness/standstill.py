@@ -1,4 +1,4 @@
-"""Gangs that stand still at the barrier, or between two bindings, so that things can happen to them there."""
+"""Gangs that stop at the barrier, or between two bindings, while a test changes something."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.e2e.harness.waiting import wait_for
 
 
 class Standstill:
-    """All members but the last are held when this is made: the gate of the last stays shut until `let_go`.
+    """All members but the last are held when this is made: the gate of the last stays shut until `release`.
 
     Muster must reach the API server through the proxy.
     """
@@ -26,12 +26,12 @@ class Standstill:
         *self.held, self.last = self.pods
         self.nodes = muster.wait_held(self.held)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._released.set()
 
 
 class LastCall:
-    """The same without gates: the bind call of the last member is on its way until `let_go`.
+    """The same without gates: the bind call of the last member does not arrive before `release`.
 
     The scheduler must call Muster through `verbs`. A call whose scheduler is gone by then is dropped.
     """
@@ -46,14 +46,14 @@ class LastCall:
         self.pods = stage.gang(name, size, **gang)
         *self.held, self.last = self.pods
         self.nodes = muster.wait_held(self.held)
-        wait_for(called.hit.is_set, what=f"the call for {self.last} on its way")
+        wait_for(called.hit.is_set, what=f"the call for {self.last} sent")
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._released.set()
 
 
 class HangingBinding:
-    """Gang of three pods, two of them bound, while the binding of the third hangs until `let_go`.
+    """Gang of three pods, two of them bound, while the binding of the third hangs until `release`.
 
     Then it arrives, unless `fault` says otherwise. Muster must reach the API server through the proxy.
     """
@@ -68,5 +68,5 @@ class HangingBinding:
         wait_for(lambda: hangs.hit.is_set() and len(stage.bound(self.pods)) == 2, what="two of three bound")
         (self.hanging,) = {*self.pods} - stage.bound(self.pods).keys()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._released.set()

@@ -1,4 +1,4 @@
-"""A wire that can be cut, at any byte: passes bytes on, until told to drop or refuse connections."""
+"""TCP proxy that can drop or refuse connections at any byte."""
 
 import socket
 import threading
@@ -125,7 +125,7 @@ class _Pair:
         self._left = count
 
     def hang_up(self) -> None:
-        """Wake the threads that read; they close the sockets."""
+        """Unblock the threads that read; they close the sockets."""
         for each in (self._caller, self._target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

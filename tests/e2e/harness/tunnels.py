@@ -13,13 +13,13 @@ NOWHERE = 0
 class TunnelProxy(TcpProxy):
     """Proxy for tunnels: `with TunnelProxy() as proxy: proxy.route("kubernetes.example", 6443, port)`.
 
-    An address that has a route leads to a port on loopback, any other to nobody.
+    It connects an address with a route to a port on loopback, and refuses all others.
     """
 
     def __init__(self, listener: socket.socket | None = None) -> None:
         super().__init__(NOWHERE, listener)
         self._routes: dict[str, int] = {}
-        self.closed = False  # whether it answers everybody with 503
+        self.closed = False  # whether it answers all callers with 503
         self.turned_away = 0
 
     def route(self, address: str, port: int, to: int) -> None:
@@ -37,7 +37,7 @@ class TunnelProxy(TcpProxy):
             caller.sendall(b"HTTP/1.1 503 Closed\r\nContent-Length: 0" + END)
             raise ConnectionRefusedError(wanted)
         if wanted not in self._routes:
-            caller.sendall(b"HTTP/1.1 502 Nobody there" + END)
+            caller.sendall(b"HTTP/1.1 502 No Route" + END)
             raise ConnectionRefusedError(wanted)
         target = socket.create_connection((loopback.host(), self._routes[wanted]))
         caller.sendall(b"HTTP/1.1 200 OK" + END)

@@ -1,4 +1,4 @@
-"""A client of the proxy: it asks as the scheduler beside Muster does, by way of a proxy on loopback."""
+"""A client of the proxy: it asks as the scheduler next to Muster does, through a proxy on loopback."""
 
 import http.client
 import json

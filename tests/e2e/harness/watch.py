@@ -38,7 +38,7 @@ class Watch:
 
     def close(self) -> None:
         """Close from any thread: the reader sees the end of the stream."""
-        with suppress(ValueError, OSError):  # it ended by itself a moment ago
+        with suppress(ValueError, OSError):  # it has just ended by itself
             self._answer.shutdown()
 
     @contextmanager
