@@ -109,7 +109,7 @@ class JobWorld(World):
             made = [self._control(each) for each in self.jobs.values() if not self.stopped]
             if not any(done) and not any(made):
                 return self
-        raise AssertionError(f"does not come to rest: {self.steps}")
+        raise AssertionError(f"does not settle: {self.steps}")
 
     def pods_of(self, name: str) -> list[str]:
         return [each for each in self.pods if each.startswith(f"{name}-")]
@@ -141,7 +141,7 @@ class JobWorld(World):
                 self._put_unit(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
             case JobStep.UNSUSPEND:
                 self._put_unit(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
-                self._let_go(name, managed.reduced_to)
+                self._admit(name, managed.reduced_to)
             case JobStep.ASK:
                 self.ledger.record_refusal(managed.job.group, REFUSAL if self._is_full() else "")
             case JobStep.GIVE_UP:
@@ -185,7 +185,7 @@ class JobWorld(World):
         )
         self.add(self.units[name])
 
-    def _let_go(self, name: str, reduced_to: int | None) -> None:
+    def _admit(self, name: str, reduced_to: int | None) -> None:
         self._write(
             name,
             lambda obj: job_start_and_suspension.unsuspend(

@@ -30,7 +30,7 @@ class SharedWorld(World):
         snapshot, before = self.ledger.snapshot(), self.decisions
         decisions = decide(snapshot, before)
         assert comparable(decisions) == comparable(decide(snapshot, before)), "the same again"
-        assert comparable(decisions) == comparable(decide(snapshot, None)), "the same anew"
+        assert comparable(decisions) == comparable(decide(snapshot, None)), "the same from scratch"
         check(DecidedStep(snapshot, before, decisions))
         return decisions
 
@@ -197,7 +197,7 @@ def check_division(picture: DecidedStep) -> None:
             parent
         )
         if any(group.queue == parent for group in picture.snapshot.groups.values()):
-            continue  # its own groups have a part that is not told
+            continue  # its own groups have a share that is not reported
         if all(_is_plain(picture, queue) for queue in picture.now.queues):
             asked = sum(_asked(picture, children, name) for name in names)
             assert sum_ >= min(due, asked) - 2 * len(names), (parent, sum_, due, asked)
@@ -230,8 +230,8 @@ def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     """Check that no gang that was never complete is left with some members on nodes."""
     there = [pod for pod in group.placed if pod.holds_capacity]
     if there and not group.stands and not group.stood_whole:
-        goes_on = decision.verdict is Verdict.STARTING
-        assert goes_on or {pod.uid for pod in there} <= {*decision.undo}, f"{group.key} is split: {decision}"
+        starts = decision.verdict is Verdict.STARTING
+        assert starts or {pod.uid for pod in there} <= {*decision.undo}, f"{group.key} is split: {decision}"
     if decision.verdict is Verdict.WAITING:
         assert not decision.plan
         assert decision.reason is not None

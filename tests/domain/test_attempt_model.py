@@ -221,7 +221,7 @@ class Model:
         self.cycle()
 
     def crash(self) -> None:
-        """Crash Muster: requests on their way to the API server are lost."""
+        """Crash Muster: requests to the API server are lost."""
         self.crashes -= 1
         self.faults -= 1
         self.restart()
@@ -230,7 +230,7 @@ class Model:
         leaving = self.ledger.shown._releases._leaving.values()
         instants = [self.ledger.decisions.requeue_at, *leaving]
         later = [instant for instant in instants if instant is not None and instant > self.now]
-        assert later, "nobody would look again"
+        assert later, "nothing would requeue the group"
         self.now = min(later) + 0.001
         self.cycle()
 

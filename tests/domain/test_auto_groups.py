@@ -42,7 +42,7 @@ def replicas(count: int, **more: Any) -> list[Any]:
 # ---- which pods share a group
 
 
-def test_a_pod_without_an_owner_is_a_group_of_its_own() -> None:
+def test_a_pod_without_an_owner_gets_its_own_group() -> None:
     there = world(node("n"), pod("a"), pod("b"))
     assert there.verdicts("podgroup-uid-a", "podgroup-uid-b") == [Verdict.STARTING] * 2
 
@@ -238,7 +238,7 @@ PLAIN = "podgroup-uid-a"
 
 
 def early_and_late(*objects: Any) -> World:
-    """Two plain pods and room for none."""
+    """Two plain pods without capacity for either."""
     pods = (pod("a", queue="q", created="2026-01-01"), pod("b", queue="q", created="2026-01-02"))
     return world(node("n", cpu="1"), foreign_pod("s", on="n"), queue("q"), *pods, *objects)
 
@@ -361,7 +361,7 @@ def test_a_native_group_without_a_gang_policy_is_no_gang() -> None:
 
 
 def test_each_version_of_a_native_group_goes_without_the_other() -> None:
-    """Delete one version alone: during an upgrade of the API server, both may be known for a moment."""
+    """Delete one version alone: during an upgrade of the API server, both may be known for a short time."""
     there = world(node("n"), native("g", 2), alpha("g", 3), pod("g-0", "g"))
     there.ledger.intake.drop_group(there.decision("g").key, Origin.ALPHA)
     assert there.settle().detail("g") == "1 of 2 members exist"

@@ -1,4 +1,4 @@
-"""The budget of a round: no group takes all places in the window, or keeps room idle, indefinitely."""
+"""The budget of a scheduling cycle: no group takes all places in the window, or idle capacity, for long."""
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ SMALL = replace(LIMITS, window=4)
 
 
 def test_a_gang_that_fits_nowhere_asks_for_no_places() -> None:
-    """It was judged by the window first, and kept everybody from the little that was left there."""
+    """The window was checked first, and the gang kept all others from the few places left there."""
     world = World(nodes("n", cpu="8"), queue("empty"), queue("busy"), limits=replace(LIMITS, window=10))
     world.add(gang("slow", 1, created="2026-01-01", queue="busy")).settle()
     world.add(gang("giant", 10, created="2026-01-02", queue="empty", cpu="1000")).settle()
@@ -29,7 +29,7 @@ def test_a_gang_that_fits_nowhere_asks_for_no_places() -> None:
 
 
 @each_of(
-    ({"a": 1, "b": 1, "c": 1}, [64, 12, 12]),  # alike
+    ({"a": 1, "b": 1, "c": 1}, [64, 12, 12]),  # equal
     ({"a": 4, "b": 2, "c": 1}, [76, 12, 6]),  # by weight
     ({"a": 1, "a/b": 1, "c": 2}, [56, 6, 24]),  # below another
 )
@@ -61,22 +61,22 @@ def large_behind_small() -> World:
     world.add(gang("first", 2, created="2026-01-01", queue="a")).settle()
     world.add(gang("large", 9, created="2026-01-02", queue="b")).settle()
     world.add(gang("behind", 1, created="2026-01-03", queue="b"))
-    return world.add(gang("beside", 1, created="2026-01-03")).settle()
+    return world.add(gang("plain", 1, created="2026-01-03")).settle()
 
 
 def test_a_gang_that_waits_for_places_keeps_its_own_queue_waiting_and_no_other() -> None:
     world = large_behind_small()
     assert [world.reason(name) for name in ("large", "behind")] == [Reason.WINDOW_FULL] * 2
-    assert world.verdict("beside") is STARTS
+    assert world.verdict("plain") is STARTS
 
 
-def test_a_gang_that_has_waited_for_places_as_long_as_a_start_may_take_is_next() -> None:
+def test_a_gang_that_has_waited_for_places_through_a_start_deadline_is_next() -> None:
     world = large_behind_small()
     assert world.figures("large")[-1] == "2026-01-01T00:18:40Z"
     world.pass_time(LIMITS.start_deadline)
     world.add(gang("later", 1, created="2026-01-01", queue="a")).settle()
     assert world.reason("later") is Reason.WINDOW_FULL
-    for name in ("first-0", "first-1", "beside-0"):
+    for name in ("first-0", "first-1", "plain-0"):
         world.scheduler_takes(name).run(name).settle()
     assert world.verdicts("large", "later") == [STARTS, WAITS]
 
@@ -123,7 +123,7 @@ def test_members_that_come_one_by_one_wait_for_places_no_longer_than_gangs_do(is
 
 
 def test_places_are_not_reserved_for_a_gang_that_lacks_something_else() -> None:
-    """Its room has gone meanwhile: it does not ask for places any more."""
+    """Its capacity has gone meanwhile: it no longer asks for places."""
     world = large_behind_small()
     world.pass_time(LIMITS.start_deadline)
     world.add(foreign_pod("stranger", on="n", cpu="95")).settle()
@@ -133,7 +133,7 @@ def test_places_are_not_reserved_for_a_gang_that_lacks_something_else() -> None:
 
 
 def replaced(name: str, missing: int, **pods: str) -> list[object]:
-    """Return a group that stood whole and lost all members but one."""
+    """Return a group that ran fully and lost all members but one."""
     record = group(name, missing + 1, stood_whole=True, created="2026-01-01")
     lost = [pod(f"{name}-{n}", name, gated=False, **pods) for n in range(1, missing + 1)]  # type: ignore[arg-type]
     return [record, pod(f"{name}-0", name, on="far"), *lost]
@@ -249,7 +249,7 @@ def test_a_cluster_of_one_zone_learns_nothing_of_it() -> None:
     assert ZONE
 
 
-# ---- room that is kept
+# ---- reserved capacity
 
 
 def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
@@ -263,7 +263,7 @@ def claimed(limits: object = None, cpu: str = "6", **claimant: str) -> World:
     return world.add(gang("b", 1, queue="q", created="2026-01-02")).settle()
 
 
-def test_capacity_is_reserved_for_a_bounded_time_and_then_lent() -> None:
+def test_capacity_is_reserved_for_a_bounded_time_and_then_borrowed() -> None:
     world = claimed()
     assert [world.reason("claimant"), world.reason("b")] == [Reason.NO_ROOM, Reason.QUEUE_SHARE]
     world.pass_time(LIMITS.capacity_reserved - 1.0)

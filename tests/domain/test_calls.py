@@ -1,6 +1,6 @@
 """Several bind calls for one pod, as after restarts of the scheduler.
 
-Its capacity is kept as long as any of the bindings may arrive, and no longer.
+Its capacity is reserved while any of the bindings may arrive, and no longer.
 """
 
 from hypothesis import settings
@@ -20,7 +20,7 @@ UID = Uid("uid-p")
 class Calls(RuleBasedStateMachine):
     """State machine of bind calls.
 
-    `held`: the call that holds the claim. `on_their_way`: the node of each posted binding that has not
+    `held`: the call that holds the claim. `in_flight`: the node of each posted binding that has not
     ended, by the call's token.
     """
 
@@ -29,7 +29,7 @@ class Calls(RuleBasedStateMachine):
         self.world = World(node("a", cpu="1"), node("b", cpu="1"), pod("p", cpu="1")).settle()
         self.calls = 0
         self.held: int | None = None
-        self.on_their_way: dict[int, str] = {}
+        self.in_flight: dict[int, str] = {}
         self.call_comes("a", whole=True)
 
     @rule(offered=some_node)
@@ -48,7 +48,7 @@ class Calls(RuleBasedStateMachine):
         confirmation = self.world.confirm(single("p"))
         for claim in confirmation.posting:
             assert claim.token == self.held
-            self.on_their_way[claim.token] = claim.node
+            self.in_flight[claim.token] = claim.node
         if confirmation.posting or confirmation.lost:
             self.held = None
 
@@ -57,7 +57,7 @@ class Calls(RuleBasedStateMachine):
         """End a call: it was given up, or its binding failed; the end of a call may be reported twice."""
         token = data.draw(st.integers(1, self.calls))
         self.world.ledger.assumed.release(UID, token)
-        self.on_their_way.pop(token, None)
+        self.in_flight.pop(token, None)
         if token == self.held:
             self.held = None
 
@@ -67,13 +67,13 @@ class Calls(RuleBasedStateMachine):
         self.barrier_looks()
 
     @invariant()
-    def room_is_kept_for_calls_and_bindings(self) -> None:
+    def capacity_is_reserved_for_calls_and_bindings(self) -> None:
         claim = self.world.claim("p")
         firm = claim is not None and claim.stage >= ClaimStage.HELD
-        assert firm is bool(self.held or self.on_their_way)
+        assert firm is bool(self.held or self.in_flight)
         if claim is not None and firm:
-            assert {posting.token for posting in claim.posting} == self.on_their_way.keys()
-            assert set(self.on_their_way.values()) <= {claim.node}
+            assert {posting.token for posting in claim.posting} == self.in_flight.keys()
+            assert set(self.in_flight.values()) <= {claim.node}
             assert (claim.stage is ClaimStage.HELD) is (claim.token == self.held)
 
 

@@ -1,4 +1,4 @@
-"""Consolidation: a gang for which free room only lies in pieces has pods moved that fit elsewhere."""
+"""Consolidation: pods move to other nodes where free capacity is too fragmented for a gang."""
 
 from typing import Any
 
@@ -144,7 +144,7 @@ def test_the_place_of_a_moving_pod_is_reserved() -> None:
 
 
 def test_filter_offers_the_place_of_a_moving_pod_to_no_other_pod() -> None:
-    """A group of one may use all nodes with room for it."""
+    """A group of one may use all nodes that fit it."""
     world = wants_node(in_pieces(sizes=SMALL))
     assert evicted(world)
     world.add(node("n4", cpu="64", more={GPU: "2"}), gang("late", 1, queue="q", **gpus(1))).settle()
@@ -369,7 +369,7 @@ def test_no_pod_is_moved_for_a_gang_above_its_share() -> None:
 
 
 def test_the_place_goes_where_the_move_is_called_off() -> None:
-    """The gang is deleted before anybody has left: nobody leaves, and nothing is kept."""
+    """The gang is deleted before a pod has left: no pod leaves, and nothing is reserved."""
     world = wants_node(in_pieces(sizes=SMALL))
     assert evicted(world)
     world.delete("g-0").settle()
@@ -460,7 +460,7 @@ def test_moved_pods_and_the_gang_run(
 
 
 class Moving(RuleBasedStateMachine):
-    """Four nodes in pieces, whatever happens while pods move. `SharedWorld` decides everything anew, too."""
+    """Four fragmented nodes under any events while pods move. `SharedWorld` also decides from scratch."""
 
     @initialize(sizes=st.lists(st.sampled_from(["1", "2"]), min_size=8, max_size=12))
     def begin(self, sizes: list[str]) -> None:
@@ -516,7 +516,7 @@ class Moving(RuleBasedStateMachine):
         self.world.pass_time(seconds)
 
     @invariant()
-    def it_is_decided_alike(self) -> None:
+    def decisions_are_reproducible(self) -> None:
         self.world.decide()
 
 

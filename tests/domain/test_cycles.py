@@ -2,7 +2,7 @@
 
 Unlike tests/domain/test_stateful.py, which plays events in any order to check the ledger's sums, this plays a
 realistic cluster: a scheduler that takes what is planned, or fails, and pods that end. After each step the
-decision at that moment is checked.
+current decision is checked.
 """
 
 from collections import Counter
@@ -141,7 +141,7 @@ class CyclesMachine(RuleBasedStateMachine):
         assert comparable(fresh) == comparable(decide(snapshot, self.world.decisions))
 
     @invariant()
-    def whoever_looks_at_what_turned_misses_nothing(self) -> None:
+    def changed_groups_include_every_difference(self) -> None:
         before, now = self.world.decisions, self.world.decide()
         changed = {
             key for key in {**before.groups, **now.groups} if before.groups.get(key) != now.groups.get(key)
@@ -244,7 +244,7 @@ class CyclesMachine(RuleBasedStateMachine):
         return [each for each, decision in decisions.groups.items() if is_new(each, decision)]
 
     def post(self, group: str) -> None:
-        """Post a gang that never stood whole, whole."""
+        """Post all members of a gang that never ran fully."""
         view = self.world.ledger.snapshot().groups[key(group)]
         posted = self.world.post(group)
         if posted and not view.stood_whole:

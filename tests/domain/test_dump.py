@@ -193,7 +193,7 @@ def test_under_other_names_the_same_is_decided(world: Callable[[], World]) -> No
 
 
 def test_a_difference_is_counted_where_names_decide_the_order() -> None:
-    """Both are of the same age, and one finds room."""
+    """Both groups have the same age, and one fits."""
     world = World(node("a", cpu="1"), gang("first", 1), gang("second", 1))
     changed = other_names(decide(world.ledger.snapshot()), lambda part: "z" if part == "first" else part)
     assert changed.file.otherwise == 2

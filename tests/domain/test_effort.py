@@ -179,7 +179,7 @@ def test_many_terms_that_all_select_the_same_pods_are_looked_at_as_one(
 
 
 def test_a_group_over_budget_in_one_namespace_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many terms select many pods with labels of their own: none of them is compared."""
+    """Many terms select many pods with different labels: none of them is compared."""
     monkeypatch.setattr(cycles, "_MOST_IN_COMMON", 1e3)
     monkeypatch.setattr(cycles, "_LEAST", 4e3)
     gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
@@ -201,7 +201,7 @@ def test_work_for_affinity_terms_counts_as_effort(side: str, monkeypatch: pytest
 
 
 def test_the_effort_of_one_evaluation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans are kept in one go: pods with labels of their own may then be compared with many terms."""
+    """Plans are recorded at once: pods with different labels may then be compared with many terms."""
     monkeypatch.setattr(plans, "_MOST_AT_ONCE", 6e3)
     here = world(gang("g", 0, 40), *(pod(f"g-{n}", "g", cpu=f"{n + 1}m", labels=own(n)) for n in range(40)))
     assert here.settle().verdict("g") is Verdict.STARTING

@@ -69,14 +69,14 @@ def end(world: World, *names: str) -> World:
     return world.settle()
 
 
-# ---- room
+# ---- free capacity
 
 
 @each_of((60.0, "1 being deleted"), (-60.0, "1 being deleted and should have gone at {at}"))
 def test_pods_that_are_going_are_named_before_others(after: float, going: str) -> None:
     """Name pods that are being deleted first, pods of others included.
 
-    The time is when they should have gone, if their kubelets have not let go of them yet.
+    The time is when they should have gone, if their kubelets have not released them yet.
     """
     world = small(pod("s", cpu="1", on="n", scheduler=keys.DEFAULT_SCHEDULER, gated=False))
     world.add(one("a", "2"), one("c", "1")).start("a", "c").add(one("b", "2")).settle()
@@ -269,7 +269,7 @@ def test_the_group_that_has_to_start_first_is_suggested() -> None:
     assert end(world, *found.ends).verdict("b") is STARTS
 
 
-# ---- room that is taken back
+# ---- reclaimed capacity
 
 
 def test_groups_whose_pods_are_evicted_are_named() -> None:
@@ -302,8 +302,8 @@ def test_spare_members_and_pods_of_others_that_are_evicted_for_it() -> None:
     assert world.delete("wide-2", "s").settle().verdict("b") is STARTS
 
 
-def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
-    """Queue r holds the four cpu of a node with groups of `size`; q deserves half of them."""
+def borrowing(*objects: Any, size: int = 1, **more: Any) -> World:
+    """Return a world where queue r holds 4 cpu with groups of `size`; q deserves half of them."""
     world = World(node("n"), queue("q", **more), queue("r"), *objects)
     for n in range(4 // size):
         world.add(gang(f"r{n}", size, queue="r", labels={"app": f"r{n}", "team": "r"}))
@@ -312,30 +312,30 @@ def lent_out(*objects: Any, size: int = 1, **more: Any) -> World:
 
 @each_of(
     (  # a budget of all of them
-        lambda: lent_out(budget("p", 0, team="r")),
+        lambda: borrowing(budget("p", 0, team="r")),
         1,
         "disruption budget team/p keeps team/r0",
     ),
-    (  # each for a reason of its own
-        lambda: lent_out(budget("p", 0, app="r0"), budget("o", 1, team="r"), size=2),
+    (  # each for its own reason
+        lambda: borrowing(budget("p", 0, app="r0"), budget("o", 1, team="r"), size=2),
         2,
         "disruption budgets team/o, team/p keep team/r0",
     ),
     (  # also while it would not be time yet
-        lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
+        lambda: borrowing(budget("p", 0, team="r"), preemption=LATER),
         1,
         "disruption budget team/p keeps team/r0",
     ),
-    (lambda: lent_out(budget("p", 0, app="x"), preemption=LATER), 1, ""),  # of others
-    (lambda: lent_out(preemption=LATER), 1, ""),  # none
+    (lambda: borrowing(budget("p", 0, app="x"), preemption=LATER), 1, ""),  # of others
+    (lambda: borrowing(preemption=LATER), 1, ""),  # none
     # beyond its due
-    (lambda: lent_out(), 3, "queue q would hold cpu 3 > 2 that it deserves"),
+    (lambda: borrowing(), 3, "queue q would hold cpu 3 > 2 that it deserves"),
     (  # beyond its due next to a budget
-        lambda: lent_out(budget("p", 0, team="r"), preemption=LATER),
+        lambda: borrowing(budget("p", 0, team="r"), preemption=LATER),
         3,
         "queue q would hold cpu 3 > 2 that it deserves",
     ),
-    (lambda: small(foreign_pod("s", on="n", cpu="3")), 2, ""),  # nobody borrows
+    (lambda: small(foreign_pod("s", on="n", cpu="3")), 2, ""),  # no queue borrows
 )
 def test_the_explanation_says_why_borrowed_capacity_is_protected(
     world: Callable[[], World], members: int, reserved: str

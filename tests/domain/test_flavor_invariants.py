@@ -158,9 +158,9 @@ def test_hostile_flavors_affect_only_their_queue(world: World, written: list[tup
 
 
 def test_capacity_that_becomes_free_after_a_trial_placement_is_noticed() -> None:
-    """Wake g3, which had read the capacity before it was taken and given back for g4.
+    """Requeue g3, which read the capacity before a trial placement of g4 took and freed it.
 
-    That was in the cycle before.
+    The trial was in the cycle before.
     """
     spot = on_flavor("spot")
     flavors = [flavor("spot", {"cpu": "0"}), flavor("ondemand"), flavor("gpu")]

@@ -73,7 +73,7 @@ def test_the_deserved_amount_of_a_flavor_is_reclaimed(y_names_it: bool) -> None:
     assert not world.decisions.evictions
 
 
-def test_a_queue_above_its_share_on_other_nodes_gives_back_nothing_of_a_flavor() -> None:
+def test_a_queue_above_its_share_on_other_nodes_loses_nothing_of_a_flavor() -> None:
     """Y holds its 8 H100, and more than its half of all GPUs on other nodes."""
     world = World(*machines("h100", 2), *machines("a100", 2))
     x, y = (queue(name, flavors=[gpus("h100", deserved=8), gpus("a100")]) for name in "xy")
@@ -89,7 +89,7 @@ def test_a_queue_above_its_share_on_other_nodes_gives_back_nothing_of_a_flavor()
     assert len(victims(world) & {"y-a100", "y-more"}) == len(victims(world)) == 1
 
 
-def test_each_role_takes_back_of_a_flavor_of_its_own() -> None:
+def test_each_role_reclaims_its_own_flavor() -> None:
     """X deserves 4 of each kind, all of which y holds: no kind alone would do."""
     world = World(*machines("h100", 1, gpus=4), *machines("a100", 1, gpus=4))
     world.add(queue("x", flavors=[gpus("h100", deserved=4), gpus("a100", deserved=4)]))
@@ -179,7 +179,7 @@ def test_a_wider_flavor_of_a_parent_binds_a_narrower_one() -> None:
     assert starts(world, "a", "b") == [True, False]
 
 
-def test_within_one_parent_a_flavor_is_lent_and_reclaimed() -> None:
+def test_within_one_parent_a_flavor_is_borrowed_and_reclaimed() -> None:
     """B lends a what it deserves of the flavor; c, which is not below p, takes nothing of it."""
     world = World(*machines("h100", 2))
     world.add(queue("p", flavors=[gpus("h100", deserved=8)]))

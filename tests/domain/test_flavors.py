@@ -200,7 +200,7 @@ def test_amounts_bind_per_queue() -> None:
 
 
 def test_usage_above_the_deserved_amount_of_a_flavor_is_borrowed() -> None:
-    """R has a claim on the last two cpus of spot; what q may hold there of its own is used up."""
+    """R has a claim on the last two cpus of spot; the share of q there is used up."""
     world = cluster(flavor("spot", deserved={"cpu": "2"}), spot="5").add(foreign_pod("s", on="spot"))
     world.add(queue("r", flavors=(flavor("spot", deserved={"cpu": "3"}),)))
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a")
@@ -284,7 +284,7 @@ def test_replacements_take_the_flavor_of_their_role() -> None:
 
 
 def test_replacements_do_not_go_to_another_flavor_that_has_free_capacity_by_now() -> None:
-    """G came to ondemand because spot was full; now it is not."""
+    """G is on ondemand because spot was full; now spot has capacity."""
     world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="3")
     world.add(gang("a", 2, queue="q", created="2026-01-01")).start("a").add(gang("g", 2, queue="q")).start(
         "g"
@@ -325,7 +325,7 @@ def test_elastic_members_beyond_what_the_queue_deserves_of_a_flavor_come_last() 
 
 
 def test_freed_capacity_of_a_flavor_is_noticed() -> None:
-    """Nothing is notes over that depended on the room of several flavors."""
+    """No decision is reused that depended on the capacity of several flavors."""
     world = cluster(flavor("spot"), flavor("ondemand"), spot="2", ondemand="2")
     world.add(gang("a", 2, queue="q")).start("a").add(gang("b", 2, queue="q")).start("b")
     world.add(gang("g", 2, queue="q", created="2027-01-01")).settle()

@@ -1,4 +1,4 @@
-"""A future agrees with itself at every moment, and what ends in it leaves nothing behind."""
+"""A simulated future is consistent at every step, and ended groups leave nothing behind."""
 
 import random
 from typing import Any
@@ -75,14 +75,14 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
     world = crowd(seed)
     future = future_of(world)
     for _ in range(_MOST):
-        goes_on = future.step()
+        advanced = future.step()
         snapshot = future.snapshot
         assert (snapshot.capacity >= 0).all()
         assert {name: dict(it.allocated) for name, it in snapshot.queues.items()} == sums(snapshot)
         assert comparable(future.decisions) == comparable(decide(snapshot))
-        if not goes_on:
+        if not advanced:
             break
-    assert not goes_on
+    assert not advanced
     assert future.starts.keys() >= {key for key, it in world.ledger.snapshot().groups.items() if it.waiting}
     assert not future.snapshot.groups
     assert (future.snapshot.capacity == future.snapshot.allocatable).all()

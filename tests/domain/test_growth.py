@@ -1,4 +1,4 @@
-"""Groups whose minMember is raised after they stood whole.
+"""Groups whose minMember is raised after they ran fully.
 
 Only members that the group lost are replaced ahead of other groups, and no standing member is undone.
 """
@@ -17,7 +17,7 @@ SHARED, CAPPED = queue("q"), queue("q", capability={"cpu": "4"})
 
 
 def standing(ran: int, members: int, *others: Any, q: Any = SHARED, cpu: str = "8", **options: Any) -> World:
-    """Group g of queue q stood whole with so many members; `members` further ones wait."""
+    """Return a world where group g of queue q ran fully with `ran` members; `members` more wait."""
     world = World(node("n", cpu=cpu), q, *others, gang("g", ran, queue="q"), **options).start("g")
     assert world.stood_whole("g")
     return world.add([pod(f"g-{n}", "g") for n in range(ran, ran + members)])
@@ -60,7 +60,7 @@ def test_growth_waits_while_the_queue_accepts_no_pods(minMember: int) -> None:
 
 
 def test_members_that_are_lost_are_replaced_first_and_the_rest_is_growth() -> None:
-    """It stood whole with 3 and lost two; once those are replaced, there is only room for a gang of 5."""
+    """The group ran fully with 3 and lost two; once those are replaced, only a gang of 5 fits."""
     world = standing(3, 5).add(gang("gang", 5, queue="q"))
     world.delete("g-0", "g-1")
     raised(world, 6)

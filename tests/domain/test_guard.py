@@ -1,4 +1,4 @@
-"""One group never stops the others: an exception while it is judged costs only its own turn."""
+"""One group never stops the others: an exception during its evaluation affects only this group."""
 
 from collections.abc import Callable
 from typing import Any
@@ -93,7 +93,7 @@ def test_the_fault_is_named() -> None:
 def test_capacity_that_a_group_took_before_an_error_is_freed(
     monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
-    """The share is counted after the room was taken, and there it raises."""
+    """The share is counted after the capacity was taken, and this count raises the error."""
     count = budget.Budget.requests
 
     def fails(self: budget.Budget, view: GroupInfo, *about: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Headroom: whom a ceiling or a limit keeps waiting has what is left below it reserved, as room is."""
+"""Headroom: the rest below a ceiling or limit is reserved for the groups that it blocks, as nodes are."""
 
 from typing import Any
 
@@ -95,12 +95,12 @@ def test_the_message_of_a_headroom_reservation_names_the_queue_the_nodes_and_the
 
 
 def test_nodes_are_not_reserved_for_groups_that_lack_headroom_of_unknown_duration() -> None:
-    """A queue of services never gets it: other queues have all the room."""
+    """A queue of services never gets it: other queues get all capacity."""
     world = reserved(run_time="")
     assert job(world, "other", 12, queue="r").settle().verdict("other") is STARTS
 
 
-def test_headroom_is_reserved_and_lent_by_turns_where_run_times_are_unknown() -> None:
+def test_headroom_is_reserved_and_borrowed_by_turns_where_run_times_are_unknown() -> None:
     world = end(job(reserved(run_time=""), "late"), "small0")
     assert world.reason("late") is Reason.RESERVED
     world.pass_time(LIMITS.capacity_reserved + 1.0)
@@ -123,7 +123,7 @@ def test_a_queue_within_its_share_claims_what_borrowers_leave_below_a_ceiling() 
     assert end(world, "small1").verdict("big") is STARTS
 
 
-def test_a_claim_on_borrowed_headroom_is_reserved_and_lent_by_turns() -> None:
+def test_a_claim_on_borrowed_headroom_is_reserved_and_borrowed_by_turns() -> None:
     world = borrowers()
     world.add(queue("q", parent="p", reserve_after="24h"))
     end(job(world, "more", queue="rich"), "small0")

@@ -181,7 +181,7 @@ def test_quick_changes_are_one_run_and_slow_ones_several() -> None:
 
 
 def borrowed() -> Scribe:
-    """Queue b holds the whole cluster, and half of it is taken back for a."""
+    """Queue b holds the whole cluster, and half of it is reclaimed for a."""
     scribe = Scribe(World(node("n", cpu="2"), queue("a"), queue("b")))
     scribe.add(made_by("bob", "b0", 1, queue="b"), made_by("bob", "b1", 1, queue="b")).start("b0", "b1")
     run_since(scribe.world, scribe.world.now, "b0-0", "b1-0")
@@ -247,7 +247,7 @@ def test_the_share_of_a_queue_counts_while_it_wants_more() -> None:
     shares = {row.name: row.share for row in scribe.report().rows}
     assert shares == {"a": 0.5, "b": None}
     found = [record for record in scribe.all_of(QueueHour) if record.queue == "a"]
-    lost = 60  # the restart: nobody knows when the last sample was taken
+    lost = 60  # the restart: the time of the last sample is unknown
     assert sum(hour.wanting for hour in found) == HOUR - lost
     assert sum(hour.deserved["cpu"] for hour in found) == 2000 * (HOUR - lost)
     assert all(hour.start % HOUR == 0 for hour in found)

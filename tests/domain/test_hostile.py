@@ -42,7 +42,7 @@ LARGEST = 2**31 - 1
 LONG = "x" * 253
 NODES, PODS, GROUPS = ("n0", "n1", LONG), tuple(f"p{n}" for n in range(8)), ("g0", "g1", LONG)
 QUEUES = ("", "default", "root", "q0", "q1", LONG)
-ROLES = ("", "worker", "nobody-has-it", LONG)
+ROLES = ("", "worker", "no-pod-has-it", LONG)
 RESOURCES = (
     *("cpu", "memory", "pods", "ephemeral-storage", "hugepages-2Mi", "x.io/gpu", f"x.io/{LONG}"),
     *("", "/", "requests.cpu", keys.GROUP_LABEL, "count/pods", "\N{SNOWMAN}/\N{SNOWMAN}"),
@@ -91,7 +91,7 @@ affinities = st.none() | st.builds(
 
 
 def thousands() -> PodAffinity:
-    """Labels of its own, shared with no other pod."""
+    """Return labels that no other pod has."""
     return PodAffinity([PodAffinityTerm(HOSTNAME, LabelSelector({"job": f"j{n}"})) for n in range(2000)])
 
 
@@ -171,7 +171,7 @@ class Hostile(RuleBasedStateMachine):
             self.world.delete(name)
 
     @rule(name=st.sampled_from(PODS))
-    def pod_is_on_its_way_out(self, name: str) -> None:
+    def pod_is_marked_deleted(self, name: str) -> None:
         if name in self.world.pods:
             self.world.mark_deleted(name)
 
@@ -331,7 +331,7 @@ class Hostile(RuleBasedStateMachine):
             assert dict(queue.allocated) == {resource: n for resource, n in there.items() if n}
 
     @invariant()
-    def terms_have_whom_they_select(self) -> None:
+    def terms_count_the_selected_pods(self) -> None:
         assumed = [claim for claim in self.world.ledger.claims if claim.is_fixed]
         occupancy = self.world.ledger.snapshot().occupancy
         for term, by_node in [*occupancy.selected.items()][:20]:

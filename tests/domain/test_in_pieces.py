@@ -1,4 +1,4 @@
-"""Members on nodes of a gang that never stood whole and is not being started: they do not stay there."""
+"""Members on nodes of a gang that never ran fully and is not being started: they do not stay there."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ OBSTACLES: dict[Reason, Callable[[World], object]] = {
 
 
 def on_the_way() -> World:
-    """Three bindings are on their way to the API server."""
+    """Three bindings are in flight to the API server."""
     world = World(nodes("a", cpu="3"), queue("q"), gang("g", 3, queue="q")).settle()
     for name in world.ungate("g-0", "g-1", "g-2").pods:
         assert world.hold(name, "a") is None

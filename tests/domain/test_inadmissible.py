@@ -69,10 +69,10 @@ def test_most_groups_stay_inadmissible_after_a_change_of_one(ages: float, event:
 
 
 @each_of(
-    (lambda world: world.add(foreign_pod("s", on="n0", cpu="100m")), 3),  # a little less room
-    (lambda world: world.add(foreign_pod("s", on="n0", cpu="900m")), 3),  # less room for some
-    (lambda world: world.add(foreign_pod("s", on="n0", cpu="3")), 3),  # no room at all
-    (lambda world: world.delete("old-n1").add(foreign_pod("s", on="n1", cpu="2500m")), 3),  # more room
+    (lambda world: world.add(foreign_pod("s", on="n0", cpu="100m")), 3),  # a little less capacity
+    (lambda world: world.add(foreign_pod("s", on="n0", cpu="900m")), 3),  # less capacity for some
+    (lambda world: world.add(foreign_pod("s", on="n0", cpu="3")), 3),  # no capacity at all
+    (lambda world: world.delete("old-n1").add(foreign_pod("s", on="n1", cpu="2500m")), 3),  # more capacity
     (lambda world: world.mark_deleted("done-0"), 1),  # a member at rest is going
 )
 def test_an_event_requeues_only_groups_that_it_concerns(event: Event, most: int) -> None:
@@ -191,7 +191,7 @@ class Case(NamedTuple):
 
 
 def short(*more: Any, members: int = 2, capacity: str = "1", **kind: Any) -> World:
-    """One node with so much room left, and two gangs that wait."""
+    """Return a world with one node with `capacity` cpus left, and two gangs that wait."""
     used = f"{4000 - int(float(capacity) * 1000)}m"
     world = World(node("n", cpu="4"), queue("q"), foreign_pod("s", on="n", cpu=used), *more)
     then = {"queue": "q", "cpu": "2", "created": timestamp(1000), **kind}
@@ -199,7 +199,7 @@ def short(*more: Any, members: int = 2, capacity: str = "1", **kind: Any) -> Wor
 
 
 def in_pieces() -> World:
-    """Two shapes that find room each, and not at once: each wants the same half of a node."""
+    """Two shapes that fit alone and not together: each needs the same half of a node."""
     world = World(*(node(f"n{n}", cpu="4", memory="4Gi") for n in range(2)), queue("q"))
     world.add(foreign_pod("s0", on="n0", cpu="2", more={"memory": "2Gi"}))
     world.add(foreign_pod("s1", on="n1", cpu="3", more={"memory": "3Gi"}))
@@ -426,7 +426,7 @@ def test_deleted_groups_are_not_requeued() -> None:
 
 
 def test_decisions_that_depend_on_time_are_evaluated_again_at_a_fixed_time() -> None:
-    """Keep the moment: if it were counted from now, it would differ with each look."""
+    """Keep the time: if it were counted from now, it would differ in each cycle."""
     whole = {"capability": {"cpu": "5"}, "deserved": {"cpu": "4"}}
     world = crowd(10_000.0, pa=whole, pb={"deserved": {"cpu": "1"}}, q={"deserved": {"cpu": "4"}})
     snapshot = world.advance(1.0).ledger.snapshot()

@@ -41,7 +41,7 @@ def test_capacity_is_claimed_before_the_pods_exist_and_passes_to_them() -> None:
     assert not world.suspended("train")
     assert sorted(world.decision(podgroup_name("train")).plan.values()) == ["n0", "n0", "n1", "n1"]
     world.submit(job("late", 1)).work()
-    assert world.suspended("late"), "the room is taken, although no pod stands on it"
+    assert world.suspended("late"), "the capacity is taken, although no pod uses it"
     world.stopped = False
     world.work()
     assert {world.stage(name) for name in world.pods_of("train")} == {ClaimStage.PLANNED}
@@ -57,7 +57,7 @@ def test_the_next_job_starts_when_the_first_has_ended() -> None:
 
 @each_of((2, 1, "c"), (1, 1, "b"))
 def test_jobs_start_in_the_order_of_their_creation_and_names(one: int, two: int, first: str) -> None:
-    """Their groups are made at one moment later, and the UIDs in the names of these have another order."""
+    """Their groups are made later at the same time, and the UIDs in the groups' names have another order."""
     created = {"b": f"2026-01-01T00:00:0{one}Z", "c": f"2026-01-01T00:00:0{two}Z"}
     jobs = [job(name, created=at, uid=f"{9 - n}") for n, (name, at) in enumerate(created.items())]
     world = JobWorld(node("n0", cpu="2")).submit(*jobs).work()
@@ -172,7 +172,7 @@ def test_pods_that_come_after_a_refusal_make_it_a_start_again() -> None:
 
 
 def test_a_job_that_starts_one_by_one_runs_with_the_pods_that_it_gets() -> None:
-    """Room is kept for the others until they are refused."""
+    """Capacity is reserved for the others until they are refused."""
     world = JobWorld(node("n0", cpu="3"))
     world.quota = 2
     apart = {keys.MIN_MEMBER: "1"}
@@ -274,7 +274,7 @@ def test_a_job_whose_pods_another_scheduler_places_is_left_alone() -> None:
     ({keys.MANAGED: "false"}, {}, False),
     ({keys.MANAGED: "true"}, {keys.MANAGED: "false"}, False),
 )
-def test_a_job_without_a_scheduler_of_its_own_waits_in_an_adopted_namespace(
+def test_a_job_without_a_scheduler_name_waits_in_an_adopted_namespace(
     labels: dict[str, str], of_template: dict[str, str], is_managed: bool
 ) -> None:
     plain = job("plain", scheduler="default-scheduler")
@@ -298,7 +298,7 @@ def test_after_a_restart_an_unsuspended_job_without_pods_gets_its_capacity_again
     world.stopped = True
     world.units = dict(before.units)
     world.add(*world.units.values()).submit(before.jobs["train"], job("late", 1)).work()
-    assert world.suspended("late"), "its room is not given twice"
+    assert world.suspended("late"), "its capacity is not allocated twice"
     world.stopped = False
     world.run_whole("train").work()
     assert world.verdict(podgroup_name("train")) is Verdict.RUNNING
@@ -373,7 +373,7 @@ def test_pods_that_are_made_once_others_have_ended_need_no_capacity_at_the_start
 
 
 @each_of("kept", None, "2100-01-01T00:00:00Z")
-def test_a_job_that_runs_for_as_long_as_its_queue_allows_is_stopped_for_good(record: str | None) -> None:
+def test_a_job_that_reaches_the_run_time_limit_of_its_queue_is_stopped_for_good(record: str | None) -> None:
     """Stop the job even if its author changes the note of its admission by Muster."""
     world = JobWorld(node("n0", cpu="2"), queue("q", max_run_time="1h"))
     world.submit(job("long", queue="q"), job("next", queue="q", created="2026-01-02T00:00:00Z"))
@@ -492,7 +492,7 @@ def test_the_longest_run_time_outlives_a_restart() -> None:
     assert world.suspended("ran")
 
 
-# ---- beside Kueue
+# ---- next to Kueue
 
 
 def labelled(name: str, label: str = keys.KUEUE_QUEUE, **options: Any) -> AnyJob:
@@ -512,7 +512,7 @@ def test_a_job_of_kueue_is_left_to_it_whatever_queue_it_has(named: str) -> None:
     world.submit(labelled("theirs", queue=named), labelled("ours", keys.LOCAL_QUEUE, queue=named)).work()
     assert world.suspended("theirs")
     assert "theirs" not in world.units
-    assert "ours" in world.units, "our own label is meant for nobody else"
+    assert "ours" in world.units, "our own label is meant for no other controller"
 
 
 @each_of("LocalQueue", "Kueue")

@@ -1,4 +1,4 @@
-"""Jobs in any course of events: no room is given twice, none is lost, and no claim outlives its reason."""
+"""Jobs in any course of events: no capacity is allocated twice or lost, and no claim outlives its reason."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ class Jobs(DecidedTwice):
         self.world.pass_time(seconds)
 
     @invariant()
-    def no_room_is_given_twice(self) -> None:
+    def no_capacity_is_allocated_twice(self) -> None:
         used: dict[str, int] = {}
         for claim in self.world.ledger.claims:
             used[claim.node] = used.get(claim.node, 0) + 1

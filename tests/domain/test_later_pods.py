@@ -1,4 +1,4 @@
-"""A job of many completions keeps its room from one pod to the next."""
+"""A job of many completions keeps its capacity from one pod to the next."""
 
 from extender.domain.ledger.claims import ClaimStage
 from extender.domain.model.reasons import Verdict

@@ -124,7 +124,7 @@ def test_a_bind_call_for_another_node_needs_free_capacity_there() -> None:
 
 
 def held() -> World:
-    """Three members, each held on a node of its own."""
+    """Three members, each held on its own node."""
     world = World(nodes("a", "b", "c", "d"), gang("g", 3, cpu="3")).settle()
     for name, node_ in world.plan("g").items():
         world.ungate(name).answer(name)
@@ -228,7 +228,7 @@ def test_no_pod_is_bound_before_a_decision_on_the_current_podgroup_spec() -> Non
     assert len(world.settle().confirm("g").posting) == 2
 
 
-def test_a_running_group_goes_on_without_its_podgroup_and_no_pod_joins_it() -> None:
+def test_a_running_group_continues_without_its_podgroup_and_no_pod_joins_it() -> None:
     world = World(nodes("a", "b", "c"), gang("g", 3, min_member=2)).start("g")
     world.delete("g-0", "g-2")
     without_its_group(world).settle()
@@ -260,7 +260,7 @@ def test_after_a_restart_no_pod_joins_members_whose_podgroup_is_gone() -> None:
     assert world.add(group("g", 3)).settle().plan("g").keys() == {"g-1", "g-2"}
 
 
-def test_a_podgroup_says_nothing_of_members_that_come_after_all_of_its_own_went() -> None:
+def test_a_podgroup_does_not_bind_members_that_come_after_all_others_went() -> None:
     world = World(nodes("a", "b"), gang("g", 2))
     without_its_group(world).delete("g-0", "g-1")
     world.settle().add(pod("g-0", "g")).settle()
@@ -296,7 +296,7 @@ def test_an_abandoned_call_is_planned_again() -> None:
 
 
 def test_a_replacement_that_is_answered_and_never_bound_ends_by_time_alone() -> None:
-    """The scheduler stopped between its filter and its bind. The room goes to the next one."""
+    """The scheduler stopped between its filter and its bind. The next pod gets the capacity."""
     world = World(node("a", cpu="2"), gang("g", 2)).start("g").delete("g-1").add(pod("g-new", "g")).settle()
     assert world.ungate("g-new").answer("g-new") == ["a"]
     world.settle()
@@ -438,7 +438,7 @@ def test_a_pod_that_comes_again_under_its_name_queues_again() -> None:
     assert (world.verdict(single("p")), world.reason(single("p"))) == (Verdict.WAITING, Reason.NEVER_FITS)
 
 
-def test_a_group_does_not_stand_whole_by_pods_that_came_before_its_podgroup() -> None:
+def test_a_group_does_not_run_fully_by_pods_that_came_before_its_podgroup() -> None:
     world = World(node("a"), pod("g-0", "g", on="a"), pod("g-1", "g", cpu="9")).settle()
     assert not world.add(group("g", 2)).settle().stood_whole("g")
 
@@ -455,7 +455,7 @@ def test_changed_labels_change_the_pods_that_terms_select() -> None:
 
 @pytest.fixture
 def called_twice() -> World:
-    """Return a world where a second call holds the claim, with the first binding on its way to the only node.
+    """Return a world where a second call holds the claim, with the first binding to the only node in flight.
 
     The scheduler was restarted in between.
     """
@@ -510,7 +510,7 @@ def test_a_claim_does_not_move_while_a_binding_is_pending(called_twice: World) -
 
 
 @each_of((None, 3), (2, 2))
-def test_a_group_stands_whole_once_as_many_have_started_as_it_needs(
+def test_a_group_runs_fully_once_as_many_have_started_as_it_needs(
     reduced_to: int | None, enough: int
 ) -> None:
     """A job that starts with fewer pods than its PodGroup says needs no more of them."""

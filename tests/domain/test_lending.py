@@ -27,8 +27,8 @@ def evicted(world: World) -> list[str]:
     return sorted(eviction.victim.name for eviction in world.decisions.evictions.values())
 
 
-def lent(honour: list[str] | None, *others: Any, above: list[str] | None = None, **gangs: Any) -> World:
-    """Queue b holds the cluster with two gangs of two, of which queue a deserves one, and wants it."""
+def borrowing(honour: list[str] | None, *others: Any, above: list[str] | None = None, **gangs: Any) -> World:
+    """Return a world where queue b runs two gangs of two, and queue a wants its share, one of them."""
     rules = QueuePreemption(honour=above)
     world = World(node("n"), queue("up", preemption=rules), queue("a"), *others)
     world.add(queue("b", parent="up", preemption=preemption(honour=honour)))
@@ -39,7 +39,7 @@ def lent(honour: list[str] | None, *others: Any, above: list[str] | None = None,
 
 
 @each_of(
-    (None, None, True, False),  # where nobody says anything
+    (None, None, True, False),  # without any setting
     ([], None, False, False),
     ([BUDGETS], None, True, False),
     ([WORD], None, False, True),
@@ -58,19 +58,19 @@ def test_borrowed_capacity_is_protected_by_what_the_queue_honours(
         ([], {"notes": NO}, by_word),  # on the PodGroup
         ([], {}, False),
     ):
-        world = lent(honour, *others, above=above, **gangs)
+        world = borrowing(honour, *others, above=above, **gangs)
         assert evicted(world) == ([] if keeps else [*names("late", 2)]), (others, gangs)
         assert (world.reason("x") is Reason.RECLAIMING) is not keeps
 
 
 def test_a_share_is_not_taken_whatever_is_honoured() -> None:
-    world = lent([]).delete(*names("late", 2)).settle().start("x").add(gang("y", 2, queue="a")).settle()
+    world = borrowing([]).delete(*names("late", 2)).settle().start("x").add(gang("y", 2, queue="a")).settle()
     assert (world.verdict("y"), evicted(world)) == (Verdict.WAITING, [])
 
 
 def test_a_kubernetes_priority_class_keeps_no_borrowed_capacity() -> None:
-    """Kubernetes lets whoever may create pods name one, in every namespace."""
-    assert evicted(lent([], priority=SYSTEM_PRIORITY)) == [*names("late", 2)]
+    """Kubernetes lets users who may create pods name a class, in every namespace."""
+    assert evicted(borrowing([], priority=SYSTEM_PRIORITY)) == [*names("late", 2)]
 
 
 @each_of(*product(["DaemonSet", "Node"], [False, True]))

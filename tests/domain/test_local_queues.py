@@ -143,7 +143,7 @@ def test_a_label_of_kueue_is_left_to_kueue_where_the_cluster_has_it(served: bool
     world.add(labelled(members=99, label=keys.KUEUE_QUEUE), labelled("own")).settle()
     in_default = (keys.DEFAULT_QUEUE, WAITS, Reason.NEVER_FITS)
     assert into(world) == (in_default if served else (f"{NAMESPACE}/lq", WAITS, Reason.QUEUE_NOT_FOUND))
-    assert world.reason("own") is Reason.QUEUE_NOT_FOUND, "our own label is meant for nobody else"
+    assert world.reason("own") is Reason.QUEUE_NOT_FOUND, "our own label is meant for no other controller"
     world.ledger.intake.drop_group(key("own"))
     world.add(local()).settle()
     assert world.decision("g").queue == "q", "a LocalQueue of ours takes the label over"
@@ -169,7 +169,7 @@ def test_a_local_queue_that_is_hung_on_another_queue_takes_those_along_that_wait
     assert (world.queue("q").allocated, world.queue("r").allocated) == ({"cpu": 1000, "pods": 1}, {})
     assert world.verdict("g") is RUNS
     world.delete("g-0").add(pod("g-0", "g", uid="again")).settle()
-    assert world.decision("g").queue == "r", "what begins anew, begins there"
+    assert world.decision("g").queue == "r", "new starts begin there"
 
 
 def test_running_groups_go_on_without_their_local_queue() -> None:

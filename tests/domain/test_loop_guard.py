@@ -48,7 +48,7 @@ class Refusing:
         rules = preemption(borrow_within_cohort=BorrowWithinCohort("LowerPriority"))
         self.claiming = queue("a", deserved={"cpu": "0" if borrows else "2"}, preemption=rules)
         self.objects: list[Any] = [node("n"), self.claiming, queue("b", deserved={"cpu": "2"})]
-        if borrows:  # it waits for what b holds too much of, and takes it from nobody
+        if borrows:  # it waits for the surplus of b, and evicts no pod
             self.objects += [queue("c", deserved={"cpu": "2"}, preemption=preemption(after="1000h"))]
             self.objects += gang("patient", 2, queue="c", selector={"no": "such"})
         self.pods = [each for name in VICTIMS for each in gang(name, 1, queue="b")]
@@ -220,7 +220,7 @@ class Coming:
     """World in which groups come to queue a and go again; evicted pods come again.
 
     Queue a deserves half of what b holds. The victims have run for `ran` seconds before each turn, or for
-    as long as they could.
+    the longest possible time.
     """
 
     def __init__(self, ran: float = 0.0) -> None:
@@ -256,7 +256,7 @@ class Coming:
 @pytest.mark.parametrize(
     ("ran", "reserved", "turns"), [(0.0, 61.0, 8), (0.0, 30.0, 4), (300.0, 200.0, 4), (300.0, 400.0, 8)]
 )
-def test_a_reclaim_counts_as_unused_unless_the_group_holds_it_as_long_as_its_victims_had_run(
+def test_a_reclaim_counts_as_unused_unless_the_group_runs_as_long_as_its_victims_had_run(
     name: str, ran: float, reserved: float, turns: int
 ) -> None:
     """A minute at least; whether the next group has the same name or not."""

@@ -14,8 +14,8 @@ from tests.domain.world import World, gang, key
 from tests.rows import each_of
 
 
-def beside_another(world: World) -> World:
-    """Another group waits for whatever room becomes free."""
+def with_a_waiting_group(world: World) -> World:
+    """Add a group that waits for freed capacity."""
     return world.add(gang("h", 1)).settle()
 
 
@@ -25,7 +25,7 @@ def is_reserved(world: World) -> bool:
 
 @each_of(World.delete, lambda it, name: it.finish(name, phase="Failed"))
 def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]) -> None:
-    world = beside_another(running(3))
+    world = with_a_waiting_group(running(3))
     assert is_reserved(lose(world, "g-1"))
     world.add(pod("g-3", "g"))
     assert is_reserved(world)
@@ -42,17 +42,17 @@ def test_the_place_is_kept_for_longer_than_the_back_off_of_the_controller(
         world.finish(f"g-{n}", phase="Failed").add(pod(f"g-{n + 1}", "g")).settle()
         world.scheduler_takes(f"g-{n + 1}")
         world.run(f"g-{n + 1}").settle()
-    beside_another(world).finish(f"g-{failures}", phase="Failed")
+    with_a_waiting_group(world).finish(f"g-{failures}", phase="Failed")
     world.pass_time(seconds - 1)
     assert is_reserved(world)
     world.pass_time(1.1)
     assert not is_reserved(world)
-    assert world.verdict("g") is Verdict.RUNNING, "the rest keeps its room"
+    assert world.verdict("g") is Verdict.RUNNING, "the rest keeps its capacity"
 
 
 def test_a_replacement_for_a_lost_node_has_precedence_on_other_nodes() -> None:
     world = running(2).add(node("m", cpu="1", cordoned=True))
-    beside_another(world).add(node("n", cpu="2", cordoned=True)).delete("g-0")
+    with_a_waiting_group(world).add(node("n", cpu="2", cordoned=True)).delete("g-0")
     world.add(node("m", cpu="1"))
     assert is_reserved(world)
     world.add(pod("g-2", "g")).settle()
@@ -71,13 +71,13 @@ def hold(world: World) -> World:
     lambda it: hold(it.delete("g-0")),  # held later
 )
 def test_nothing_is_reserved_for_members_that_are_not_replaced(end: Callable[[World], object]) -> None:
-    world = beside_another(running(2))
+    world = with_a_waiting_group(running(2))
     end(world)
     assert not is_reserved(world)
 
 
 def test_a_member_that_can_be_spared_keeps_no_place() -> None:
-    world = beside_another(running(2, min_member=1)).delete("g-0")
+    world = with_a_waiting_group(running(2, min_member=1)).delete("g-0")
     assert not is_reserved(world)
 
 

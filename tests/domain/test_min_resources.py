@@ -1,4 +1,4 @@
-"""Room for minResources beyond the needed members is kept until later pods use it."""
+"""Capacity for minResources beyond the needed members is reserved until later pods use it."""
 
 from itertools import count
 from typing import Any
@@ -173,7 +173,7 @@ def test_muster_s_own_minresources_keep_nothing_once_the_owner_of_the_pods_is_go
 
 
 def test_reserved_min_resources_do_not_depend_on_the_planned_members() -> None:
-    """Keep more beside the small member than beside the large one, and more than the ceiling admits."""
+    """Reserve more next to the small member than next to the large one, and more than the ceiling admits."""
     world = World(queue("default", capability={"cpu": "4"}), node("n", cpu="8"), pod("busy", on="n"))
     world.add(group("g", 1, min_resources={"cpu": "4"}))
     world.add(pod("g-0", "g", cpu="3", selector={"no": "where"}), pod("g-1", "g")).settle()

@@ -77,7 +77,7 @@ def test_the_index_of_nodes_equals_a_check_of_each_node(
         before, then = table, table.nodes
         table = table.with_changes(now, changed)
         for shape in shapes:
-            if data.draw(st.booleans()):  # what nobody asks for is brought up to date later
+            if data.draw(st.booleans()):  # resources without requests are updated later
                 assert table.suitable(shape).tolist() == _one_by_one(shape, now)
                 assert before.suitable(shape).tolist() == _one_by_one(shape, then)
         for label in KEYS:

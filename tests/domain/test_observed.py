@@ -44,7 +44,7 @@ def queue(name: str, spec: Any = None, **status: Any) -> ObservedQueue:
     ("Running", "", Verdict.UNKNOWN),  # of another scheduler
     ("Pending", "NoRoom", Verdict.WAITING),
     ("Inqueue", "Starting", Verdict.STARTING),
-    ("Inqueue", "NotEnoughMembers", Verdict.WAITING),  # which tells its operator to create them
+    ("Inqueue", "NotEnoughMembers", Verdict.WAITING),  # its operator then creates them
     ("Running", "Running", Verdict.RUNNING),
     ("Unknown", "NoRoom", Verdict.RUNNING),
     ("Completed", "Completed", Verdict.ENDED),

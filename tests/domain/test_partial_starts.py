@@ -1,4 +1,4 @@
-"""Jobs that say with how few pods they may run start with the most that find room."""
+"""Jobs that say with how few pods they may run start with the most that fit."""
 
 from collections import Counter
 from typing import Any

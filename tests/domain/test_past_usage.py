@@ -69,7 +69,7 @@ def test_parts_are_of_the_resource_of_which_it_is_the_most_for_queue_user_and_na
 A_GROUP = GroupKey("team/g")
 
 
-def test_seconds_between_two_moments_count() -> None:
+def test_seconds_between_two_timestamps_count() -> None:
     meter = UsageMeter(PastUsage(0.0), HOUR)
     meter.sample(0.0, {"cpu": 4})
     meter.record_holdings({A_GROUP: HeldAmounts("q", "", "team", {"cpu": 4})}, 100.0)
@@ -162,7 +162,7 @@ def test_the_first_group_of_a_queue_and_not_its_age_breaks_ties() -> None:
     assert world.verdict("early") is Verdict.STARTING
 
 
-def test_a_restart_goes_on_from_recorded_statuses() -> None:
+def test_a_restart_continues_from_recorded_statuses() -> None:
     world = used(queue("a")).settle()
     usage = world.queue("a").usage
     assert usage is not None

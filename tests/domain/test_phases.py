@@ -11,7 +11,7 @@ from tests.rows import each_of
 
 
 def running(count: int, min_member: int | None = None, **more: Any) -> World:
-    """Return a world with a gang that stood whole, on a node without capacity for other groups."""
+    """Return a world with a gang that ran fully, on a node without capacity for other groups."""
     members = names("g", count)
     world = World(node("n", cpu=str(count)), gang("g", count, min_member, **more)).start("g")
     world.scheduler_takes(*world.plan("g"))
@@ -72,7 +72,7 @@ def test_enough_means_enough_of_each_role() -> None:
     assert life(world).outcome is Outcome.FAILED
 
 
-def test_a_group_whose_failed_members_are_replaced_goes_on() -> None:
+def test_a_group_whose_failed_members_are_replaced_continues() -> None:
     world = running(2).finish("g-0", "g-1", phase="Failed")
     world.add(pod("g-2", "g"), pod("g-3", "g"))
     assert phase(world) is Phase.INQUEUE

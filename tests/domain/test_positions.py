@@ -21,7 +21,7 @@ CLASSES = [PriorityClass(Meta(name=f"p{n}"), n) for n in range(4)]
 
 
 def world_of(strategy: str = "", cpu: str = "1", **spec: Any) -> World:
-    """One node with room for one group at a time."""
+    """Return a world with one node that fits one group at a time."""
     spec.setdefault("preemption", preemption(within_queue="Never", unmanaged="Never"))
     return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec))
 
@@ -43,7 +43,7 @@ def test_priority_then_age() -> None:
     assert message_of(world.decision("c")).endswith("; position 1 in queue q")
 
 
-def test_each_queue_has_a_line_of_its_own() -> None:
+def test_positions_count_within_each_queue() -> None:
     world = (
         world_of()
         .add(foreign_pod("s", on="n"), queue("other"), one("a"), gang("b", 1, queue="other"))
@@ -88,7 +88,7 @@ def test_in_a_rotating_queue_passed_groups_come_last() -> None:
 
 
 def test_positions_stay_where_only_capacity_changes() -> None:
-    """Carry the positions over when a foreign pod comes and nothing is decided anew."""
+    """Carry the positions over when a foreign pod comes and no group is evaluated again."""
     world = world_of(cpu="4").add(foreign_pod("s", on="n", cpu="3"))
     world.add(one("a", 0, "2026-01-01", size="2"), one("b", 0, "2026-01-02", size="3")).settle()
     world.add(foreign_pod("t", on="n", cpu="500m")).settle()

@@ -35,8 +35,8 @@ def runs(world: World, *pods: str, since: float) -> None:
         world.add(replace(before, status=replace(before.status, start_time=timestamp(since))))
 
 
-def lent(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
-    """Return a world where queue b has lent capacity that `x` of queue a now wants.
+def borrowing(ran: float = 100.0, rules: Any = PAID, notes: dict[str, str] | None = None) -> World:
+    """Return a world where queue b borrows capacity that `x` of queue a now wants.
 
     Its gang `long` of 2 cpu has run, and `reserved` stays; `x` wants 2 cpu.
     """
@@ -73,14 +73,16 @@ def test_a_group_waits_until_its_unmet_request_equals_the_loss_of_its_victims() 
 @each_of(("5m", 300.0), ("", 900.0), ("5s", 5.0), ("0s", 0.0))
 def test_a_wait_before_an_eviction_has_the_limit_of_its_queue(at_most: str, after: float) -> None:
     """A gang that has run for three days is worth more than any wait."""
-    world = lent(ran=3 * 86400.0, rules=preemption(at_most=at_most) if at_most else replace(PAID, at_most=""))
+    world = borrowing(
+        ran=3 * 86400.0, rules=preemption(at_most=at_most) if at_most else replace(PAID, at_most="")
+    )
     waited = taken_after(world)
     assert waited is not None
     assert after <= waited <= after + 1.0
 
 
 def test_a_group_at_the_head_that_waits_again_does_not_delay_those_behind_it() -> None:
-    world = lent(ran=3 * 86400.0, rules=preemption(at_most="30m"))
+    world = borrowing(ran=3 * 86400.0, rules=preemption(at_most="30m"))
     begun = world.now
     world.advance(1.0).add(gang("y", 1, queue="a", cpu="2", created=timestamp(world.now)))
     for turn in range(6):
@@ -96,8 +98,8 @@ def test_a_group_at_the_head_that_waits_again_does_not_delay_those_behind_it() -
 
 
 def test_the_longest_wait_counts_although_its_group_is_inadmissible() -> None:
-    """X begins anew; y, which has waited the longest by then, goes as v comes. Only w has waited for long."""
-    world = lent(ran=3 * 86400.0)
+    """X starts to wait again; y, which then waited longest, goes as v comes. Only w has waited long."""
+    world = borrowing(ran=3 * 86400.0)
     begun = world.now
     for name in "yw":
         world.advance(10.0).add(gang(name, 1, queue="a", cpu="2", created=timestamp(world.now)))
@@ -112,7 +114,7 @@ def test_the_longest_wait_counts_although_its_group_is_inadmissible() -> None:
 
 @each_of("held", "queue", "gate", "members")
 def test_time_in_which_a_group_wants_no_capacity_is_not_owed_to_it(held_back: str) -> None:
-    """It is held, its queue is stopped, or a member is held back or missing for as long as it would wait."""
+    """Meanwhile it is held, its queue is stopped, or a member is held back or missing."""
     rules = preemption(at_most="10m")
     world = World(node("n"), queue("a", preemption=rules), queue("b"))
     world.add(gang("long", 4, queue="b")).start("long").advance(1000.0)
@@ -142,7 +144,7 @@ def test_a_wait_beyond_the_last_date_is_evaluated_as_any_other() -> None:
 
 
 def test_the_message_of_a_wait_before_an_eviction_has_its_timestamp() -> None:
-    world = lent(ran=3 * 86400.0)
+    world = borrowing(ran=3 * 86400.0)
     text = message_of(world.decision("x"))
     assert timestamp(world.now + 3600.0) in text
     assert world.decisions.requeue_at is not None
@@ -150,14 +152,14 @@ def test_the_message_of_a_wait_before_an_eviction_has_its_timestamp() -> None:
 
 
 def test_the_longest_possible_duration_ends_at_a_timestamp() -> None:
-    world = lent(rules=preemption(at_most="2562047h"))
+    world = borrowing(rules=preemption(at_most="2562047h"))
     text = message_of(world.decision("x"))
     assert timestamp(world.now + 2562047 * 3600) in text
 
 
 @each_of(("0", False), ("0.5", False), ("10", True), ("1000", True))
 def test_how_much_is_lost_at_most_is_for_the_queue_to_say(patience: str, is_enough: bool) -> None:
-    world = lent(ran=100.0, rules=preemption(at_most="1h", patience=patience))
+    world = borrowing(ran=100.0, rules=preemption(at_most="1h", patience=patience))
     waited = taken_after(world, most=300.0)
     assert (waited is not None) is is_enough
     assert (waited or 0.0) <= 3 * LOOKS
@@ -170,7 +172,7 @@ def test_a_patience_that_makes_no_sense_is_a_fault_of_the_queue(patience: str) -
 
 @each_of("30s", timestamp(1000.0 + 3 * 86400.0 - 20.0), timestamp(10_000_000.0))
 def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
-    world = lent(ran=3 * 86400.0, notes={CHECKPOINT: checkpoint}, rules=SOON)
+    world = borrowing(ran=3 * 86400.0, notes={CHECKPOINT: checkpoint}, rules=SOON)
     waited = taken_after(world, most=300.0)
     assert waited is not None
     assert waited <= 60.0
@@ -178,7 +180,7 @@ def test_only_work_since_the_last_checkpoint_is_lost(checkpoint: str) -> None:
 
 @each_of(False, True)
 def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there(is_member: bool) -> None:
-    """It gains nothing: not a moment that stays where it was first read, and hides what is saved later."""
+    """The pod gains nothing: the time of its first read does not stay, and hides no later checkpoint."""
     far = {CHECKPOINT: timestamp(10_000_000.0)}
     world = World(node("n"), queue("a", preemption=SOON), queue("b", preemption=KEEPS))
     world.add(gang("kept", 1, queue="b", cpu="2", notes={PREEMPTABLE: "false"}))
@@ -197,7 +199,7 @@ def test_a_checkpoint_in_the_future_counts_as_now_however_long_it_has_been_there
 
 @each_of("soon", "2026-01-01T00:00:00", "-5m", "9" * 400 + "h", "0s")
 def test_a_checkpoint_that_cannot_be_read_counts_as_absent(text: str) -> None:
-    assert taken_after(lent(ran=3 * 86400.0, notes={CHECKPOINT: text}), most=300.0) is None
+    assert taken_after(borrowing(ran=3 * 86400.0, notes={CHECKPOINT: text}), most=300.0) is None
     (reported,) = unread_annotations(Meta(name="a", annotations={CHECKPOINT: text}))
     assert "counts as absent" in reported
 
@@ -221,7 +223,7 @@ def test_other_annotations_that_cannot_be_read_are_warned_of_as_well(key: str, t
 
 
 def test_a_member_may_say_it_for_its_gang() -> None:
-    world = lent(ran=3 * 86400.0, rules=SOON)
+    world = borrowing(ran=3 * 86400.0, rules=SOON)
     before = world.pods["long-0"]
     notes = {**(before.metadata.annotations or {}), CHECKPOINT: timestamp(world.now)}
     world.add(replace(before, metadata=replace(before.metadata, annotations=notes))).settle()
@@ -267,7 +269,7 @@ def test_a_group_that_is_known_to_end_soon_is_spared_once(
 ) -> None:
     """`ends`: seconds after x has come, by its declared run time. It does not end."""
     declared = {} if ends is None else {RUN_TIME: f"{ran + ends}s"}
-    found = taken_after(lent(ran=ran, rules=preemption(**{**WAITS, **rules}), notes=declared))
+    found = taken_after(borrowing(ran=ran, rules=preemption(**{**WAITS, **rules}), notes=declared))
     assert found is not None
     assert waited <= found <= waited + 2 * LOOKS
 
@@ -290,7 +292,7 @@ def test_the_last_end_of_several_victims_counts(times: tuple[int | None, ...], w
 
 def test_a_group_that_waits_for_an_end_reports_it_and_starts_in_its_place() -> None:
     rules, notes = preemption(**WAITS), {RUN_TIME: f"{1800 + LATE + 75}s"}
-    world = lent(ran=1800.0, rules=rules, notes=notes)
+    world = borrowing(ran=1800.0, rules=rules, notes=notes)
     ends = timestamp(world.now + LATE + 75)
     world.pass_time(LATE + 65)
     assert not evicted(world)
@@ -301,7 +303,7 @@ def test_a_group_that_waits_for_an_end_reports_it_and_starts_in_its_place() -> N
 
 
 def test_run_times_that_are_extended_again_and_again_protect_capacity_until_twice_the_longest_wait() -> None:
-    world, begun = lent(ran=1800.0, rules=preemption(**WAITS)), 2800.0
+    world, begun = borrowing(ran=1800.0, rules=preemption(**WAITS)), 2800.0
     while not evicted(world) and world.now < begun + 3 * LATE:
         world.add(group("long", 2, "b", run_time=f"{int(world.now - 1000.0) + 75}s")).settle()
         world.pass_time(27.0)
@@ -337,7 +339,7 @@ def test_the_cost_of_an_eviction_stays_with_the_group() -> None:
 
 def test_lost_work_counts_for_the_next_eviction() -> None:
     fresh, burnt = (
-        lent(ran=0.0, notes=notes, rules=preemption(at_most="1h", patience="8"))
+        borrowing(ran=0.0, notes=notes, rules=preemption(at_most="1h", patience="8"))
         for notes in ({}, {LOST_WORK: "2000/uid-long"})
     )
     first, later = taken_after(fresh), taken_after(burnt)

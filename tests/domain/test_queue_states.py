@@ -220,7 +220,7 @@ RECORDS = st.builds(
 
 
 @given(st.fixed_dictionaries(dict.fromkeys(("a", "b", "c", "root"), RECORDS)))
-def test_marks_and_states_come_to_rest(records: dict[str, QueueRecord]) -> None:
+def test_records_and_states_settle(records: dict[str, QueueRecord]) -> None:
     """Write each change once in any state; after that nothing is left to write."""
     for _ in range(4 * len(records)):
         if (after := {name: _written(name, records) for name in records}) == records:

@@ -15,7 +15,7 @@ from tests.rows import each_of
 RUNS, WAITS = Verdict.STARTING, Verdict.WAITING
 
 
-def test_decisions_tell_the_state() -> None:
+def test_decisions_report_the_state_of_a_queue() -> None:
     world = World(nodes("a"), queue("q", spec_state="Closed")).settle()
     assert world.queue("q").state == "Closed"
     assert world.add(gang("g", 1, queue="q")).settle().queue("q").state == "Closing"
@@ -76,10 +76,10 @@ def test_a_pod_that_came_before_its_podgroup_gives_the_group_no_right_to_a_close
     ],
 )
 @pytest.mark.parametrize("records_trusted", [True, False])
-def test_after_a_restart_only_a_mark_tells_that_a_group_came_in_time(
+def test_after_a_restart_only_a_record_proves_that_a_group_came_in_time(
     record: object, came_in_time: bool, records_trusted: bool
 ) -> None:
-    """Anybody may write its phase and the reason, and marks where the API server does not keep them."""
+    """Users may write its phase and the reason, and records that no admission policy protects."""
     queues = [queue("q", spec_state="Closed"), queue("r")]
     world = World(nodes("a"), queues, record, pod("g-0", "g"), records_trusted=records_trusted).settle()
     assert (world.verdict("g") is RUNS) is (came_in_time and records_trusted)
@@ -213,7 +213,7 @@ def test_a_cycle_evaluates_only_changed_queues_and_their_ancestors() -> None:
 
 def test_the_groups_of_a_queue_are_found_without_looking_at_all() -> None:
     """Find groups wherever they are sent, before they have been through_proxy there and after."""
-    world = World(*map(queue, "abc"), *(gang(name, 1, queue="a") for name in "gh"))  # no room: both wait
+    world = World(*map(queue, "abc"), *(gang(name, 1, queue="a") for name in "gh"))  # no capacity: both wait
     registry = world.ledger.registry
 
     def found() -> dict[str, set[str]]:

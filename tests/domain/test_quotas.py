@@ -126,7 +126,7 @@ BAD = [
 
 
 @each_of(*BAD)
-def test_a_bad_node_stays_as_it_was_and_the_rest_goes_on(bad: Json, message: str) -> None:
+def test_a_bad_node_stays_as_it_was_and_the_rest_is_applied(bad: Json, message: str) -> None:
     below = {**bad, "children": [node("below", 1, namespaces=["n"])]}
     plan = planned(root(node("good", 5, 5), below, node("later", 5)))
     assert [each.name for each in plan.queues.values() if not each.unreadable] == [

@@ -39,7 +39,7 @@ from tests.rows import each_of
 
 GPU = "x.io/gpu"
 TOGETHER = "all suitable nodes together cannot hold {} members, even when empty"
-LONG = RESERVE_AFTER + 1.0  # seconds after which room is kept for a group that waits
+LONG = RESERVE_AFTER + 1.0  # seconds after which capacity is reserved for a group that waits
 
 
 class Case(NamedTuple):
@@ -107,22 +107,22 @@ CASES = {
         f"the name of its queue, {'q' * 40}…, has more than 253 characters",
         lambda: World(node("n"), gang("g", 1, queue="q" * 254)),
     ),
-    "more terms than are judged": Case(
+    "more terms than are evaluated": Case(
         Reason.TOO_COMPLEX,
         "pod g-0 has 65 required pod (anti-)affinity terms: must be at most 64",
         lambda: World(node("n"), gang("g", 1, affinity=many_apart(65))),
     ),
-    "more host ports than are judged": Case(
+    "more host ports than are evaluated": Case(
         Reason.TOO_COMPLEX,
         "pod p has 257 host ports: must be at most 256",
         lambda: World(node("n"), gang("g", 1), with_host_ports(pod("p", "g"), 257)),
     ),
-    "more resources than are judged": Case(
+    "more resources than are evaluated": Case(
         Reason.TOO_COMPLEX,
         "pod g-0 has 257 resources: must be at most 256",
         lambda: World(node("n"), gang("g", 1, more={f"x.io/r{n}": "1" for n in range(256)})),
     ),
-    "more text than is judged": Case(
+    "more text than is evaluated": Case(
         Reason.TOO_COMPLEX,
         "pod g-0 has 193 KiB of selectors, affinity, tolerations and volumes: must be at most 128",
         lambda: World(
@@ -267,12 +267,12 @@ CASES = {
             gang("g", 1, queue="q", created="2026-01-02"),
         ),
     ),
-    "no room": Case(
+    "no capacity": Case(
         Reason.NO_ROOM,
         "cpu: 3 needed, 2 left on suitable nodes; capacity for 2 of 3 members",
         lambda: World(nodes("a"), foreign_pod("s", on="a", cpu="2"), gang("g", 3)),
     ),
-    "no room by two resources": Case(
+    "insufficient in two resources": Case(
         Reason.NO_ROOM,
         "cpu: 3 needed, 2 left and memory: 3Gi needed, 1Gi left on suitable nodes; "
         "capacity for 1 of 3 members",
@@ -301,7 +301,7 @@ CASES = {
             gang("g", 9, queue="q"),
         ),
     ),
-    "room only in pieces": Case(
+    "capacity only in fragments": Case(
         Reason.FRAGMENTED,
         "capacity for 0 of 1 members at once",
         lambda: World(
@@ -310,7 +310,7 @@ CASES = {
             gang("g", 1, cpu="4"),
         ),
     ),
-    "room only in two racks": Case(
+    "capacity only in two racks": Case(
         Reason.NO_DOMAIN,
         "rack=a has the most free capacity, for 1 of 2 members",
         lambda: World(
@@ -319,12 +319,12 @@ CASES = {
             gang("g", 2, cpu="4", annotations={keys.REQUIRED_TOPOLOGY: "rack"}),
         ),
     ),
-    "room that is kept for another group": Case(
+    "capacity that is reserved for another group": Case(
         Reason.RESERVED,
         "team/first: nodes n are reserved; it is to start once they are free",
         lambda: _kept_for_another(),
     ),
-    "room is taken back for it": Case(
+    "capacity is reclaimed for it": Case(
         Reason.RECLAIMING,
         "pods to evict: 1, of team/r0 (1); until 2026-01-01T00:21:40Z",
         lambda: (
@@ -392,7 +392,7 @@ def test_before_anything_is_decided_muster_is_not_ready() -> None:
     assert World(node("n"), gang("g", 1)).answer("g-0") is Reason.NOT_READY
 
 
-def test_filter_tells_the_reason_of_the_group() -> None:
+def test_filter_returns_the_reason_of_the_group() -> None:
     world = World(node("n"), gang("g", 1, cpu="9")).settle()
     assert world.answer("g-0") is Reason.NEVER_FITS
 

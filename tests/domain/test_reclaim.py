@@ -1,4 +1,4 @@
-"""Room that is taken back: from whom, for whom, and what becomes of both."""
+"""Reclaimed capacity: its victims, its claimants, and the outcome for both."""
 
 from itertools import product
 from typing import Any
@@ -89,7 +89,7 @@ def test_a_queue_that_deserves_nothing_of_a_resource_gives_all_of_it_back(others
 
 
 def peaceful(members: int, queue: str) -> list[Any]:
-    """Return a gang that deserves its capacity, and takes it from nobody."""
+    """Return a gang that deserves its capacity, and preempts no pod."""
     group, *pods = gang("peaceful", members, queue=queue)
     return [group, *(replace(each, spec=replace(each.spec, preemption_policy="Never")) for each in pods)]
 
@@ -129,7 +129,7 @@ def test_a_second_scarce_resource_keeps_no_queue_from_its_due(members: int, memo
         pytest.param({"old": 20, "new": 12}, 8, {"new"}, id="the smaller one where that does"),
         pytest.param({"old": 12, "new": 20}, 8, {"old"}, id="even if the larger one came last"),
         pytest.param({"old": 20, "mid": 6, "new": 6}, 16, {"old"}, id="one rather than three"),
-        pytest.param({"due": 16, "new": 8}, 12, {"new"}, id="room that is free counts"),
+        pytest.param({"due": 16, "new": 8}, 12, {"new"}, id="free capacity counts"),
         pytest.param({"due": 16}, 16, set(), id="who holds its due gives nothing"),
     ],
 )
@@ -325,7 +325,7 @@ def starve(world: World) -> list[str]:
     ([budget("p", 0, job="late")], ["early"]),
     ([budget("p", 1, job="late")], ["early"]),  # half of it: it stays whole
     ([budget("p", 2, job="late")], ["late"]),
-    ([budget("p", 2, stale=True, job="late")], ["early"]),  # nobody has counted by its spec yet
+    ([budget("p", 2, stale=True, job="late")], ["early"]),  # no controller has counted by its spec yet
     ([budget("p", 9, job="late"), budget("q", 9, team="b", job="late")], ["early"]),  # never evicted
     ([budget("p", 0, job="other")], ["late"]),
     ([budget("p", 0)], []),  # an empty selector selects all pods
@@ -454,7 +454,7 @@ def test_a_queue_may_borrow_from_lower_priorities(rules: Any, priority: int, gon
     """Borrow from lower priorities, for queue a, which holds its 2 of 6 cpus.
 
     Queue b holds more than its 2, with a group of priority 5 and one of 1; c wants its 2, and takes them
-    from nobody.
+    without evictions.
     """
     world = World(node("n", cpu="6"), queue("c", deserved={"cpu": "2"}))
     world.add(queue("a", deserved={"cpu": "2"}, preemption=preemption(borrow_within_cohort=rules)))
@@ -691,7 +691,7 @@ def test_a_group_gives_to_the_same_one_only_once() -> None:
     world = World(node("n"), queue("q"), gang("low", 4, queue="q")).start("low")
     world.add(important("high", 2, queue="q")).settle()
     evict(world)
-    world.add(*(foreign_pod(f"s{n}", on="n") for n in range(4))).settle()  # somebody else takes the room
+    world.add(*(foreign_pod(f"s{n}", on="n") for n in range(4))).settle()  # foreign pods take the capacity
     world.pass_time(60.0)
     world.delete(*(f"s{n}" for n in range(4)))
     world.delete(*names("high", 2))

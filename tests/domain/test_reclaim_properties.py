@@ -39,7 +39,7 @@ clusters = st.tuples(
 
 
 def ran(cluster: Any, *more: Any, rules: QueuePreemption = AT_ONCE) -> SharedWorld:
-    """Everything that finds room runs; then more comes."""
+    """Start all groups that fit; then add more."""
     count, weights, strangers, first, later = cluster
     world = SharedWorld([node(f"n{number}") for number in range(count)], queue("root"), *more)
     of_queue = zip(QUEUES, weights, strict=True)
@@ -90,12 +90,12 @@ def test_no_eviction_is_superfluous(cluster: Any) -> None:
     snapshot = world.ledger.snapshot()
     pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed}
     begun = [group for key, group in snapshot.groups.items() if world.decisions.groups[key].reclaim]
-    if len(begun) != 1:  # what several take together is not told apart here
+    if len(begun) != 1:  # the evictions of several groups are not separated here
         return
     reclaim = world.decisions.groups[begun[0].key].reclaim
     assert reclaim is not None
     if any(victim.cause is not EvictionCause.RECLAIM for victim in reclaim.victims):
-        return  # its own queue may have to give more than room
+        return  # its own queue may lose more than capacity
     gone = [pods[victim.uid] for victim in reclaim.victims]
     waiting = {pod.uid: pod for group in snapshot.groups.values() for pod in group.waiting}
     plans = [decision.plan for decision in world.decisions.groups.values()]

@@ -38,17 +38,17 @@ CASES: list[tuple[str, dict[str, Any], dict[str, int]]] = [
         {"cpu": 2000},
     ),
     (
-        "a sidecar runs beside the containers",
+        "a sidecar runs next to the containers",
         {"containers": [container(cpu="1")], "initContainers": [sidecar(cpu="2")]},
         {"cpu": 3000},
     ),
     (
-        "init containers run beside the sidecars that started before them",
+        "init containers run next to the sidecars that started before them",
         {"containers": [container(cpu="1")], "initContainers": [sidecar(cpu="2"), container(cpu="4")]},
         {"cpu": 6000},
     ),
     (
-        "but not beside those that start after them",
+        "but not next to those that start after them",
         {"containers": [container(cpu="1")], "initContainers": [container(cpu="4"), sidecar(cpu="2")]},
         {"cpu": 4000},
     ),

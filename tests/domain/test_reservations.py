@@ -85,7 +85,7 @@ def test_a_step_of_the_wall_clock_puts_no_reservation_off_nor_forward(step: floa
 
 
 @each_of(3600.0, -3600.0)
-def test_a_group_that_comes_after_a_clock_step_waits_as_long_as_all_others(step: float) -> None:
+def test_a_group_that_comes_after_a_clock_step_waits_no_longer_than_others(step: float) -> None:
     """Its timestamp is of the clock as it is then."""
     world = busy().delete("big-0", "big-1")
     world.wall_steps += step
@@ -175,7 +175,7 @@ def test_reservations_take_a_part_of_the_cluster_and_one_for_each_queue(share: f
 
 
 def test_a_group_that_can_get_no_reservation_blocks_no_other_reservation() -> None:
-    """A stranger that stays on n2 leaves no room for three of 4 cpu; those that come later need two."""
+    """A stranger that stays on n2 leaves no capacity for three of 4 cpu; those that come later need two."""
     world = busy(cluster=3).delete("big-0", "big-1")
     world.add(foreign_pod("s", on="n2", cpu="1")).settle()
     job(world, "huge", 3, cpu="4")
@@ -218,7 +218,7 @@ def test_several_reservations_are_made_in_one_cycle() -> None:
 
 
 def test_groups_that_can_get_no_reservation_are_tried_in_turn() -> None:
-    """Ask each in turn: beside a foreign pod, none of 12 kinds finds two nodes, and `last` finds one."""
+    """Ask each in turn: next to a foreign pod, none of 12 kinds finds two nodes, and `last` finds one."""
     world = World(node("n0"), node("n1"), queue("default"), foreign_pod("s", on="n0", cpu="1"))
     job(world, "runs", cpu="4", run_time=HOUR).start("runs")
     for n in range(12):
@@ -385,7 +385,7 @@ def test_runs_of_one_series_differ_by_generated_parts(name: str, series: str) ->
     assert series_of("ns", "Job", name) == f"ns/Job/{series}"
 
 
-# ---- room is not kept idle without limit
+# ---- capacity is not reserved idle without limit
 
 
 @each_of(
@@ -411,7 +411,7 @@ def test_a_turn_ends_later_than_now_and_another_follows(now: float, since: float
         assert turn_at(turn.until + 0.01, since, first).is_reserved is not turn.is_reserved
 
 
-def test_capacity_next_to_services_is_reserved_and_lent_by_turns() -> None:
+def test_capacity_next_to_services_is_reserved_and_borrowed_by_turns() -> None:
     world = reserved(run_time="")
     end(job(world, "late"), "small0")
     assert world.reason("late") is Reason.RESERVED
@@ -533,7 +533,7 @@ def test_a_group_with_a_reservation_keeps_its_turn_in_a_rotation() -> None:
 
 
 def test_no_group_of_its_queue_passes_a_group_with_a_guaranteed_start() -> None:
-    """The queue lets none pass; one of higher priority, which comes later, waits for other room."""
+    """No group overtakes in the queue; a later group of higher priority waits for other capacity."""
     world = busy(strategy="fifo")
     world.pass_time(PATIENCE + 1.0)
     job(world, "huge", 2, cpu="4", priority=9)

@@ -61,7 +61,7 @@ def test_settling_is_short_compared_with_the_life() -> None:
 def test_a_served_certificate_was_trusted_for_long_enough(pauses: list[float]) -> None:
     """Serve a certificate that was trusted `settle` seconds before, however rare the looks.
 
-    It stays trusted as long as any replica may serve it.
+    It stays trusted while any replica may serve it.
     """
     now, serving, prepared, trusted, since = 0.0, 0, None, {0}, 0.0
     valid = {0: WHOLE}

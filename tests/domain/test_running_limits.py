@@ -65,7 +65,7 @@ def test_a_gang_larger_than_a_limit_never_fits() -> None:
     assert world.figures("a") == ["0", "3", "2"]
 
 
-def test_each_user_has_a_limit_of_their_own() -> None:
+def test_each_user_has_a_separate_limit() -> None:
     world = limited(per_user=RunningLimit(groups=1))
     world.add(of("ann", "a"), of("ann", "b"), of("bob", "c"), of("", "d"), of("", "e")).settle()
     assert verdicts(world, "a", "b", "c", "d", "e") == "SwSSS"
@@ -89,7 +89,7 @@ def test_the_recorded_author_of_a_job_is_the_user_of_its_pods() -> None:
     assert world.detail(podgroup_name("b")).startswith("user ann ")
 
 
-def test_each_namespace_has_a_limit_of_its_own() -> None:
+def test_each_namespace_has_a_separate_limit() -> None:
     world = limited(per_namespace=RunningLimit(pods=2)).add(of("ann", "a", 2), of("bob", "b")).settle()
     assert verdicts(world, "a", "b") == "Sw"
     assert world.detail("b").startswith("namespace team in queue q: pods: 2 run ")

@@ -120,7 +120,7 @@ def test_an_admitted_train_job_keeps_the_size_of_its_runtime() -> None:
     world.train("train")
     assert not world.suspended("train")
     world.set_runtime(TORCH, nodes=3)
-    world.change("train", numNodes=None)  # it is told again, as by its status
+    world.change("train", numNodes=None)  # the status reports it again
     assert world.needed("train") == 2
     world.drop_runtime(TORCH)
     assert world.ledger.registry.runtimes.used_by(key_of("train")) == runtime(nodes=2)

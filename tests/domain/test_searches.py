@@ -49,7 +49,7 @@ def test_each_group_is_searched_for_once_and_then_none_until_a_change() -> None:
 
 
 def test_hundreds_of_futile_searches_delay_others_for_seconds_only() -> None:
-    """A tenant makes groups of which no two are alike, all before the one that finds a victim."""
+    """A tenant makes groups of different shapes, all ahead of the group that finds a victim."""
     world = World(
         node("n", cpu="4"), node("m", cpu="8"), queue("q", preemption=ALONE), queue("r"), queue("b")
     )
@@ -57,7 +57,7 @@ def test_hundreds_of_futile_searches_delay_others_for_seconds_only() -> None:
     world.add(gang("small", 1, queue="q", cpu="500m", selector=only_n)).start("small")
     world.add(foreign_pod("s", on="n", cpu="3"), gang("own", 1, queue="r", selector=only_m)).start("own")
     for number in range(7):
-        world.add(gang(f"lent{number}", 1, queue="b", selector=only_m)).start(f"lent{number}")
+        world.add(gang(f"old{number}", 1, queue="b", selector=only_m)).start(f"old{number}")
     many = [gang(f"g{n}", 2, queue="q", cpu=f"{1000 + n}m", selector=only_n, priority=10) for n in range(100)]
     world.add(many, gang("x", 1, queue="r")).settle()
     begun = world.now

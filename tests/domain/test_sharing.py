@@ -1,4 +1,4 @@
-"""Order of groups, lent capacity, and the queues that may borrow it."""
+"""Order of groups, borrowed capacity, and the queues that may borrow it."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def test_the_claimant_gets_the_capacity_that_was_reserved() -> None:
     assert world.delete("s").settle().verdict("claimant") is STARTS
 
 
-def test_capacity_that_a_claimant_cannot_use_is_lent() -> None:
+def test_capacity_that_a_claimant_cannot_use_is_borrowed() -> None:
     world = contended().add(node("far", labels={"far": "y"}, taints=[]))
     world.add(gang("picky", 9, queue="r", selector={"kubernetes.io/hostname": "n"}))
     world.add(gang("b", 1, queue="q", selector={"far": "y"})).settle()
@@ -68,7 +68,7 @@ def test_elastic_members_do_not_take_the_capacity_of_a_claimant() -> None:
 
 @each_of(0, 1)
 def test_elastic_members_within_their_share_do_not_borrow(others: int) -> None:
-    """Start them whether or not capacity is lent to others: only borrowers are kept out."""
+    """Start them whether or not others borrow capacity: only borrowers are kept out."""
     world = World(node("n", cpu="9"), queue("q"), queue("r", weight=2), queue("p"))
     world.add(foreign_pod("s", cpu="3", on="n"), gang("elastic", 2, min_member=1, queue="q"))
     world.bind("elastic-0", "n")
@@ -147,7 +147,7 @@ def test_a_fifo_queue_blocks_no_other_queue() -> None:
     assert world.verdict("other") is STARTS
 
 
-def test_a_fifo_queue_goes_on_when_its_head_has_started() -> None:
+def test_a_fifo_queue_continues_when_its_head_has_started() -> None:
     world = World(node("n"), queue("q", strategy="fifo"), gang("head", 3, queue="q", created="2026-01-01"))
     world.add(gang("next", 1, queue="q", created="2026-01-02")).settle()
     assert world.verdicts("head", "next") == [STARTS, STARTS]
@@ -199,7 +199,7 @@ def test_a_capability_counts_where_pods_hold_more_than_nodes_offer(capability: s
     assert world.reason("new") is (Reason.QUEUE_CEILING if verdict is WAITS else None)
 
 
-def lent(surplus: int = 12, **weights: int) -> World:
+def borrowers(surplus: int = 12, **weights: int) -> World:
     """Return a cluster of 16 cpus.
 
     In each queue a group stands with one member and has further ones waiting.
@@ -218,11 +218,11 @@ def lent(surplus: int = 12, **weights: int) -> World:
     ({"q": 1, "r": 1, "s": 2}, {"q": 3, "r": 3, "s": 7}),
 )
 def test_elastic_members_start_by_share(weights: dict[str, int], more: dict[str, int]) -> None:
-    world = lent(**weights)
+    world = borrowers(**weights)
     assert {name: len(world.plan(f"of-{name}")) for name in weights} == more
 
 
-def test_lent_capacity_is_shared_equally() -> None:
+def test_borrowed_capacity_is_shared_equally() -> None:
     """A queue whose gang can never run has a third of the cluster; the others have it in equal parts."""
     world = World(node("n", cpu="18"), queue("q"), queue("r"), queue("idle"))
     world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
@@ -233,7 +233,7 @@ def test_lent_capacity_is_shared_equally() -> None:
     assert [len(world.plan(f"of-{name}")) for name in ("q", "r")] == [8, 8]
 
 
-def test_lent_capacity_goes_to_the_queue_of_higher_priority() -> None:
+def test_borrowed_capacity_goes_to_the_queue_of_higher_priority() -> None:
     world = World(node("n", cpu="18"), queue("q"), queue("r", priority=1), queue("idle"))
     world.add(gang("never", 9, queue="idle", selector={"no": "such"}))
     for name in ("q", "r"):

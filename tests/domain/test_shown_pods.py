@@ -114,7 +114,7 @@ def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
     world.settle()
     assert world.shows() == {"g-0": None}
     world.pass_time(0.6)
-    assert world.settle().shows() == {"g-0": Appearance(asks=True)}, "it may not have known of the room"
+    assert world.settle().shows() == {"g-0": Appearance(asks=True)}, "it may not have known of the capacity"
     world.report("g-0", MESSAGE)
     assert world.settle().shows() == {"g-0": None}, "nor of the new node"
     world.pass_time(LIMITS.refusal_grace + 0.1)
@@ -183,7 +183,7 @@ def test_a_refusal_although_capacity_is_free_passes_in_seconds(words: str, membe
 
 
 def test_a_pod_refused_for_one_that_took_its_node_and_may_not_bind_there_is_shown_again() -> None:
-    """The scheduler, which does not ask for either, has room there again once it hears of the refusal."""
+    """The scheduler asks for neither, and counts the capacity as free again after the refusal."""
     groups = [gang(name, 1, gated=False, cpu="2", min_member=1) for name in ("g", "other")]
     world = through_proxy(nodes("a", "b", cpu="2"), *groups)
     planned = [claim.node for name in ("other-0", "g-0") if (claim := world.claim(name))]
@@ -203,7 +203,7 @@ def test_a_refusal_for_other_reasons_lasts() -> None:
 
 
 def test_a_refusal_for_capacity_of_another_nominated_pod_is_retried_ever_more_rarely() -> None:
-    """The scheduler keeps room for a pod of others, of which Muster does not know."""
+    """The scheduler reserves capacity for a foreign pod that Muster does not know."""
     world = through_proxy(node("a", cpu="2"), gang("g", 1, gated=False, cpu="2", min_member=1))
     begun, asked = world.now, []
     while world.now < begun + 600:
@@ -289,7 +289,7 @@ def test_a_group_of_one_is_left_to_the_scheduler_s_scoring() -> None:
 
 @each_of(("Pack", "a"), ("Spread", "b"))
 def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where: str) -> None:
-    """Apply the placement beside gangs whose claims the scheduler does not know, too."""
+    """Apply the placement next to gangs whose claims the scheduler does not know, too."""
     there = nodes("a", "b"), queue("q", placement=placement)
     world = through_proxy(*there, foreign_pod("there", "a"), pod("p", gated=False, queue="q"))
     assert world.shown() == {"p": Appearance(where)}
@@ -382,7 +382,7 @@ def test_calls_about_pods_that_were_not_shown_are_counted() -> None:
 
 
 def test_calls_about_pods_that_were_shown_once_are_not() -> None:
-    """The scheduler may not know yet that a pod was taken back."""
+    """The scheduler may not know yet that a pod was withdrawn."""
     world = through_proxy(nodes("a", "b", cpu="1"))
     world.add(gang("g", 2, gated=False)).settle()
     world.answer("g-0")

@@ -298,9 +298,9 @@ def test_cached_counts_equal_a_new_count(world: World, turns: list[tuple[int, bo
             space_.unplace(one, plan)
         else:
             plans[turn % len(pods)] = space_.place(one)
-        anew = space_.capacity.clone()
+        fresh = space_.capacity.clone()
         for shape in {each.shape for each in pods[:3]} if looks else ():
-            counts = anew.counts(shape).tolist()
+            counts = fresh.counts(shape).tolist()
             assert space_.capacity.counts(shape).tolist() == counts
             assert space_.capacity.total(shape) == sum(counts)
 
@@ -397,7 +397,7 @@ def test_placed_pods_fit_and_keep_apart(world: World, spread: bool) -> None:
 
 @given(crowded())
 def test_taking_a_node_agrees_with_placing(world: World) -> None:
-    """A pod may be placed by name where the plan put the first pod, and never without room."""
+    """A pod may be placed by name where the plan put the first pod, and never without capacity."""
     first = record(world, "new0")
     plan = space(world).place([first])
     for name in world.nodes:

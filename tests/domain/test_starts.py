@@ -49,7 +49,7 @@ def test_two_gangs_that_fit_alone_but_not_together() -> None:
 
 
 def test_a_start_passes_no_ceiling_that_came_meanwhile() -> None:
-    """A planned member went, and another one came. A start that holds capacity goes on for a while."""
+    """A planned member went, and another one came. A start that holds capacity continues for a while."""
     for taken in ((), ("g-0",)):
         world = World(node("n"), queue("q"), gang("g", 2, queue="q")).settle()
         world.scheduler_takes(*taken).add(queue("q", capability={"cpu": "1"}))
@@ -136,7 +136,7 @@ def test_a_member_that_the_kubelet_refused_is_replaced_in_time_or_all_are_undone
 
 
 def undo(world: World, times: int) -> None:
-    """Refuse a member of each start on its node and evict the others; all are made anew."""
+    """Refuse a member of each start on its node and evict the others; all are made again."""
     for _ in range(times):
         world.advance(LIMITS.backoff_max).settle().scheduler_takes("g-0", "g-1").settle()
         world.finish("g-1", phase="Failed").settle()
@@ -256,7 +256,7 @@ def test_a_gang_that_waits_too_long_for_a_member_is_given_up() -> None:
     assert world.stage("g-0") is ClaimStage.HELD
     world.pass_time(1.5)
     assert world.reason("g") is Reason.NOT_ENOUGH_MEMBERS
-    assert world.claim("g-0") is None, "held members are let go"
+    assert world.claim("g-0") is None, "held members are released"
 
 
 # ---- refusals by the scheduler
@@ -278,7 +278,7 @@ def test_a_refused_member_finds_another_node_by_itself_or_its_start_has_failed()
     assert (world.reason("g"), world.claim_count()) == (Reason.BACKING_OFF, 0)
 
 
-def test_a_start_that_is_refused_says_so_while_it_goes_on() -> None:
+def test_a_start_that_is_refused_says_so_while_it_continues() -> None:
     world = World(nodes("a", "b", cpu="2"), gang("g", 2)).settle().ungate("g-0", "g-1")
     world.refuse("g-0", "0/2 nodes are available: 2 too crooked.")
     world.settle()
@@ -289,7 +289,7 @@ def test_a_start_that_is_refused_says_so_while_it_goes_on() -> None:
 
 
 def test_a_refusal_from_before_a_start_is_not_held_against_it() -> None:
-    """No node was planned then: the scheduler said that there was no room, as Muster did."""
+    """No node was nominated then: the scheduler and Muster both reported insufficient capacity."""
     world = World(nodes("a", cpu="4"), foreign_pod("s", on="a", cpu="4"), gang("g", 2, gated=False)).settle()
     world.refuse("g-0", "0/1 nodes are available: 1 Insufficient cpu.")
     world.settle().delete("s").settle()
@@ -387,7 +387,7 @@ def test_a_refusal_outlives_the_start_that_met_it() -> None:
     assert "too crooked" in world.detail("g")
 
 
-def test_fields_that_only_the_scheduler_evaluates_make_a_shape_of_their_own() -> None:
+def test_fields_that_only_the_scheduler_evaluates_make_a_separate_shape() -> None:
     spread = PodSpec(topology_spread_constraints=msgspec.Raw(b'[{"maxSkew":1}]'))
     claim = PodSpec(volumes=[Volume(persistent_volume_claim=msgspec.Raw(b'{"claimName":"data"}'))])
     token = PodSpec(volumes=[Volume()])
@@ -494,7 +494,7 @@ def test_a_refused_pod_that_stays_silent_moves_on_in_an_idle_cluster() -> None:
     assert world.plan("g") != second
 
 
-# ---- room that others take
+# ---- capacity that others take
 
 
 def test_planned_capacity_that_other_pods_take_is_planned_again() -> None:
@@ -618,13 +618,13 @@ def test_silence_is_looked_at_again_when_the_scheduler_asks_after_all() -> None:
 
 
 @each_of(False, True)
-def test_a_lost_member_comes_back_only_below_the_ceiling_that_its_queue_has_by_now(stood_whole: bool) -> None:
+def test_a_lost_member_comes_back_only_below_the_ceiling_that_its_queue_has_by_now(ran_fully: bool) -> None:
     """Hold the member back whether the gang is whole or still starts.
 
-    One on its way only gets another node.
+    A member in flight only gets another node.
     """
     world = World(nodes("n", "m"), queue("p"), queue("q"), gang("g", 3, queue="q")).settle()
-    if stood_whole:
+    if ran_fully:
         world.start("g")
     else:
         world.scheduler_takes("g-0", "g-1", "g-2")

@@ -101,7 +101,7 @@ class Events(RuleBasedStateMachine):
             self.world.finish(name, phase=phase)
 
     @rule(name=some_pod)
-    def pod_is_on_its_way_out(self, name: str) -> None:
+    def pod_is_marked_deleted(self, name: str) -> None:
         if self.there(name):
             self.world.mark_deleted(name)
 
@@ -166,7 +166,7 @@ class Events(RuleBasedStateMachine):
         for claim in confirmation.lost:
             assert self.world.stage(claim.pod.name) is (ClaimStage.POSTED if claim.posting else None)
         if confirmation.posting:
-            assert asked is not None, "nobody goes ahead without a PodGroup"
+            assert asked is not None, "no member is bound without a PodGroup"
             assert asked == self.decided.get(name), "nor by a decision on what it asked for before"
             self.share_domains(name, {claim.pod.uid: claim.node for claim in confirmation.posting})
 
@@ -185,7 +185,7 @@ class Events(RuleBasedStateMachine):
             assert new <= others if others else len(new) == 1
 
     @rule(name=some_group, missing=st.integers(0, 1))
-    def gang_comes_to_the_barrier(self, name: str, missing: int) -> None:
+    def gang_reaches_the_barrier(self, name: str, missing: int) -> None:
         """Its bind calls are held: for all planned members, or all but one."""
         if key(name) not in self.world.decisions.groups:
             return
@@ -293,14 +293,14 @@ class Events(RuleBasedStateMachine):
         assert snapshot.queues["default"].groups == counted
 
     @invariant()
-    def views_are_as_if_made_anew(self) -> None:
+    def group_infos_equal_rebuilt_ones(self) -> None:
         ledger = self.world.ledger
         before = ledger.snapshot().groups
         for each in before:
             ledger.registry.mark_dirty(each)
-        anew = ledger.snapshot().groups
+        rebuilt = ledger.snapshot().groups
         assert {name: self.fields(view) for name, view in before.items()} == {
-            name: self.fields(view) for name, view in anew.items()
+            name: self.fields(view) for name, view in rebuilt.items()
         }
 
     def fields(self, view: GroupInfo) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Queues in a tree under any order of events, with reclaim.
 
-`shared_world` has the invariants, and numbers that are kept from cycle to cycle equal those computed anew.
+`shared_world` has the invariants; numbers carried over between cycles equal those computed from scratch.
 """
 
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ NODES = ("n0", "n1", "n2")
 TREE = {"p": "", "q": "", "pa": "p", "pb": "p", "qa": "q", "paa": "pa", "pab": "pa"}
 QUEUES = tuple(TREE)
 LEAVES = ("pb", "qa", "paa", "pab")
-_ENOUGH = 40  # turns in which all that was begun comes to its end
+_ENOUGH = 40  # turns in which all begun work ends
 _MOVES = preemption(consolidation=True)
-_REST = 4000.0  # seconds: longer than any memory of who gave room to whom
+_REST = 4000.0  # seconds: longer than reclaims are remembered
 
 
 def amounts(*texts: str) -> st.SearchStrategy[dict[str, str] | None]:
@@ -78,7 +78,7 @@ class Sharing(DecidedTwice):
     def begin(
         self, given: tuple[dict[str, Any], ...], cpus: tuple[str, ...], first: list[Job], then: list[Job]
     ) -> None:
-        """Everything of `first` that finds room runs; then more comes."""
+        """Start the jobs of `first` that fit; then add more."""
         self.world = SharedWorld([node(name, cpu=cpu) for name, cpu in zip(NODES, cpus, strict=True)])
         self.world.add(queue("root"))
         self.parents, self.specs = dict(TREE), dict(zip(QUEUES, given, strict=True))
@@ -187,7 +187,7 @@ class Sharing(DecidedTwice):
             self.leave(going[which % len(going)], again)
 
     @rule(which=dice)
-    def victim_is_on_its_way_out(self, which: int) -> None:
+    def victim_is_marked_deleted(self, which: int) -> None:
         if going := self.going():
             self.world.mark_deleted(going[which % len(going)])
 
@@ -272,7 +272,7 @@ class Sharing(DecidedTwice):
         self.world.decide()
 
     def teardown(self) -> None:
-        """Nothing comes any more but what is evicted: evictions end, and so does each wait for their room."""
+        """Only evicted pods come again: evictions end, and so does each wait for their capacity."""
         if not hasattr(self, "world"):
             return
         for _ in range(_ENOUGH):

@@ -38,7 +38,7 @@ class ViewedEvents(Events):
             self.world.report(name, text)
 
     @rule()
-    def scheduler_starts_anew(self) -> None:
+    def scheduler_restarts(self) -> None:
         self.world.ledger.shown.record_fresh_start()
 
     @rule()
@@ -68,7 +68,7 @@ class ViewedEvents(Events):
 
     @invariant()
     def nominations_end(self) -> None:
-        """Check that counted nominations are on their way to their first bind call."""
+        """Check that counted nominations await their first bind call."""
         releases = self.world.ledger.shown._releases
         for where, uids in releases._nominated.items():
             for uid in uids:

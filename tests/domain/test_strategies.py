@@ -1,4 +1,4 @@
-"""dequeueStrategy: the order in a queue, who may pass whom, and what hold, ageing and rotations change."""
+"""dequeueStrategy: the order in a queue, overtaking, and the effects of hold, ageing and rotation."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ def at(hours: float) -> str:
 
 
 def world_of(strategy: str, *objects: object, cpu: str = "2", **spec: Any) -> World:
-    """One node, and a queue with that strategy, which takes no room from pods of others."""
+    """Return a world with one node, and a queue with that strategy, which preempts no foreign pods."""
     spec.setdefault("preemption", preemption(unmanaged="Never"))
     return World(node("n", cpu=cpu), CLASSES, queue("q", strategy=strategy, **spec), *objects)
 
@@ -65,7 +65,7 @@ def begin(world: World, name: str) -> World:
     return world.settle()
 
 
-# ---- one decision: who starts in front of whom
+# ---- one decision: the order of starts
 
 
 @each_of(
@@ -91,7 +91,7 @@ def test_no_group_passes_one_for_which_capacity_is_reclaimed(strategy: str) -> N
     world.add(one("big", "3", 5), one("low", "1", 0)).settle()
     assert (world.reason("big"), world.reason("low")) == (Reason.RECLAIMING, Reason.BEHIND_OTHERS)
     world.add(one("first", "1", 9)).settle()
-    assert world.reason("first") is Reason.NO_ROOM, "it comes before that group, whose room is held"
+    assert world.reason("first") is Reason.NO_ROOM, "it comes before that group, whose capacity is held"
 
 
 @each_of((None, ["low"]), (3, []), (0, []), (9, ["low"]))
@@ -251,7 +251,7 @@ def test_a_held_group_starts_once_it_is_resumed() -> None:
     assert starting(world) == ["held"]
 
 
-def test_a_start_that_has_begun_is_taken_back_while_no_member_is_on_a_node() -> None:
+def test_a_start_that_has_begun_is_cancelled_while_no_member_is_on_a_node() -> None:
     world = world_of("", one("g")).settle()
     assert world.verdict("g") is STARTS
     world.add(group("g", 1, queue="q", annotations=HOLD)).settle()

@@ -1,4 +1,4 @@
-"""Shares of a tree of queues: who deserves what at each level, what binds, what is borrowed and lent."""
+"""Shares of a tree of queues: deserved amounts at each level, binding limits, and borrowing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -80,7 +80,7 @@ def wants(name: str, request: int, parent: str = "", weight: int = 1, **more: An
     ([wants("a", 99, deserved=10, borrowing_limit=5), wants("b", 99)], {"a": 15, "b": 81}),
     # the lending limit: 35 of 50 are kept
     ([wants("a", 10, deserved=50, lending_limit=15), wants("b", 99)], {"a": 35, "b": 61}),
-    # nobody deserves more because more may be admitted
+    # no queue deserves more because more may be admitted
     ([wants("a", 99, capability=30, oversell=2.0), wants("b", 99)], {"a": 30, "b": 66}),
     (  # a cycle, and a parent that does not exist
         [wants("a", 99, "b"), wants("b", 99, "a"), wants("lost", 99, "nowhere"), wants("c", 99, "lost")],
@@ -164,7 +164,7 @@ def test_priority_counts_among_siblings_only() -> None:
 # ---- borrowing and lending
 
 
-def test_an_unused_share_is_lent_to_its_siblings_first() -> None:
+def test_an_unused_share_goes_to_its_siblings_first() -> None:
     """Queue a, which is due 2 of the 4 cpus of its parent, finds no node for its gang."""
     world = tree(queue("p"), queue("a", parent="p"), queue("b", parent="p"), queue("q"), cpu="8")
     world.add(gang("never", 4, queue="a", selector={"no": "such"}))

@@ -43,8 +43,8 @@ def test_a_record_that_names_another_object_does_not_count() -> None:
     meta = replace(group("g", 1).metadata, annotations=whole_record("uid-g", 3))
     assert recorded_members(meta) == whole_members(whole_condition("uid-g", 3), "uid-g") == 3
     assert recorded_members(replace(meta, uid="copy")) is None
-    for mark in ("true", "uid-g", "/uid-g", "-1/uid-g", "99999999999/uid-g", "²/uid-g"):
-        assert recorded_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: mark})) is None
+    for record in ("true", "uid-g", "/uid-g", "-1/uid-g", "99999999999/uid-g", "²/uid-g"):
+        assert recorded_members(replace(meta, annotations={keys.STOOD_WHOLE_NOTE: record})) is None
     assert recorded_members(replace(meta, uid="", annotations={keys.STOOD_WHOLE_NOTE: "3/"})) is None
 
 
@@ -87,10 +87,10 @@ NOTED_OF_OTHERS = replace(
     (NOTED, True, True),
     (NOTED_OF_OTHERS, True, True),
 )
-def test_only_a_recorded_start_goes_on_ahead_of_others(
+def test_only_a_recorded_start_continues_ahead_of_others(
     given: PodGroup | PluginsPodGroup, records_trusted: bool, resumed: bool
 ) -> None:
-    """One of its members is on a node when Muster starts; an older gang waits for the room."""
+    """One of its members is on a node when Muster starts; an older gang waits for the capacity."""
     older = gang("older", 6, queue="q", created="2026-01-01")
     members = [pod(f"g-{n}", "g", queue="q") for n in range(1, 4)]
     world = World(nodes("a", cpu="8"), queue("q"), older, given, members, records_trusted=records_trusted)
@@ -140,7 +140,7 @@ def test_a_forged_queue_record_deletes_no_group() -> None:
     assert orphans(forged(records_trusted=True)) == ["g"]
 
 
-def test_a_group_with_a_forged_queue_record_goes_on() -> None:
+def test_a_group_with_a_forged_queue_record_continues() -> None:
     assert forged(records_trusted=False).settle().plan("g") == {"g-0": "a"}
 
 

@@ -116,14 +116,14 @@ def test_the_podgroup_of_a_volcano_job_has_its_minimum(
     (task("a", 2, minAvailable="some"), False),  # no number
 )
 def test_the_podgroup_of_an_odd_volcano_job_is_written_once(odd: dict[str, Any], starts: bool) -> None:
-    """Volcano's own kind refuses none of these. `work` asserts that all comes to rest."""
+    """Volcano's own kind refuses none of these. `work` asserts that all writes end."""
     world = world_of(volcano_job("j", odd, minAvailable=2)).work()
     assert world.suspended("j") is not starts
     assert (world.reason(world.podgroup_name("j")) is Reason.INVALID_SPEC) is not starts
 
 
 def test_a_volcano_job_starts_with_the_needed_pods_of_each_role() -> None:
-    """Four workers alone would fit, but then there is no room for the master."""
+    """Four workers alone would fit, but then the master does not fit."""
     tasks = (task("worker", 4), task("master", 1, cpu="2", minAvailable=1))
     world = world_of(volcano_job("j", *tasks, minAvailable=3)).work()
     planned = world.decision(world.podgroup_name("j")).plan
@@ -153,7 +153,7 @@ def test_a_minimum_above_the_pods_of_the_tasks_is_reported() -> None:
 
 
 def test_pods_that_come_once_others_run_do_not_keep_those_from_starting() -> None:
-    """Room is there for all; by minMember alone the master would wait for workers that wait for it."""
+    """All pods fit; by minMember alone the master would wait for workers that wait for it."""
     world = world_of(volcano_job("j", task("master", 1), task("worker", 2, dependsOn={"name": ["master"]})))
     world.stopped = True
     world.work()
@@ -214,7 +214,7 @@ def test_ended_pods_still_count_as_needed_members() -> None:
 
 
 def test_no_controller_is_asked_about_refused_pods_of_a_volcano_job() -> None:
-    """Muster makes them itself, and is told."""
+    """Muster makes the pods itself, and gets the refusals."""
     world = world_of(volcano_job("j", task("a", 2)))
     world.stopped = True
     world.work().pass_time(60)
@@ -238,7 +238,7 @@ def test_a_stopped_volcano_job_frees_its_capacity_and_waits_once_it_is_resumed()
     assert (world.suspended("first"), world.suspended("second")) == (True, False)
     world.command("first", "ResumeJob")
     world.work()
-    assert world.suspended("first"), "it waits for room again"
+    assert world.suspended("first"), "it waits for capacity again"
     assert world.decision(world.podgroup_name("first")).verdict is Verdict.WAITING
 
 

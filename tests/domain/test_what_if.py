@@ -242,7 +242,7 @@ def test_a_term_that_makes_no_sense_is_named(term: str, says: str) -> None:
     assert repr(term) in str(fault.value)
 
 
-def test_a_group_that_runs_goes_on_with_more_nodes_like_its_own() -> None:
+def test_a_group_that_runs_continues_with_more_nodes_like_its_own() -> None:
     found = suppose(world(), "nodes=+1", about="runs").group
     assert found is not None
     assert (found.after.verdict, found.change) == (Verdict.RUNNING, "")

@@ -165,7 +165,7 @@ def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
     reported = there.ledger.intake.set_controller(*controller(kind, "lws", spec))
     there.settle()
     groups = [f"podgroup-leaderworkerset-lws.{index}" for index in range(2)]
-    assert {*map(key, groups)} <= {*reported}, "their PodGroups are made, or numbered anew"
+    assert {*map(key, groups)} <= {*reported}, "their PodGroups are made, or numbered again"
     assert sorted(there.verdicts(*groups)) == [Verdict.STARTING, Verdict.WAITING]
     assert there.claim_count() == 2
 
@@ -212,7 +212,7 @@ def test_a_driver_starts_alone_and_capacity_for_its_executors_is_reserved() -> N
     there.run("app-driver").settle()
     assert there.verdict(unit) is Verdict.RUNNING
     there.add(pod("other", owner="other")).settle()
-    assert there.verdict(group("other")) is Verdict.WAITING, "the room of the executors is kept"
+    assert there.verdict(group("other")) is Verdict.WAITING, "the capacity of the executors is reserved"
     there.add(*(pod(f"app-exec-{n}", unit, more={"memory": "1408Mi"}) for n in range(2))).settle()
     there.scheduler_takes("app-exec-0", "app-exec-1").settle()
     assert all(there.stage(f"app-exec-{n}") is ClaimStage.BOUND for n in range(2))

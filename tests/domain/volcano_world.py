@@ -1,4 +1,4 @@
-"""A world with Volcano Jobs, and a controller that makes the pods of those that were let go."""
+"""A world with Volcano Jobs, and a controller that makes the pods of admitted jobs."""
 
 from typing import Any
 
@@ -50,11 +50,11 @@ class VolcanoWorld(JobWorld):
 
     def _control(self, each: AnyJob) -> bool:
         name, phase = each.metadata.name, each.status.get("state", {}).get("phase", "")
-        there, let_go = self.pods_of(name), bool(self.note_of(name))
+        there, admitted = self.pods_of(name), bool(self.note_of(name))
         if phase not in ("", "Pending", "Running"):
             self.delete(*there)
             return bool(there)
-        if not let_go:
+        if not admitted:
             self.delete(*there)
             if there:
                 self.set_phase(name, "Pending")

@@ -1,6 +1,6 @@
 """Small world around a Ledger.
 
-It has an API server's objects, a stock scheduler's calls, and a clock that is moved by hand.
+It has an API server's objects, a stock scheduler's calls, and a clock that tests advance.
 """
 
 import re
@@ -303,7 +303,7 @@ class World:
         }
 
     def shown_changes(self) -> list[tuple[str, Appearance | None]]:
-        """Return the changes of these appearances since the last call; None: taken back."""
+        """Return the changes of these appearances since the last call; None: withdrawn."""
         names = {each.metadata.uid: name for name, each in self.pods.items()}
         return [(names[uid], looks) for uid, looks in self.ledger.shown.take_changes()]
 

@@ -1,4 +1,4 @@
-"""A model of the ledger's side of the proxy: it reads pods by a watch of its own."""
+"""A model of the ledger's side of the proxy: it reads pods by its own watch."""
 
 from collections.abc import Sequence
 

@@ -46,7 +46,7 @@ class Muster:
         self.connections: list[Connection] = []  # dead ones, too, until that is noticed
 
     def watch(self, version: int, met_at: int) -> Connection:
-        """Start a watch that goes on from a version.
+        """Start a watch that continues from a version.
 
         `met_at`: of the list that is read if this process does not know the pods at that version.
         """

@@ -112,7 +112,7 @@ def test_a_list_ends_a_pod_that_an_informer_may_have_in_another_way(pair: Pair) 
 
 
 def test_a_list_leaves_no_pod_out_that_the_scheduler_is_binding(pair: Pair) -> None:
-    """Its room would be free in the scheduler's books."""
+    """Otherwise its capacity would be free in the scheduler's cache."""
     alive = pair.watch_list()
     pair.read(alive)
     for node in ("n1", "n2"):

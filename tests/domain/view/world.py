@@ -76,8 +76,8 @@ class World:
         for uid in self.some_of(sorted(ledger.unbound - ledger.held)):
             ledger.release(uid, self.random.choice(APPEARANCES))
 
-    def pods_are_taken_back(self) -> None:
-        """Take back pods that were released but are not posted."""
+    def pods_are_withdrawn(self) -> None:
+        """Withdraw pods that were released but are not posted."""
         ledger = self.muster.ledger
         for uid in self.some_of(
             [uid for uid in ledger.released if uid not in ledger.held or self.waits(uid)]
@@ -257,7 +257,7 @@ WHAT = (
     ("history_is_compacted", 0.5),
     ("ledger_reads", 8),
     ("pods_are_released", 6),
-    ("pods_are_taken_back", 3),
+    ("pods_are_withdrawn", 3),
     ("changes_are_passed_on", 8),
     ("scheduler_calls_bind", 3),
     ("bind_calls_end", 2),
