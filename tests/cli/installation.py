@@ -37,7 +37,7 @@ class Installation:
         self.objects: dict[str, list[Json]] = {}
         self.pages: dict[str, tuple[int, str]] = {"/version": (200, _version("1.36"))}
         self.denied: set[tuple[str, str]] = set()  # of Muster's account: verb, resource
-        self.forbidden: set[str] = set()  # plural names that whoever asks may not read
+        self.forbidden: set[str] = set()  # plural names that the user may not read
         self.ahead = timedelta()  # of the API server's clock
         self._http = _Http(self)
         self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
@@ -162,7 +162,7 @@ def documents(path: Path) -> list[Json]:
 
 @cache
 def _as_json(path: Path) -> str:
-    """Return the objects of a file as JSON: each test reads that anew, in a fraction of YAML's time."""
+    """Return the objects of a file as JSON: each test parses it again, in a fraction of YAML's time."""
     return json.dumps([each for each in yaml.load_all(path.read_text(), yaml.CSafeLoader) if each])
 
 

@@ -415,7 +415,7 @@ def test_jobs_go_with_their_groups(town: Desk) -> None:
 def test_a_cascade_waits_for_groups_with_finalizers(
     town: Desk, meanwhile: Callable[[Callable[[], object]], None]
 ) -> None:
-    """Delete groups that came to the queue before it was closed and were seen only later, too."""
+    """Also delete groups that came before the queue was closed and were seen only later."""
     held = town.store.get(POD_GROUPS, "team", "fit")
     assert held is not None
     town.store.put(POD_GROUPS, {**held, "metadata": {**held["metadata"], "finalizers": ["example.com/held"]}})

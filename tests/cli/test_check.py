@@ -122,7 +122,7 @@ def test_remedies_follow_their_findings(site: Installation, tmp_path: Path) -> N
     ) in done.stdout
 
 
-def test_a_long_remedy_goes_on_below_itself(site: Installation, tmp_path: Path) -> None:
+def test_a_long_remedy_continues_on_the_next_line(site: Installation, tmp_path: Path) -> None:
     site.forbidden.add("leases")
     kubeconfig = str(write_kubeconfig(tmp_path, site.url))
     done = CliRunner().invoke(main, ["check", "--kubeconfig", kubeconfig])
@@ -444,7 +444,7 @@ def queue_guaranteed_too_much(site: Installation) -> None:
 
 
 def queue_that_honours(site: Installation, honour: list[str] | None, *denied: tuple[str, str]) -> None:
-    found = {"metadata": {"name": "lent"}, "spec": {"preemption": {"honour": honour}}}
+    found = {"metadata": {"name": "owing"}, "spec": {"preemption": {"honour": honour}}}
     site.objects.setdefault("/apis/scheduling.volcano.sh/v1beta1/queues", []).append(found)
     site.denied |= {*denied}
 
@@ -459,11 +459,11 @@ OVERRULING = (("delete", "pods"), ("overrule", "queues"))
             [],
             OVERRULING,
             "wrong",
-            "in lent: pods that budgets protect keep borrowed capacity, since the account",
+            "in owing: pods that budgets protect keep borrowed capacity, since the account",
         ),
         ([], OVERRULING, "wrong", "account muster lacks: delete pods, overrule queues"),
         (["Preemptable"], OVERRULING[1:], "wrong", "account muster lacks: overrule queues"),
-        ([], (), "ok", "disruption budgets protect no borrowed capacity of lent"),
+        ([], (), "ok", "disruption budgets protect no borrowed capacity of owing"),
         (["PodDisruptionBudgets"], OVERRULING, "ok", "no queue leaves disruption budgets out"),
         (None, OVERRULING, "ok", "no queue leaves disruption budgets out"),
     ],
@@ -512,7 +512,7 @@ def local_queue_of_both(site: Installation) -> None:
     site.objects[OURS] = [named("door")]
 
 
-def local_queue_of_nobody(site: Installation) -> None:
+def local_queue_without_queue(site: Installation) -> None:
     with_kueue(site)
     kueues_job(site, "x", "door")
 
@@ -708,7 +708,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (quota_that_was_changed, "quotas", "1 queue not, or not yet, as quotas say: a"),
         (queue_of_a_quota_that_is_gone, "quotas", "not read: a (ElasticQuotaTree/kube-system/older)"),
         (local_queue_of_both, "Kueue", "team/door: LocalQueues of both, so both start and suspend the jobs"),
-        (local_queue_of_nobody, "Kueue", "missing LocalQueues: team/job/x (team/door)"),
+        (local_queue_without_queue, "Kueue", "missing LocalQueues: team/job/x (team/door)"),
         (topology_without_nodes, "topologies", "no node has the label of some levels: rack of net"),
         (queue_without_flavor, "flavors", "queues name ResourceFlavors that do not exist: lost"),
         (queue_guaranteed_too_much, "guarantees", "nodes offer less than queues are guaranteed: greedy"),
@@ -790,7 +790,7 @@ def test_an_older_cluster_has_a_webhook_in_place_of_the_policy(
     assert faults(check()) == {}
 
 
-def test_a_scheduler_of_volcano_with_a_name_of_its_own_is_in_order(
+def test_a_scheduler_of_volcano_with_another_name_is_in_order(
     site: Installation, check: Callable[..., Findings]
 ) -> None:
     volcanos_pod(site)

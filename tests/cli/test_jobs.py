@@ -180,7 +180,7 @@ def test_the_table_has_queue_position_pods_and_reason(town: Desk) -> None:
     assert ["runs", "Job", "research", "Running", "-", "4", "-", "20d"] in rows
 
 
-def test_wide_tells_more(town: Desk) -> None:
+def test_wide_shows_more(town: Desk) -> None:
     (line,) = [
         line for line in town.output("job", "list", "-o", "wide").splitlines() if line.startswith("late")
     ]
@@ -394,7 +394,7 @@ def test_a_job_whose_pods_name_a_podgroup_is_listed_held_and_stopped(desk: Desk)
     desk.output("job", "stop", "sweep")
     assert states(desk)["sweep"]["state"] == "Suspended"
     desk.output("job", "resume", "sweep")
-    assert stored(desk, "sweep")["spec"]["suspend"] is False, "nobody else would unsuspend it"
+    assert stored(desk, "sweep")["spec"]["suspend"] is False, "no other controller would unsuspend it"
 
 
 def test_a_job_that_waits_with_its_pods_is_held_and_resumed(unsuspended: Desk) -> None:
@@ -412,7 +412,7 @@ def test_a_job_that_was_created_unsuspended_is_stopped_and_resumed(name: str, *,
     unsuspended.output("job", "resume", name)
     found = stored(unsuspended, name)
     assert STARTED not in found["metadata"].get("annotations", {})
-    assert found["spec"]["suspend"] is (name != "plain"), "without a queue nobody else would unsuspend it"
+    assert found["spec"]["suspend"] is (name != "plain"), "without a queue no controller would unsuspend it"
 
 
 def test_stop_suspends_and_leaves_the_record(town: Desk) -> None:

@@ -1,4 +1,4 @@
-"""`muster migrate kueue`: what stands for Kueue's objects and jobs, and what is told of the rest."""
+"""`muster migrate kueue`: the replacements of Kueue's objects and jobs, and reports on the rest."""
 
 import json
 from pathlib import Path

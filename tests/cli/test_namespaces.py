@@ -44,7 +44,7 @@ def test_a_missing_namespace_or_queue_is_named_and_nothing_changes(
     assert labelled(town) == (None, None)
 
 
-def test_a_pod_of_another_scheduler_is_told_of_the_adoption(town: Desk) -> None:
+def test_a_pod_of_another_scheduler_learns_of_the_adoption(town: Desk) -> None:
     town.pod("early", scheduler="default-scheduler")
     assert [each.code for each in town.answer("pod/early").sentence] == ["PodForeign"]
     town.output("namespace", "adopt", "team")

@@ -32,7 +32,7 @@ def since() -> Json:
 
 @pytest.fixture
 def town(desk: Desk) -> Desk:
-    """Eight of the sixteen cores are used: four for another hour, four for nobody knows how long."""
+    """Eight of the sixteen cores are used: four for another hour, four for an unknown time."""
     for name in ("n0", "n1"):
         with_node(desk, name)
     for namespace in ("team", "other"):
@@ -246,7 +246,7 @@ def test_files_that_make_no_sense(text: str, says: str, *, town: Desk, tmp_path:
     assert says in result.stderr
 
 
-def test_a_user_who_may_not_read_the_whole_cluster_is_told_the_needed_rights(town: Desk, write: Any) -> None:
+def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: Desk, write: Any) -> None:
     town.lock(("pods", ""))
     says = town.refuses("plan", write(job("now", 2, "2")))
     assert says.startswith("muster plan ")

@@ -64,13 +64,13 @@ def test_a_wide_table_of_queues(town: Desk) -> None:
     names = ["PARENT", "UNKNOWN", "COMPLETED", "STRATEGY"]
     names += ["ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED"]
     flavors = [{"name": "h100", "borrowed": {"nvidia.com/gpu": "8"}}, {"name": "a100"}]
-    town.queue("lent", {}, state="Open", borrowed={"cpu": "4"}, flavors=flavors)
-    head, lent, row = town.output("q", "get", "lent", "research", "-o", "wide").splitlines()
+    town.queue("borrower", {}, state="Open", borrowed={"cpu": "4"}, flavors=flavors)
+    head, borrower, row = town.output("q", "get", "borrower", "research", "-o", "wide").splitlines()
     assert (re.split(r" {3,}", head)[9:], re.split(r" {3,}", row)[9:]) == (
         names,
         ["-", "0", "0", "fifo", "cpu 12, memory 16Gi", "cpu 8", "cpu 16", "-", "-"],
     )
-    assert re.split(r" {3,}", lent)[-2:] == ["cpu 4; h100: nvidia.com/gpu 8", "-"]
+    assert re.split(r" {3,}", borrower)[-2:] == ["cpu 4; h100: nvidia.com/gpu 8", "-"]
 
 
 @each_of(("podgroup", "list"), ("pg", "get"), ("pg", "list", "--context", "here"))

@@ -93,7 +93,7 @@ def gpu_pod(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object, **options: Any) -> Result:
-    """Return the result of a run in this process; those that stay or are ended are processes of their own."""
+    """Return the result of a run in this process; runs that stay or are ended have their own process."""
     return CliRunner().invoke(main, ["run", *map(str, arguments)], **options)
 
 
@@ -113,7 +113,7 @@ def test_the_outcome_for_programs(tmp_path: Path) -> None:
     assert sorted(node["used"]["cpu"] for node in outcome["nodes"]) == ["2", "4"]
 
 
-def test_each_gang_of_the_tutorial_has_a_rack_of_its_own() -> None:
+def test_each_gang_of_the_tutorial_has_its_own_rack() -> None:
     file = EXAMPLE.parent / "tutorial" / "racks" / "ring.yaml"
     done = run("-f", file, "--until-settled", "-o", "json", "--racks", "2x3")
     assert done.exit_code == 0, done.stderr
@@ -122,7 +122,7 @@ def test_each_gang_of_the_tutorial_has_a_rack_of_its_own() -> None:
 
 
 def test_the_example_without_a_terminal(tmp_path: Path) -> None:
-    # Pods run for 20 s: the machine may stand still for four seconds, and nobody ahead has ended by then.
+    # Pods run for 20 s: the machine may stop for four seconds, and no pod ahead has ended by then.
     done = run("--speed", 5, env={"COLUMNS": "40"})
     assert done.exit_code == 0, done.stderr
     assert "\x1b" not in done.stdout

@@ -74,7 +74,7 @@ def test_a_pod_that_does_not_count_is_named_with_its_cause(
     "pod",
     [
         {"group": "train", "gates": [GATE]},
-        {"group": "other"},  # a group of its own
+        {"group": "other"},  # its own group
         {"group": "zebra"},  # like nothing here
         {"metadata": {"labels": {"app": "train", "batch.kubernetes.io/job-name": "train"}}},
         {"group": "trian", "status": {"phase": "Succeeded"}},

@@ -159,7 +159,7 @@ def test_why_names_the_setting_for_a_volcano_job_that_muster_does_not_run(town: 
     assert "--volcano-jobs or --manage-jobs" in town.answer("vcjob/alone").sentence[-1].off
 
 
-def test_jobs_of_both_kinds_with_one_name_are_told_apart(town: Desk) -> None:
+def test_jobs_of_both_kinds_with_one_name_are_distinguished(town: Desk) -> None:
     job(town, "waits")
     assert "may be job/waits and vcjob/waits: name one of them" in town.refuses(
         "job", "hold", "waits", status=2

@@ -130,7 +130,7 @@ def test_a_term_is_validated_before_the_cluster_is_asked(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("plural", ["pods", "nodes", "podgroups", "priorityclasses"])
-def test_a_user_who_may_not_read_the_whole_cluster_is_told_the_needed_rights(town: Desk, plural: str) -> None:
+def test_a_user_who_may_not_read_the_whole_cluster_sees_the_needed_rights(town: Desk, plural: str) -> None:
     town.lock((plural, ""))
     says = town.refuses("why", "podgroup/sweep", "--what-if", "nodes=+1")
     assert says.startswith("--what-if takes the right to list nodes, namespaces")

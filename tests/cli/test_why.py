@@ -16,7 +16,7 @@ from tests.cli.front import Front
 from tests.pages.town import NUMBERS, settle
 
 ROOT = Path(__file__).parents[2]
-COMMAND = "    kubectl "  # a line of its own, which is not folded
+COMMAND = "    kubectl "  # on its own line, which is not folded
 
 
 @pytest.fixture
@@ -380,7 +380,7 @@ def test_a_group_of_kubernetes_1_36_keeps_its_number(desk: Desk, front: Front) -
     )
 
 
-def test_a_pod_without_a_group_stands_in_a_queue_of_its_own_or_its_namespaces(town: Desk) -> None:
+def test_a_pod_without_a_group_stands_in_its_own_queue_or_its_namespaces(town: Desk) -> None:
     town.namespace("team", queue="reports")
     town.pod("p")
     town.pod("r", metadata={"labels": {"scheduling.volcano.sh/queue-name": "research"}})

@@ -1,4 +1,4 @@
-"""An API server of a few lines: it records every call, and fails those that it is told to fail."""
+"""An API server of a few lines: it records every call, and fails the requested ones."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping

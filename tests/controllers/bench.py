@@ -70,7 +70,7 @@ class Bench(World):
         return self.leading
 
     def flush(self) -> None:
-        """Flush twice: the first pass wakes waiting retries, which queue behind it."""
+        """Flush twice: the first pass submits due retries, which queue behind it."""
         for _ in range(2):
             done = Event()
             self.writers.submit(done, done.set)

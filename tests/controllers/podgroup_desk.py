@@ -1,4 +1,4 @@
-"""PodGroups at an API server of a few lines, a watch that shows them when told to, and who writes on them."""
+"""PodGroups at an API server of a few lines, a watch that shows them on request, and their writers."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.domain.world import gang, key
 
 
 class Desk(Bench):
-    """Bench that keeps the API server's copy of each PodGroup, and shows it to the reporter when told to.
+    """Bench that keeps the API server's copy of each PodGroup, and shows it to the reporter on request.
 
     `unexplained`: the reporter gives no conditions under which a group would start.
     """

@@ -133,7 +133,7 @@ class QueueDesk(Bench):
         self.follow(self.copy(name))
 
     def follow(self, queue: Queue) -> None:
-        """Follow the watch besides the ledger; a subclass may do so."""
+        """Follow the watch next to the ledger; a subclass may do so."""
 
     def show_all(self) -> None:
         for name in self.store.queues:

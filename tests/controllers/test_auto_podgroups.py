@@ -253,7 +253,7 @@ def test_the_podgroup_of_an_owner_scaled_to_zero_is_deleted_with_the_last_pod() 
         assert bench.look() == [("delete group", GROUP)]
 
 
-# ---- plain pods: nothing makes them, and each is a group of its own
+# ---- plain pods: they have no owner, and each gets its own group
 
 OWN, MADE = "podgroup-uid-a", [("create group", "podgroup-uid-a")]
 FREE, FULL = node("n"), node("n", cpu="0")
@@ -310,7 +310,7 @@ def test_a_single_pod_that_is_deleted_within_the_delay_gets_no_podgroup() -> Non
 
 
 def test_a_place_in_the_window_is_not_waited_for() -> None:
-    """A burst of pods goes through it, though all of them find room."""
+    """A burst of pods passes the window one by one, although the nodes fit all of them."""
     with desk(FREE, pod("a"), pod("b"), plain=WAITING, limits=replace(LIMITS, window=1)) as bench:
         assert looks(bench, 60) == []
         assert bench.reason("podgroup-uid-b") is Reason.WINDOW_FULL

@@ -76,7 +76,7 @@ def test_commands_for_one_queue_are_followed_in_their_order(desk: Desk) -> None:
     assert seen == ["Closed", "Closed", "Open", "Open"]
 
 
-def test_each_queue_has_an_order_of_its_own() -> None:
+def test_each_queue_has_its_own_order() -> None:
     given = [command("a", "CloseQueue", "p"), command("b", "CloseQueue", "q")]
     given.append(command("c", "OpenQueue", "p", version=2))
     records = [record for each in given if (record := command_record(each))]

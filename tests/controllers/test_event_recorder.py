@@ -39,14 +39,14 @@ def dropped() -> float:
 def test_an_event_has_its_object_action_and_reason() -> None:
     bench = Recording()
     with bench.writing():
-        bench.record("no room")
+        bench.record("no capacity")
     (event,) = bench.created
     about = {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "team", "uid": "u1"}
     assert event["involvedObject"] == about
     assert (event["type"], event["reason"], event["message"], event["count"]) == (
         "Normal",
         "NoRoom",
-        "no room",
+        "no capacity",
         1,
     )
     assert event["source"] == {"component": "kube-muster"}

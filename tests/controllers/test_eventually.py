@@ -45,7 +45,7 @@ STEPS = st.one_of(
 
 
 class Course(Desk):
-    """Gangs that wait for room on one node, and faults that happen to them."""
+    """Gangs that wait for capacity on one node, and faults that happen to them."""
 
     def __init__(self) -> None:
         super().__init__([node("a", cpu="4"), *(gang(f"g{n}", 2, cpu="1") for n in range(GROUPS))])
@@ -69,7 +69,7 @@ class Course(Desk):
         self.settle()
         self.look()
 
-    def come_to_rest(self) -> None:
+    def settle_without_faults(self) -> None:
         self.leading = True
         self.api.faults.clear()
         for _ in range(15):
@@ -95,7 +95,7 @@ def test_every_group_finally_has_its_decision_in_the_status(steps: list[tuple[st
     with course.writing(), capture_logs():
         for step, what in steps:
             course.take(step, what)
-        course.come_to_rest()
+        course.settle_without_faults()
         assert course.unsaid() == []
         assert course.look() == []
         assert course.reporter.waiting == 0

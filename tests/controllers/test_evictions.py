@@ -20,7 +20,7 @@ AGAIN = 3.0  # seconds between two evictions of the same pod
 
 
 class Undoing(Bench):
-    """A gang of three with two bound members and no room for the third, long after its deadline."""
+    """A gang of three with two bound members and no capacity for the third, long after its deadline."""
 
     def __init__(self) -> None:
         bound = [pod("g-0", "g", on="a"), pod("g-1", "g", on="b")]

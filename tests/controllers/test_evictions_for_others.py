@@ -1,4 +1,4 @@
-"""Evicting pods that give their room to others."""
+"""Evictions of pods whose capacity goes to other groups."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_a_victim_is_evicted_with_an_event_that_says_why() -> None:
 
 
 def test_reclaimed_amounts_are_written_before_the_first_eviction() -> None:
-    """Tell a new process for whom the eviction was, even if Muster is killed right after the first one."""
+    """A new process knows the claimant of the evictions, even if Muster is killed after the first one."""
     bench = Reclaiming()
     with bench.writing():
         calls = [call for call in bench.look() if call[0] in ("queue-status", "evict")]

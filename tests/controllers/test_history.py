@@ -1,4 +1,4 @@
-"""History in memory and in a file, whatever becomes of either."""
+"""History in memory and in a file, also when either is lost or damaged."""
 
 import os
 import signal

@@ -262,13 +262,13 @@ def test_a_job_with_templates_in_another_object_names_its_group_before_it_is_uns
         bench.submit(train, kind=TRAIN_JOB).look()
         asked = bench.show_unit("train").look()
         assert asked == [("job", "train"), ("patch job", "train")] * 2
-        (_, flagged), (_, let_go) = bench.api.done("patch job")
+        (_, flagged), (_, admitted) = bench.api.done("patch job")
         written = {each["path"]: each["value"] for each in flagged}
         assert written["/metadata/resourceVersion"] == "1"
         (override,) = written["/spec/podTemplateOverrides"]
         assert override["targetJobs"] == [{"name": "node"}]
         assert override["metadata"] == {"annotations": {keys.GROUP_ANNOTATION: podgroup_name("train")}}
-        assert {"op": "replace", "path": "/spec/suspend", "value": False} in let_go
+        assert {"op": "replace", "path": "/spec/suspend", "value": False} in admitted
         assert not any("/suspend" in each["path"] for each in flagged)
 
 
@@ -315,7 +315,7 @@ def test_reclaimed_amounts_are_written_before_a_job_is_suspended() -> None:
         assert bench.look() == [("queue-status", "due"), *steps]
         (((_, changes),)) = bench.api.done("patch job")
         tested = [each["path"] for each in changes if each["op"] == "test"]
-        assert tested == ["/metadata/uid"], "whoever changes it all the time keeps nobody from suspending it"
+        assert tested == ["/metadata/uid"], "constant changes of a user do not prevent its suspension"
 
 
 @contextmanager
@@ -390,7 +390,7 @@ def test_jobs_left_to_volcano_are_not_written() -> None:
         assert bench.look() == []
 
 
-def test_a_volcano_job_admitted_too_late_is_taken_back_by_an_empty_annotation() -> None:
+def test_a_volcano_job_admitted_too_late_is_suspended_again_by_an_empty_annotation() -> None:
     with desk(node("n0", cpu="4")) as bench:
         shown_volcano_job(bench, "Running", STARTED).look()
         bench.advance(301.0)
@@ -440,7 +440,7 @@ def failed_create(
 
 @contextmanager
 def started(*events: Event) -> Iterator[Desk]:
-    """Yield an admitted job of two pods, none of which came within a moment."""
+    """Yield an admitted job of two pods, none of which came at once."""
     with desk(node("n0", cpu="4")) as bench:
         ran = job("train", 2, suspended=False, annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()

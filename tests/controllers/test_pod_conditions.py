@@ -1,4 +1,4 @@
-"""Waiting pods are told why: once for each turn of the reason, at a limited rate, never when they start."""
+"""Conditions of waiting pods: one write per change of the reason, at a limited rate, none at their start."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from tests.property_examples import examples
 from tests.rows import each_of
 
 VIEW = ConditionPolicy(ungated=True)
-MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+WRITTEN_AT = datetime(2026, 1, 1, tzinfo=UTC)
 LACKS_CAPACITY = {"status": "False", "reason": "Unschedulable", "message": refusal(Reason.NO_ROOM)}
 FIRST = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 
@@ -46,7 +46,7 @@ class Conditions(Bench):
         self.restart()
 
     def restart(self) -> None:
-        self.controller = PodConditionsController(self.means(), self.policy, self.asking, lambda: MOMENT)
+        self.controller = PodConditionsController(self.means(), self.policy, self.asking, lambda: WRITTEN_AT)
 
     def look(self) -> list[Call]:
         """Return the writes of one look: the pod's name and its condition."""
@@ -167,7 +167,7 @@ def test_a_pod_deleted_meanwhile_gets_no_condition() -> None:
         assert bench.controller.waiting == 0
 
 
-# ---- whom
+# ---- pods with a condition
 
 
 def test_the_transition_of_a_condition_that_was_false_before_keeps_its_time() -> None:
@@ -227,7 +227,7 @@ def test_a_pod_planned_while_its_write_waits_gets_no_condition() -> None:
 
 
 def elastic() -> list[Any]:
-    """Return a running group with room for one of its further members, and two members that wait."""
+    """Return a running group with capacity for one of its further members, and two members that wait."""
     return [node("a", cpu="2"), gang("g", 4, 1, gated=False)]
 
 
@@ -298,8 +298,8 @@ def test_a_nomination_is_removed_with_its_plan() -> None:
 # ---- whatever happens
 
 _MOVES: dict[str, Callable[[Conditions], object]] = {
-    "room comes": lambda bench: bench.add(node("a", cpu="99")),
-    "room goes": lambda bench: bench.add(node("a", cpu="4")),
+    "capacity comes": lambda bench: bench.add(node("a", cpu="99")),
+    "capacity goes": lambda bench: bench.add(node("a", cpu="4")),
     "too large for the cluster": lambda bench: bench.add(node("a", cpu="0")),
     "the queue is small": lambda bench: bench.add(queue("q", capability={"cpu": "1"})),
     "the queue is large": lambda bench: bench.add(queue("q")),

@@ -118,7 +118,7 @@ def test_a_short_start_of_a_waiting_job_is_not_written() -> None:
         assert [status_of(patch)[0] for patch in bench.look()] == ["Inqueue"]
 
 
-def told_from_the_beginning(name: str, queue_name: str) -> PodGroup:
+def created_with_status(name: str, queue_name: str) -> PodGroup:
     """Return a PodGroup as Muster makes it for pods that wait for a queue of 1 cpu."""
     waits = World(node("n0"), queue(queue_name, capability={"cpu": "1"}), gang(name, 2, queue=queue_name))
     status = first_status(waits.settle().decision(name))
@@ -128,7 +128,7 @@ def told_from_the_beginning(name: str, queue_name: str) -> PodGroup:
 def test_the_admitting_queue_is_recorded_with_the_next_write_while_it_is_open() -> None:
     members = [builders.pod(f"g-{number}", "g") for number in range(2)]
     one_cpu = queue("q", capability={"cpu": "1"})
-    with desk(node("n0"), one_cpu, told_from_the_beginning("g", "q"), members) as bench:
+    with desk(node("n0"), one_cpu, created_with_status("g", "q"), members) as bench:
         assert bench.settle().look() == []
         bench.add(queue("q", capability={"cpu": "2"})).settle()
         (patch,) = bench.look()
@@ -138,7 +138,7 @@ def test_the_admitting_queue_is_recorded_with_the_next_write_while_it_is_open() 
 def test_the_admitting_queue_is_recorded_when_its_write_is_due() -> None:
     members = [builders.pod(f"g-{number}", "g") for number in range(2)]
     one_cpu = queue("q", capability={"cpu": "1"})
-    with desk(node("n0"), one_cpu, told_from_the_beginning("g", "q"), members) as bench:
+    with desk(node("n0"), one_cpu, created_with_status("g", "q"), members) as bench:
         assert bench.settle().look() == []
         bench.advance(SETTLING)
         assert [patch["metadata"]["annotations"] for patch in bench.look()] == [{QUEUE_UID: "uid-q/uid-g"}]
@@ -147,7 +147,7 @@ def test_the_admitting_queue_is_recorded_when_its_write_is_due() -> None:
 def test_the_admitting_queue_is_recorded_at_once_when_it_closes() -> None:
     """Note the queue on any number of groups: after a restart, only groups with its note may still start."""
     many = [f"g{number}" for number in range(3 * NUMBERS_AT_ONCE)]
-    groups = [told_from_the_beginning(name, "q") for name in many]
+    groups = [created_with_status(name, "q") for name in many]
     members = [builders.pod(f"{name}-{number}", name) for name in many for number in range(2)]
     one_cpu = queue("q", capability={"cpu": "1"})
     with desk(node("n0"), one_cpu, groups, members) as bench:
@@ -258,7 +258,7 @@ def test_a_group_that_starts_is_inqueue() -> None:
         assert status_of(patch) == ("Inqueue", {SCHEDULED: ("False", "Starting")})
 
 
-def test_a_running_group_keeps_the_condition_stood_whole() -> None:
+def test_a_running_group_keeps_the_condition_of_having_run_fully() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         bench.start("g")
         (patch,) = bench.look()
@@ -282,7 +282,7 @@ def test_a_running_group_that_lacks_members_says_why_and_still_runs() -> None:
         assert status_of(patch)[1][SCHEDULED] == ("True", Reason.NO_ROOM)
 
 
-def test_the_transition_time_of_stood_whole_stays() -> None:
+def test_the_transition_time_of_having_run_fully_stays() -> None:
     with desk(node("a"), gang("g", 2)) as bench:
         whole = replace(whole_condition("uid-g", 2), last_transition_time=LONG_AGO)
         copy = bench.copies["g"]
@@ -344,8 +344,8 @@ def test_an_overwritten_status_is_written_again() -> None:
         assert patch["metadata"]["resourceVersion"] == "7"
 
 
-def waiting_for_room() -> list[Any]:
-    """Return a gang that lacks room; its numbers change with the usage of foreign pods."""
+def short_of_capacity() -> list[Any]:
+    """Return a gang that lacks capacity; its numbers change with the usage of foreign pods."""
     return [node("a"), gang("g", 4), foreign_pod("s", on="a", cpu="500m")]
 
 
@@ -376,7 +376,7 @@ def test_a_group_that_may_be_volcanos_is_written_when_it_has_ended() -> None:
 
 
 def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
-    with desk(*waiting_for_room()) as bench:
+    with desk(*short_of_capacity()) as bench:
         for _ in range(2):
             bench.reporter.on_decisions(bench.decisions)
             bench.flush()
@@ -386,7 +386,7 @@ def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first() -> None:
 
 
 def test_an_answer_does_not_replace_a_newer_copy_of_the_watch() -> None:
-    with desk(*waiting_for_room()) as bench:
+    with desk(*short_of_capacity()) as bench:
         taking_in, newest = bench.api.patched, versioned(bench.copies["g"], 9)
 
         def overtaken(name: str, patch: dict[str, Any]) -> PodGroup:
@@ -404,7 +404,7 @@ def test_an_answer_does_not_replace_a_newer_copy_of_the_watch() -> None:
 
 
 def test_a_changed_detail_waits_for_the_budget() -> None:
-    with desk(*waiting_for_room()) as bench:
+    with desk(*short_of_capacity()) as bench:
         (first,) = bench.look()
         texts = [first["status"]["conditions"][0]["message"]]
         bench.advance(SETTLING)
@@ -419,7 +419,7 @@ def test_a_changed_detail_waits_for_the_budget() -> None:
 
 def test_the_change_that_would_start_a_group_is_written_within_the_budget() -> None:
     """Write the numbers of the remedy in its turn, never with a change of the reason."""
-    with desk(*waiting_for_room(), unexplained=False) as bench:
+    with desk(*short_of_capacity(), unexplained=False) as bench:
         (first,) = bench.look()
         assert first["status"]["conditions"][0]["message"] == message_of(bench.decision("g"))
         bench.advance(SETTLING)
@@ -471,7 +471,7 @@ def test_a_group_without_members_says_so_at_once() -> None:
 
 
 def test_a_changed_phase_is_written_at_once() -> None:
-    with desk(*waiting_for_room()) as bench:
+    with desk(*short_of_capacity()) as bench:
         bench.look()
         bench.add(foreign_pod("t", on="a", cpu="500m")).settle()
         bench.look()
@@ -499,7 +499,7 @@ def test_a_group_that_is_gone_is_not_written() -> None:
 
 def test_status_waiting_has_the_facts_of_the_wait_for_programs() -> None:
     """Its place at once, and what is worked out with the numbers."""
-    with desk(*waiting_for_room(), unexplained=False) as bench:
+    with desk(*short_of_capacity(), unexplained=False) as bench:
         (first,) = bench.look()
         assert {name for name, value in first["status"]["waiting"].items() if value} == {"since", "position"}
         bench.advance(SETTLING)
@@ -514,7 +514,7 @@ def test_status_waiting_has_the_facts_of_the_wait_for_programs() -> None:
 
 
 def test_status_waiting_keeps_its_time_until_the_reason_changes() -> None:
-    with desk(*waiting_for_room()) as bench:
+    with desk(*short_of_capacity()) as bench:
         bench.look()
         long_ago = "2026-01-01T00:00:00Z"
         copy = bench.copies["g"]
@@ -534,7 +534,7 @@ def test_a_kind_that_lacks_the_field_is_not_written_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The API server drops what the CRD of Volcano does not know."""
-    with desk(*waiting_for_room()) as bench:
+    with desk(*short_of_capacity()) as bench:
         reserved = bench._take_in
 
         def pruned(name: str, patch: dict[str, Any]) -> PodGroup:
@@ -787,12 +787,14 @@ def test_the_first_positions_in_a_queue_are_written_before_other_numbers() -> No
         leader = next(name for name in bench.copies if bench.decision(name).position == 1)
         bench.delete(*names(leader, 4)).settle()
         bench.advance(6.0)
-        told: list[int] = []
+        positions: list[int] = []
         for _ in range(20):
             bench.look()
-            told += [bench.decision(name).position for name, _ in bench.api.done("patch") if name != leader]
+            positions += [
+                bench.decision(name).position for name, _ in bench.api.done("patch") if name != leader
+            ]
             bench.advance(1.0)
-        assert sorted(told[:9]) == [1, 2, 3, 4, 5, 6, 7, 8, 9], told
+        assert sorted(positions[:9]) == [1, 2, 3, 4, 5, 6, 7, 8, 9], positions
 
 
 def test_a_phase_never_waits_behind_numbers() -> None:

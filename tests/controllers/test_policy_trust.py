@@ -13,7 +13,7 @@ from tests.domain.world import key, nodes
 
 
 class Trusting(Bench):
-    """A group that is marked as having stood whole, with one of two members on a node."""
+    """Bench with a group recorded as fully running, with one of two members on a node."""
 
     def __init__(self) -> None:
         members = [pod("g-0", "g", on="a"), pod("g-1", "g")]

@@ -1,4 +1,4 @@
-"""ProvisioningRequests: one for a group that has lacked room for a while, and none once it does not."""
+"""ProvisioningRequests: one for a group that has lacked capacity for a while, and none afterwards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 class Desk(Bench):
-    """Bench whose watch shows each write, unless told not to."""
+    """Bench whose watch shows each write while `served` is true."""
 
     def __init__(self, *objects: Any, policy: ConditionPolicy | None = None, served: bool = True) -> None:
         self.queues: ObjectStore[str, QueueCopy] = ObjectStore()
@@ -132,7 +132,7 @@ def test_a_request_has_the_pods_and_the_class() -> None:
         assert template[1]["template"] == {"metadata": {"labels": {"app": "g-0"}}, "spec": {"containers": []}}
 
 
-def test_members_that_differ_have_templates_of_their_own() -> None:
+def test_members_that_differ_have_their_own_templates() -> None:
     pods = [pod("g-0", "g", cpu="2"), *(pod(f"g-{number}", "g") for number in (1, 2))]
     with desk(group("g", 3, "q"), pods) as bench:
         bench.lasting()

@@ -17,8 +17,8 @@ from tests.rows import each_of
 JOB = Uid("uid-of-job")
 
 
-class Told(VolcanoCopies):
-    """Copies with a clock of their own and a record of all notices."""
+class RecordingCopies(VolcanoCopies):
+    """Copies with their own clock and a record of all notifications."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -50,7 +50,7 @@ def gone(name: str, uid: str = "") -> Removed:
 
 
 def test_a_pod_that_was_created_counts_before_the_watch_shows_it() -> None:
-    copies = Told()
+    copies = RecordingCopies()
     assert copies.begin_creation(JOB, "a")
     assert not copies.begin_creation(JOB, "a")  # its answer is on the way
     copies.end(JOB, "a", answer("a"))
@@ -60,7 +60,7 @@ def test_a_pod_that_was_created_counts_before_the_watch_shows_it() -> None:
 
 
 def test_the_watch_may_be_faster_than_the_answer() -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.begin_creation(JOB, "a")
     copies.upsert(pod("a"))
     copies.end(JOB, "a", answer("a"))
@@ -73,7 +73,7 @@ def test_the_watch_may_be_faster_than_the_answer() -> None:
 
 
 def test_a_failed_creation_may_be_retried() -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.begin_creation(JOB, "a")
     copies.end(JOB, "a", None)
     assert copies.names() == []
@@ -81,7 +81,7 @@ def test_a_failed_creation_may_be_retried() -> None:
 
 
 def test_a_created_pod_that_no_watch_shows_is_forgotten() -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.begin_creation(JOB, "a")
     copies.end(JOB, "a", answer("a"))
     copies.now = 61.0
@@ -89,7 +89,7 @@ def test_a_created_pod_that_no_watch_shows_is_forgotten() -> None:
 
 
 def test_a_pod_that_muster_deletes_is_no_loss_and_counts_as_being_deleted() -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.upsert(pod("a"))
     copies.upsert(pod("b"))
     (first, _) = sorted(copies.pods_of(JOB), key=lambda each: each.name)
@@ -102,7 +102,7 @@ def test_a_pod_that_muster_deletes_is_no_loss_and_counts_as_being_deleted() -> N
 
 
 def test_a_pod_whose_deletion_was_refused_is_a_loss_if_it_disappears() -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.upsert(pod("a"))
     (found,) = copies.pods_of(JOB)
     copies.record_deletion(JOB, found)
@@ -113,7 +113,7 @@ def test_a_pod_whose_deletion_was_refused_is_a_loss_if_it_disappears() -> None:
 
 
 def test_pods_are_identified_by_the_uid_of_their_owner() -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.upsert(pod("a", owner="another"))
     copies.upsert(AnyJob(Meta("b", "ns", "uid-b")))
     assert copies.names() == []
@@ -121,7 +121,7 @@ def test_pods_are_identified_by_the_uid_of_their_owner() -> None:
 
 @each_of("", "another")
 def test_a_pod_without_the_owner_reference_does_not_belong_to_the_job(owner: str) -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.upsert(pod("a"))
     released = pod("a", owner=owner)
     copies.upsert(released if owner else AnyJob(Meta("a", "ns", "uid-a"), status=released.status))
@@ -135,7 +135,7 @@ def test_a_pod_without_the_owner_reference_does_not_belong_to_the_job(owner: str
 def test_pods_in_another_namespace_or_with_another_name_do_not_belong_to_the_job(
     name: str, namespace: str
 ) -> None:
-    copies = Told()
+    copies = RecordingCopies()
     copies.upsert(pod(name, uid="forged", phase="Succeeded", namespace=namespace))
     copies.put(VolcanoJob(Meta("job", "ns", JOB)))
     copies.upsert(pod("job-work-0"))
@@ -145,7 +145,10 @@ def test_pods_in_another_namespace_or_with_another_name_do_not_belong_to_the_job
 
 
 def test_an_answer_replaces_its_base_copy_and_no_newer_one() -> None:
-    copies, old, new, late = Told(), *(VolcanoJob(Meta("j", uid=JOB, resource_version=n)) for n in "123")
+    copies, old, new, late = (
+        RecordingCopies(),
+        *(VolcanoJob(Meta("j", uid=JOB, resource_version=n)) for n in "123"),
+    )
     copies.put(old)
     copies.record_write(old, new)
     assert copies.get(JOB) is new
@@ -164,12 +167,12 @@ STEPS = st.lists(
 def test_in_any_order_the_last_watch_event_counts_and_no_entry_stays_for_ever(
     leads: bool, steps: list[tuple[str, str]]
 ) -> None:
-    copies, shown, on_the_way = Told(), set[str](), set[str]()
+    copies, shown, in_flight = RecordingCopies(), set[str](), set[str]()
     for step, name in steps:
-        _take(copies, step, name, shown, on_the_way)
+        _take(copies, step, name, shown, in_flight)
         assert shown <= {*copies.names()} <= {"a", "b"}
         assert len(copies.names()) == len({*copies.names()})
-    for name in on_the_way:
+    for name in in_flight:
         copies.end(JOB, name, None)
     if not leads:
         copies.forget_writes()
@@ -181,11 +184,11 @@ def test_in_any_order_the_last_watch_event_counts_and_no_entry_stays_for_ever(
     assert copies.reserved() == 0
 
 
-def _take(copies: Told, step: str, name: str, shown: set[str], on_the_way: set[str]) -> None:
+def _take(copies: RecordingCopies, step: str, name: str, shown: set[str], in_flight: set[str]) -> None:
     if step == "begin" and copies.begin_creation(JOB, name):
-        on_the_way.add(name)
-    elif step in ("end", "refuse") and name in on_the_way:
-        on_the_way.discard(name)
+        in_flight.add(name)
+    elif step in ("end", "refuse") and name in in_flight:
+        in_flight.discard(name)
         copies.end(JOB, name, answer(name) if step == "end" else None)
     elif step == "show":
         shown.add(name)

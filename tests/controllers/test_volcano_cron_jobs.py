@@ -175,7 +175,7 @@ def test_a_job_of_another_namespace_stops_no_run_whatever_owner_it_names(desk: D
     assert desk.cron_api.crons["c"].status.active is None
 
 
-def test_a_refused_job_is_told_and_tried_again(desk: Desk) -> None:
+def test_a_refused_job_is_reported_and_tried_again(desk: Desk) -> None:
     desk.keep()
     desk.cron_api.fail("create", Forbidden(403, "Forbidden", "no queue"))
     assert desk.look() == [CREATED[0]]

@@ -200,7 +200,7 @@ def bench() -> Iterator[VolcanoBench]:
         yield made
 
 
-def test_a_job_of_ten_pods_costs_a_few_writes_besides_them(bench: VolcanoBench) -> None:
+def test_a_job_of_ten_pods_costs_a_few_further_writes(bench: VolcanoBench) -> None:
     """Count the writes, with those of a queued job's PodGroup, its phases, and the note of admission."""
     bench.api.submit(task("a", 10))
     bench.work()
@@ -351,7 +351,7 @@ def test_a_pod_of_another_is_left_alone_and_its_name_used_once_it_is_free(bench:
     assert bench.api.objects["job-a-0"]["metadata"]["uid"] == "foreign"
     assert [event for *_, event in bench.api.done("event") if event["reason"] == "PodNameTaken"]
     del bench.api.objects["job-a-0"]
-    bench.work(40, shows=False)  # no watch tells of a pod that does not belong to a job
+    bench.work(40, shows=False)  # no watch reports a pod that does not belong to a job
     assert bench.there().keys() == {"job-a-0", "job-a-1"}
 
 
@@ -382,7 +382,7 @@ def test_objects_of_plugins_exist_before_any_pod(
 
 
 def test_the_secret_of_a_job_cannot_be_made_by_others(bench: VolcanoBench) -> None:
-    """Its name is in the status before any pod has it, and stays, also for a Muster that begins anew."""
+    """Its name is in the status before any pod has it, and stays, also after a restart of Muster."""
     bench.api.submit(task("a", 1), plugins={"ssh": []})
     bench.work()
     (made,) = bench.api.secrets

@@ -35,7 +35,7 @@ def status_and_reason(answer: HTTPResponse) -> tuple[int, str]:
 
 
 class Front:
-    """A running view, and clients that come to it."""
+    """A running proxy and its clients."""
 
     def __init__(self, stack: ExitStack, url: str, folder: Path, **options: object) -> None:
         self._stack = stack

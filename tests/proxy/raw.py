@@ -1,4 +1,4 @@
-"""An API server whose bytes a test writes by hand, and clients of that kind."""
+"""An API server and clients whose raw bytes a test writes."""
 
 import socket
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The ledger's side of a proxy, by hand."""
+"""The ledger's side of a proxy, driven by tests."""
 
 import threading
 from collections.abc import Callable, Sequence

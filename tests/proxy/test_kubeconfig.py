@@ -1,4 +1,4 @@
-"""The kubeconfig of the proxy: how a scheduler comes to it, and for how long its secret holds."""
+"""The kubeconfig of the proxy: the way to a scheduler, and the lifetime of its secret."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_secret_that_others_could_read_is_replaced(file: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_proxy_has_a_secret_of_its_own(tmp_path: Path) -> None:
+def test_each_proxy_has_its_own_secret(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()

@@ -217,7 +217,7 @@ def test_silent_connections_time_out(raw: RawServer, start: Start, monkeypatch: 
 def test_a_rotated_token_is_used_at_once(
     server: Server, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(upstreams, "_REFRESH", 3600.0)  # only the refusal tells of it
+    monkeypatch.setattr(upstreams, "_REFRESH", 3600.0)  # only the refusal reports it
     token = tmp_path / "token"
     token.write_text("old")
     front = start(server.url, user={"tokenFile": str(token)})

@@ -122,7 +122,7 @@ def test_only_the_three_edits_change_a_pod(
 def test_the_group_that_a_pod_names_is_hidden_from_the_scheduler(
     form: PodForm, appearance: Appearance
 ) -> None:
-    """Hide it in watches and in lists; a text that looks alike is kept."""
+    """Hide it in watches and in lists; a similar text stays."""
     before = pod()
     before["metadata"]["annotations"] = {"schedulingGroup": "\xda\x02"}
     named = {**before, "spec": {**before["spec"], "schedulingGroup": {"podGroupName": "g"}}}

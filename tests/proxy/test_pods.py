@@ -163,7 +163,7 @@ def test_the_debug_page_says_how_many_are_shown_and_when_the_last_event_came(sta
     (open_one,) = stage.released.pods.readers()
     assert open_one.seconds - open_one.silent > before
     client.connection.close()
-    wait_for(lambda: stage.released.pods.readers() == [], what="nobody reads")
+    wait_for(lambda: stage.released.pods.readers() == [], what="no reader")
 
 
 def test_no_event_is_added_before_the_initial_events_have_ended(stage: Stage) -> None:

@@ -30,7 +30,7 @@ POOL, EVENTS_OF_POOL = 32, 24
 
 
 def post(front: Front, count: int) -> list[int]:
-    """So many Events over a connection of their own."""
+    """Post `count` Events over separate connections."""
     with closing(dial(front.port)) as client:
         return [_reported(client)[0] for _ in range(count)]
 
@@ -71,7 +71,7 @@ def test_waiting_events_delay_no_other_request(
 ) -> None:
     """Limit Events to half of the port's connections.
 
-    For further ones, the scheduler is told that they are lost, or may come again if the API server
+    For further ones, the scheduler learns that they are lost, or may come again if the API server
     answered others lately.
     """
     monkeypatch.setattr(upstream, "_HANGS", lately)
@@ -132,7 +132,7 @@ def test_the_number_of_connections_is_limited(server: Server, start: Start) -> N
             assert fourth.read_to_end() == b""
         assert dropped._value.get() == before + 1
         clients[0].close()
-        wait_for(lambda: _is_served(front), what="there is room again")
+        wait_for(lambda: _is_served(front), what="there is a free place again")
 
 
 def _is_served(front: Front) -> bool:
@@ -158,7 +158,7 @@ def test_silent_connections_up_to_the_limit_shut_out_no_client(server: Server, f
         assert scheduler.sock is used
 
 
-def test_a_watch_that_nobody_reads_keeps_its_place(server: Server, start: Start) -> None:
+def test_a_watch_without_a_reader_keeps_its_place(server: Server, start: Start) -> None:
     """The scheduler may be busy: who comes meanwhile closes others."""
     server.script.append(Lines((b"x" * 65536 for _ in range(400)), "end"))
     front = start(server.url, LIMITS._replace(connections=2))
@@ -220,7 +220,7 @@ def test_stopping_ends_streams(server: Server, start: Start) -> None:
             assert b"0\r\n\r\n" not in client.read_to_end()
 
 
-def test_stopping_ends_streams_that_nobody_reads(server: Server, start: Start) -> None:
+def test_stopping_ends_streams_without_a_reader(server: Server, start: Start) -> None:
     server.script.append(Lines((b"x" * 65536 for _ in range(1000)), "silence"))
     front = start(server.url)
     with closing(dial(front.port)) as client:

@@ -74,7 +74,7 @@ def test_a_watch_that_ends_upstream_ends_for_the_client(raw: RawServer, start: S
 def test_a_watch_that_is_cut_upstream_is_cut_for_the_client(
     raw: RawServer, start: Start, sent: bytes
 ) -> None:
-    """A chunked body without its end tells the client that something is missing."""
+    """A chunked body without its end shows the client that something is missing."""
     upstream, client = watch(raw, start)
     upstream.send(sent)
     upstream.close()

@@ -34,9 +34,9 @@ Json = dict[str, Any]
 NAMESPACE = "storm"
 HOSTS = ("first", "second")
 NODE_COUNT, NODE_CPU = 24, "6"
-GRACE = 4.0  # after an outage everything is read anew
+GRACE = 4.0  # after an outage all objects are listed again
 # In undisturbed seconds: a watch that was cut comes back within 5, and a binding that a wire holds up arrives
-# as much as 10 after it was sent, whatever has become of its node or has come there meanwhile.
+# as much as 10 after it was sent, whatever has happened on its node meanwhile.
 SIGHT = 15.0
 DEADLINE = 30.0  # several times --bind-deadline: first it is completed, then undone, and members go meanwhile
 

@@ -1,4 +1,4 @@
-"""A clock that stands still during outages: nobody keeps a deadline while frozen, dead or cut off."""
+"""A clock that stands still during outages: a frozen, dead or disconnected process keeps no deadline."""
 
 import threading
 import time
@@ -7,10 +7,10 @@ from itertools import accumulate
 
 
 class Calm:
-    """`calm(at)` is how many undisturbed seconds had passed at a moment of `time.monotonic`.
+    """Counter of undisturbed seconds: `calm(at)` returns how many had passed at a time of `time.monotonic`.
 
-    An outage lasts from `begin` to `end` and `grace` seconds more: a process that has come back reads the
-    cluster anew.
+    An outage lasts from `begin` to `end` and `grace` seconds more: a process that has come back lists all
+    objects again.
     """
 
     def __init__(self, grace: float) -> None:

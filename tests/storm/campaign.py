@@ -199,13 +199,13 @@ class Campaign:
         end = time.monotonic() + EBB
         self._crowd.finishing = True
         for gang in self._crowd.gangs.values():
-            gang.came = time.monotonic()  # nobody loses patience now
+            gang.came = time.monotonic()  # no owner loses patience now
         while self._crowd.gangs and time.monotonic() < end:
             self._live_until(time.monotonic() + PAUSE)
         self._crowd.finishing = False
 
     def _dump(self, name: str) -> None:
-        """Write all known data of this moment beside the logs."""
+        """Write all current data next to the logs."""
         pages = {page: self._arena.muster.debug(f"/debug/{page}") for page in PAGES}
         everything = {"api": asdict(picture(self._arena)), "debug": pages}
         (self.outcome.folder / f"{name}.json").write_text(json.dumps(everything, indent=1))

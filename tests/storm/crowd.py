@@ -39,7 +39,7 @@ class Gang:
         self.started: float | None = None
         self.whole_since: float | None = None  # in calm seconds
         self.leaving = False
-        self.remade = False  # its PodGroup was deleted, and is to be made anew
+        self.remade = False  # its PodGroup was deleted, and is to be made again
 
     def due(self, now: float) -> bool:
         return self.started is not None and now - self.started > self.wish.runtime
@@ -49,17 +49,15 @@ class Gang:
 
 
 class Crowd:
-    """`arrive` for each wish, `tend` every moment."""
+    """The gangs of a campaign: call `arrive` for each wish, and `tend` at short intervals."""
 
     def __init__(
         self, client: Client, namespace: str, view: View, kubelet: Kubelet, calm: Callable[[float], float]
     ) -> None:
         self.gangs: dict[str, Gang] = {}
         self.counts: Counter[str] = Counter()
-        self.finishing = True  # off: what runs goes on, nobody loses patience
-        self.settled: dict[
-            str, float
-        ] = {}  # gangs that stood whole for a good while, and since when that is so
+        self.finishing = True  # off: running pods stay, no owner loses patience
+        self.settled: dict[str, float] = {}  # gangs that have run fully for a while, and since when
         self._client = client
         self._namespace = namespace
         self._view = view

@@ -1,7 +1,7 @@
-"""Hours of virtual time: gangs of storms in a tree of queues, and what befalls nodes and queues meanwhile.
+"""Hours of virtual time: gangs of storms in a tree of queues, and faults of nodes and queues.
 
 Muster's own decisions on its own ledger. There is no API server and no scheduler: what is planned is taken at
-once. After every moment no node is over, no gang stands in pieces, and nobody was started above a ceiling.
+once. After every step no node is over, no gang is partial, and no group was started above a ceiling.
 """
 
 from collections import Counter
@@ -64,9 +64,9 @@ class Inspector(Watchman):
         self._gone(pod)
 
     def settled(self, decisions: Decisions, now: float) -> None:
-        """Check a settled decision; of one moment, starts are reported before their victims."""
+        """Check a settled decision; at one time, starts are reported before their victims."""
         super().settled(decisions, now)
-        self.counts["moments"] += 1
+        self.counts["instants"] += 1
         for name in self._came:
             held, most = self._held[name], offered(self.queues[name].spec.capability or {}).get(CPU)
             assert most is None or held <= most, f"queue {name} has {held} of {most} cpu at {now}"
@@ -161,9 +161,9 @@ class Day:
             if kind == "cordon-node"
             else replace(node.spec, taints=taint)
         )
-        tell = self._simulation.ledger.intake.set_node
-        self._simulation.plan(at, partial(tell, replace(node, spec=spec)))
-        self._simulation.plan(ends, partial(tell, node))
+        report = self._simulation.ledger.intake.set_node
+        self._simulation.plan(at, partial(report, replace(node, spec=spec)))
+        self._simulation.plan(ends, partial(report, node))
 
     def _strike_queue(self, kind: str, at: float, ends: float, name: str) -> None:
         changes: dict[str, Json] = {

@@ -32,7 +32,7 @@ class Journal:
         return f"{line.at - self.began:8.1f} s  {line.kind:24} {line.text}"
 
     def before(self, at: float, key: str, count: int = 12) -> list[str]:
-        """Return the last lines up to this time that name the object, or that concern everybody."""
+        """Return the last lines up to this time that name the object, or that concern all objects."""
         name = key.rpartition("/")[2]
         found = [line for line in self._lines if line.at <= at and _about(line, name)]
         return [self.written(each) for each in found[-count:]]

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.e2e.harness.amounts import MILLI, Amounts, amounts, requests
 from tests.e2e.harness.objects import GROUP_NAME
-from tests.storm.placing import Room, capacities, place, size
+from tests.storm.placing import FreeCapacity, capacities, place, size
 from tests.storm.view import Eviction, holds, stands, unbound
 from tests.storm.wishes import QUEUE
 
@@ -24,7 +24,7 @@ COUNTED = ("cpu", "memory", "pods")
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything at one moment; `claimed` is Muster's page /debug/nodes, `decided` is /debug/podgroups."""
+    """State of the cluster; `claimed` is Muster's page /debug/nodes, `decided` is /debug/podgroups."""
 
     nodes: list[Json] = field(default_factory=list)
     pods: list[Json] = field(default_factory=list)
@@ -79,13 +79,13 @@ class Waiter:
 
 
 def complaints(picture: Picture) -> list[str]:
-    return [*idle_room(picture), *ownerless(picture), *wrong_sums(picture), *stale(picture)]
+    return [*idle_capacity(picture), *ownerless(picture), *wrong_sums(picture), *stale(picture)]
 
 
 # ---- what fits and does not run
 
 
-def idle_room(picture: Picture) -> Iterator[str]:
+def idle_capacity(picture: Picture) -> Iterator[str]:
     """Yield waiters that fit, each for itself: of several that fit, at least one should not wait."""
     space = [
         capacity
@@ -98,14 +98,14 @@ def idle_room(picture: Picture) -> Iterator[str]:
         if not _below_ceiling(waiter, picture):
             continue
         if claimed - {waiter.queue} and not _within_share(waiter, picture):
-            continue  # it would borrow room that is kept, for a bounded time, for a group within its share
+            continue  # it would borrow capacity that is reserved for a group within its share
         found = [place(waiter.pods, capacities) for capacities in _spaces(waiter, picture, space)]
         if (placed := found[0]) is not None and None not in found:
             where = ", ".join(f"{pod} on {node}" for pod, node in sorted(placed.items()))
             yield f"{waiter.name} of queue {waiter.queue} fits and does not run: {where}"
 
 
-def _spaces(waiter: Waiter, picture: Picture, space: list[Room]) -> list[list[Room]]:
+def _spaces(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> list[list[FreeCapacity]]:
     """Return the nodes of each flavor of its queue.
 
     A waiter that fits on all of them fits on those that it may use, whichever its other members have.
@@ -184,13 +184,13 @@ def _within_share(waiter: Waiter, picture: Picture) -> bool:
     return not deserved or all(held[name] <= deserved[name] for name in deserved)
 
 
-def _has_claim(waiter: Waiter, picture: Picture, space: list[Room]) -> bool:
+def _has_claim(waiter: Waiter, picture: Picture, space: list[FreeCapacity]) -> bool:
     """Return whether it is within its share, has no capacity now, and would start if it were alone."""
     if not (_below_ceiling(waiter, picture) and _within_share(waiter, picture)):
         return False
     now, alone = (_spaces(waiter, picture, each) for each in (space, capacities(picture.nodes, [])))
-    finds_room = any(place(waiter.pods, each) is not None for each in now)
-    return not finds_room and any(place(waiter.pods, each) is not None for each in alone)
+    fits_now = any(place(waiter.pods, each) is not None for each in now)
+    return not fits_now and any(place(waiter.pods, each) is not None for each in alone)
 
 
 def _held_with(waiter: Waiter, picture: Picture, queue: str) -> Amounts:
@@ -270,7 +270,7 @@ def _reason(group: Json) -> str:
     )
 
 
-# ---- gangs that stood whole
+# ---- fully running gangs
 
 
 def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Iterator[tuple[float, str, str]]:
@@ -282,4 +282,4 @@ def undone(evictions: Iterable[Eviction], settled: Mapping[str, float]) -> Itera
     for at, gang, pod in evictions:
         if gang not in reported and settled.get(gang, at) < at:
             reported.add(gang)
-            yield at, gang, f"gang {gang} had stood whole, and {pod} was evicted"
+            yield at, gang, f"gang {gang} had run fully, and {pod} was evicted"

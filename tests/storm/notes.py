@@ -11,7 +11,7 @@ from tests.storm.testimony import GroupFact, Load, PodFact
 class Wrong(StrEnum):
     """Codes of the accusations."""
 
-    PARTIAL_GANG = "a gang held nodes without standing whole"
+    PARTIAL_GANG = "a gang held nodes without running fully"
     LATE_BINDING = "a pod was bound after the deadline of its gang"
     NODE_OVER = "a node was over its allocatable"
     QUEUE_OVER = "a queue was over its capability"
@@ -23,9 +23,9 @@ class Purpose(StrEnum):
     """Codes of evictions, by their purpose."""
 
     UNDONE_START = "a start that was undone"
-    TAKEN = "room that another took"
-    UNTAKEN = "room that nobody took"
-    SHORT_LIVED = "a gang that stood whole for a moment"
+    TAKEN = "capacity that another group took"
+    UNTAKEN = "capacity that no group took"
+    SHORT_LIVED = "a gang that ran fully for a short time"
     NONE = "nothing"
 
 
@@ -67,7 +67,7 @@ class Gang:
     record: GroupFact | None = None
     pods: dict[str, PodFact] = field(default_factory=dict)
     was_whole: bool = False
-    attempt: float | None = None  # since when it holds nodes and has never stood whole
+    attempt: float | None = None  # since when it holds nodes and has never run fully
     runs_since: float | None = None
     ran: bool = False  # whole, which is more than being bound: kubelets may refuse
     stood: bool = False  # for a good while

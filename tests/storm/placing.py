@@ -1,4 +1,4 @@
-"""A simple placement check: what it finds room for has room. What it finds none for may still have some."""
+"""A simple placement check: pods that it places fit; pods that it does not place may still fit."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 @dataclass
-class Room:
+class FreeCapacity:
     """Free capacity on one node that takes new pods."""
 
     node: str
@@ -25,10 +25,10 @@ class Room:
         )
 
 
-def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
+def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[FreeCapacity]:
     """Return the free capacity of nodes without taints that are not cordoned."""
     found = {
-        node["metadata"]["name"]: Room(
+        node["metadata"]["name"]: FreeCapacity(
             node["metadata"]["name"],
             node["metadata"].get("labels", {}),
             amounts(node["status"]["allocatable"]),
@@ -42,12 +42,12 @@ def capacities(nodes: Iterable[Json], pods: Iterable[Json]) -> list[Room]:
     return list(found.values())
 
 
-def place(members: Iterable[Json], into: Iterable[Room]) -> dict[str, str] | None:
+def place(members: Iterable[Json], into: Iterable[FreeCapacity]) -> dict[str, str] | None:
     """Return each member's node; None if none is found so.
 
     The largest first, each on the first node that takes it.
     """
-    left = [Room(each.node, each.labels, Amounts(each.left)) for each in into]
+    left = [FreeCapacity(each.node, each.labels, Amounts(each.left)) for each in into]
     placed = dict[str, str]()
     for pod in sorted(members, key=size, reverse=True):
         capacity = next((each for each in left if each.takes(pod)), None)

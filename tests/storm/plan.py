@@ -1,7 +1,7 @@
 """The plan of a campaign: what comes and what breaks, when, and with what luck. The seed makes all of it.
 
 What an action meets on a live cluster does not: it draws its victims, by the luck that its step carries, from
-what is there at that moment.
+the objects at that time.
 """
 
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ class Mix:
     faults: float = 1.2
     view: bool = False  # the scheduler reads through Muster
     replicas: bool = False  # two Musters, each with its scheduler
-    tree: bool = False  # of queues that take room from each other
+    tree: bool = False  # of queues that reclaim capacity from each other
     crowded: bool = False  # 200 queues
     flavored: bool = False  # queues divide the nodes into flavors, by zone
     ipv6: bool = False  # everything listens on ::1

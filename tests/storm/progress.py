@@ -24,7 +24,7 @@ class Progress:
             return
         self._shown = now
         passed = now - self._began
-        stage = f"{passed:.0f} of {self._seconds:g} s" if passed < self._seconds else "the end is judged"
+        stage = f"{passed:.0f} of {self._seconds:g} s" if passed < self._seconds else "the end is checked"
         listed = ", ".join(f"{count} {name}" for name, count in counts.items())
         self._to.write(f"\r\x1b[K{stage}: {listed}" if self._live else f"{stage}: {listed}\n")
         self._to.flush()

@@ -13,7 +13,7 @@ PATIENCE = 20.0  # a kubelet would restart it after three failures in 30 s
 
 @dataclass
 class Pulse:
-    """Judges the answers in the order of their moments."""
+    """Checks the answers in the order of their times."""
 
     patience: float = PATIENCE
     found: list[tuple[float, str]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Pulse:
 
 
 class Watcher(threading.Thread):
-    """Asks five times a second until told to stop."""
+    """Asks five times a second until it is stopped."""
 
     def __init__(self, arena: Arena, recovery: Recovery) -> None:
         super().__init__(name="pulse", daemon=True)

@@ -13,10 +13,10 @@ Times = dict[str, dict[str, list[float]]]  # by what was waited for and kind of 
 
 @dataclass
 class Breakage:
-    """One fault, from when until when; of the moments of `time.monotonic`."""
+    """A fault with its begin and end, in seconds of `time.monotonic`."""
 
     kind: str
-    outage: bool  # nobody can recover meanwhile
+    outage: bool  # no process can recover meanwhile
     began: float
     ended: float = LASTS
 

@@ -1,8 +1,8 @@
-"""The second judge: what the watches of pods, nodes, PodGroups and Queues tell, and nothing else.
+"""The second judge: it knows only the watches of pods, nodes, PodGroups and Queues.
 
 It shares no line with the first ones and knows nothing of how Muster decides. Versions order what it hears;
-seconds are those of a clock that stands still during outages. What a scheduler cannot have seen or taken back
-within `sight` seconds is held against nobody.
+seconds are those of a clock that stands still during outages. Facts that a scheduler cannot have seen or
+undone within `sight` seconds are no fault.
 """
 
 from collections import Counter, defaultdict
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from tests.storm.notes import Accusation, Gang, Leave, Limit, Purpose, Wrong
 from tests.storm.testimony import ONE, Fact, GroupFact, Load, NodeFact, PodFact, QueueFact, more
 
-GOOD_WHILE = 8.0  # seconds after which a gang has stood whole, and loses nobody without a reason
-PAID_WITHIN = 60.0  # seconds in which the room of who left is taken by another
+GOOD_WHILE = 8.0  # seconds after which a gang has run fully, and loses no member without a reason
+PAID_WITHIN = 60.0  # seconds in which another group takes the capacity of evicted pods
 
 
 class SecondJudge:

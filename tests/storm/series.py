@@ -1,4 +1,4 @@
-"""A series of storms from a file: each in a process of its own, none twice, and one table of all."""
+"""A series of storms from a file: each in its own process, none twice, and one table of all."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.storm.plan import Mix
 
 Json = dict[str, Any]
 VIRTUAL = "virtual"  # the mix of storms that need no API server
-LONGEST_END = 900.0  # seconds that a storm has to start, to settle, and to be judged
+LONGEST_END = 900.0  # seconds that a storm has to start, to settle, and to be checked
 
 
 class BadSeries(Exception):

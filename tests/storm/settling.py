@@ -32,7 +32,7 @@ def picture(arena: Arena) -> Picture:
 def settle(arena: Arena, tend: Callable[[], None], longest: float = LONGEST) -> list[str]:
     """Return the violations of the cluster once it rests; at the latest after so many seconds.
 
-    A picture is not taken in one moment, so only a violation in several of them in a row counts.
+    A picture is not atomic, so only a violation in several of them in a row counts.
     """
     end, since, before = time.monotonic() + longest, time.monotonic(), ""
     recent = deque[list[str]](maxlen=IN_A_ROW)
@@ -47,7 +47,7 @@ def settle(arena: Arena, tend: Callable[[], None], longest: float = LONGEST) -> 
         if now - since > QUIET:
             return []
         if now > end:
-            return _lasting(recent) or [f"the cluster did not come to rest within {longest:g} s"]
+            return _lasting(recent) or [f"the cluster did not settle within {longest:g} s"]
         time.sleep(PAUSE)
 
 
@@ -57,7 +57,7 @@ def _lasting(recent: Iterable[list[str]]) -> list[str]:
 
 
 def _state(found: Picture) -> str:
-    """Return the state that changes as long as anything moves."""
+    """Return the state that changes while anything moves."""
     return repr(sorted(map(_where, found.pods), key=str))
 
 

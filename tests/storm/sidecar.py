@@ -1,4 +1,4 @@
-"""Muster and the scheduler beside it, with the wires between them: one of them, or two that take turns."""
+"""Muster and the scheduler next to it, with the wires between them: one of them, or two that take turns."""
 
 from dataclasses import dataclass
 from typing import Any

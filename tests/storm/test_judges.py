@@ -1,4 +1,4 @@
-"""Each judge of the campaign, with pictures made up by hand: what it accuses, and what it lets pass."""
+"""The judges of the campaign on small pictures: their accusations, and states that they accept."""
 
 from typing import Any
 
@@ -112,7 +112,7 @@ def test_reserved_nodes_have_no_free_capacity() -> None:
 
 
 def test_a_borrowing_gang_may_wait_while_capacity_is_reserved_for_another() -> None:
-    """The other is within its share, and lacks room only because of what runs."""
+    """The other is within its share, and lacks capacity only because of running pods."""
     large = {**objects.pod_group("large", namespace="x", min_member=2, queue="poor")}
     wanting = [pod(f"l{number}", queue="poor", group="large", cpu="2") for number in range(2)]
     running = pod("r", on="n0", queue="default", group="")
@@ -208,7 +208,7 @@ def test_a_group_that_waits_says_why() -> None:
     )
 
 
-# ---- gangs that stood whole
+# ---- fully running gangs
 
 
 def test_a_fully_running_gang_is_not_undone() -> None:
@@ -218,5 +218,5 @@ def test_a_fully_running_gang_is_not_undone() -> None:
         Eviction(13, "g", "g-2"),
         Eviction(14, "h", "h-0"),
     ]
-    assert list(undone(evictions, {"g": 10})) == [(12, "g", "gang g had stood whole, and g-1 was evicted")]
+    assert list(undone(evictions, {"g": 10})) == [(12, "g", "gang g had run fully, and g-1 was evicted")]
     assert list(undone(evictions, {"g": 20})) == []

@@ -38,7 +38,7 @@ class Server(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Write no log."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Each accusation of the second judge, in short histories: what it accuses, and what it lets pass."""
+"""The second judge on short histories: each of its accusations, and histories that it accepts."""
 
 import re
 from dataclasses import replace

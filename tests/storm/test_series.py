@@ -87,7 +87,7 @@ def test_half_an_hour_of_virtual_time_violates_nothing(tmp_path: Path) -> None:
     record = run(storm, tmp_path, ())
     assert storm.is_that_of(record)
     assert record["violations"] == []
-    assert min(record["counts"][each] for each in ("bound", "finished", "moments")) > 0
+    assert min(record["counts"][each] for each in ("bound", "finished", "instants")) > 0
     assert "0.5 h of virtual time" in table_of([RECORD, record])
 
 

@@ -35,7 +35,7 @@ class PodFact(Fact):
     node: str
     phase: str
     asks: Load
-    evicted: bool  # whoever deletes a pod leaves no such condition
+    evicted: bool  # users who delete a pod leave no such condition
 
     @property
     def ours(self) -> bool:

@@ -15,7 +15,7 @@ OVER = ("Succeeded", "Failed")
 
 
 class Eviction(NamedTuple):
-    """Nobody but Muster evicts here."""
+    """An eviction: Muster alone evicts here."""
 
     at: float
     gang: str
@@ -34,7 +34,7 @@ class View(Following):
         self._lock = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.evictions: list[Eviction] = []
-        self.bindings: list[float] = []  # their moments
+        self.bindings: list[float] = []  # their times
 
     def pods(self) -> list[Json]:
         return list(self._pods.known.values())

@@ -11,7 +11,7 @@ from tests.e2e.harness.resources import JOBS, POD_GROUPS, PODS, VOLCANO_JOBS, Re
 Json = dict[str, Any]
 Wanted = tuple[Resource, Json]
 GANG, QUEUE, REFUSED = "storm/gang", "storm/queue", "storm/refused"
-# Nobody takes room from others here: who is evicted although the gang stood whole was wronged.
+# No group reclaims here: an eviction from a gang that has run fully is a violation.
 _MILD: Json = {"reclaimable": False, "preemption": {"withinQueue": "Never", "unmanaged": "Never"}}
 QUEUES: dict[str, Json] = {
     "default": _MILD,
@@ -22,7 +22,7 @@ QUEUES: dict[str, Json] = {
 }
 # So many that each has few places in the starting window, and few groups.
 CROWD: dict[str, Json] = {**QUEUES, **{f"team-{number}": _MILD for number in range(195)}}
-# Here they do: a leave has to be paid by who takes the room. The first who waits long keeps room free.
+# These reclaim: another group must use the capacity. The first group that waits long reserves capacity.
 TREE: dict[str, Json] = {
     "default": {"weight": 1},
     "science": {"weight": 3},
@@ -43,7 +43,7 @@ SIZES = ((1, 1, 0.25), (2, 4, 0.35), (5, 10, 0.25), (11, 20, 0.1), (21, LARGEST,
 
 @dataclass(frozen=True)
 class Wish:
-    """One gang, job or lone pod, with all that will become of it if nothing goes wrong."""
+    """One gang, job or lone pod, with its course if nothing goes wrong."""
 
     name: str
     kind: str  # "gang" with a PodGroup, "job" with a PodGroup and a Job, "volcano" for a Job of Volcano's,

@@ -23,7 +23,7 @@ READINGS: dict[Any, Reading] = {
 
 
 class Witness(Following):
-    """`with Witness(client) as witness: ...; witness.judged(deadline, sight, clock)`."""
+    """`with Witness(client) as witness: ...; witness.reviewed(deadline, sight, clock)`."""
 
     def __init__(self, client: Client) -> None:
         self._facts: list[Fact] = []
@@ -50,7 +50,7 @@ class Witness(Following):
         return listen
 
     def _keep(self, uid: str, fact: Fact) -> None:
-        """Keep a fact, unless it has changed nothing that is judged, as a heartbeat."""
+        """Keep a fact, unless it changes nothing that is checked, as a heartbeat does."""
         said = {**vars(fact), "version": 0, "at": 0}
         with self._lock:
             if self._last.get(uid) != said:

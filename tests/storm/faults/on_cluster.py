@@ -22,7 +22,7 @@ FILES = ("podgroups", "queues", "local-queues", "resource-flavors", "commands")
 
 
 def _kind_gone(field: Field) -> Broken:
-    """Delete a kind with all its objects. Their owners create PodGroups anew."""
+    """Delete a kind with all its objects. Their owners create PodGroups again."""
     takes_down(field, "kinds")
     field.arena.calm.begin("kinds")
     file = field.luck.choice(FILES)

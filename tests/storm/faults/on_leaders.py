@@ -36,7 +36,7 @@ def _machine_back(arena: Arena, lost: Sidecar) -> bool:
 
 
 def _freeze_leader(field: Field) -> Broken:
-    """Freeze the leader's whole machine until after the end of its Lease; then it goes on where it was."""
+    """Freeze the leader's whole machine until after the end of its Lease; then it continues."""
     lost, parts = _take_down(field)
     processes = [field.arena.processes()[part] for part in parts]
     for process in processes:
@@ -58,7 +58,7 @@ def _thawed(arena: Arena, lost: Sidecar, at: float) -> bool:
 
 
 def _lose_lease(field: Field) -> Broken:
-    """Give the Lease to somebody who does not renew it. The leader goes on until it notices."""
+    """Give the Lease to a holder that does not renew it. The leader continues until it notices."""
     arena = field.arena
     if len(arena.sidecars) < 2:
         raise NoVictim

@@ -13,7 +13,7 @@ from tests.storm.faults.fault import Broken, Field, Inflict, NoVictim, takes_dow
 from tests.storm.faults.on_processes import revive
 
 LITTLE = (1 << 18, 1 << 20)  # bytes
-STUCK = 20.0  # seconds in which it may come to itself
+STUCK = 20.0  # seconds in which it may recover
 STEPS = (-3600.0, -300.0, -30.0, 30.0, 300.0, 3600.0)  # seconds
 # A tmpfs of one page, which is taken.
 FULL = 'mount -t tmpfs -o size=4k none "$0"; head -c 4096 /dev/zero > "$0/full"; exec "$@"'
@@ -45,7 +45,7 @@ def _memory_short(field: Field) -> Broken:
     pages = int(Path(f"/proc/{worker}/statm").read_text().split()[0])
     _, hard = resource.prlimit(worker, resource.RLIMIT_AS)
     resource.prlimit(worker, resource.RLIMIT_AS, (pages * resource.getpagesize(), hard))
-    arena.muster_wire.cut()  # so that it reads the cluster anew, and needs some
+    arena.muster_wire.cut()  # so that it lists the cluster again, and needs some
     until = time.monotonic() + field.lasting + STUCK
     return Broken("memory of Muster is short", partial(_memory_back, arena, part, (parent, worker), until))
 
@@ -73,11 +73,11 @@ def _out_of_memory(field: Field) -> Broken:
     arena.muster_wire.cut()
     until = time.monotonic() + field.lasting + STUCK
     return Broken(
-        "the kernel kills Muster for its memory", partial(_room_back, arena, part, parent, group, until)
+        "the kernel kills Muster for its memory", partial(_limit_lifted, arena, part, parent, group, until)
     )
 
 
-def _room_back(arena: Arena, part: str, parent: int, group: MemoryGroup, until: float) -> bool:
+def _limit_lifted(arena: Arena, part: str, parent: int, group: MemoryGroup, until: float) -> bool:
     """Lift the memory limit when a process was killed, or none asked for more in a while."""
     if group.kills() == 0 and time.monotonic() < until:
         return False

@@ -32,7 +32,7 @@ def _delete_group(remade: bool, field: Field) -> Broken:
     what = f"PodGroup {gang.wish.name} deleted"
     if not remade:
         return Broken(what)
-    return Broken(f"{what}, to be made anew", partial(setattr, gang, "remade", True))
+    return Broken(f"{what}, to be made again", partial(setattr, gang, "remade", True))
 
 
 def _delete_pod(field: Field) -> Broken:
@@ -49,7 +49,7 @@ def _delete_gang(field: Field) -> Broken:
     for resource in (JOBS, VOLCANO_JOBS):
         with suppress(ApiError):
             field.arena.api.delete(resource, gang.wish.name, field.arena.namespace)
-    return Broken(f"gang {gang.wish.name} taken back by its owner")
+    return Broken(f"gang {gang.wish.name} withdrawn by its owner")
 
 
 def _fail_member(field: Field) -> Broken:

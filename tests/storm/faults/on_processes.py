@@ -1,4 +1,4 @@
-"""Muster, the scheduler and the API server die, are told to stop, or hang.
+"""Muster, the scheduler and the API server die, stop, or hang.
 
 Starting is left to the campaign's own thread (see the harness's `leash`); thawing is not, because that thread
 may well be the one that waits for a frozen API server.
@@ -24,7 +24,7 @@ def _kill(name: str, field: Field) -> Broken:
 def _stop(name: str, field: Field) -> Broken:
     part, process = _take_down(field, name)
     process.stop(LONGEST_STOP)
-    return Broken(f"{part} told to stop", partial(revive, field.arena, part))
+    return Broken(f"{part} stopped", partial(revive, field.arena, part))
 
 
 def _freeze(name: str, field: Field) -> Broken:

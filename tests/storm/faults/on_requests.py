@@ -19,7 +19,7 @@ class Standstill:
     """Fault that hangs the request for the gate or the binding of a gang's first pod for a while.
 
     With `at` "half" it is the bindings of every second pod. The gang stays at the barrier, or incomplete,
-    until then. `fault.hit` tells when that begins.
+    until then. `fault.hit` is set when that begins.
     """
 
     def __init__(self, gang: str, at: str, lasting: float) -> None:
@@ -76,10 +76,10 @@ def _bindings_hang(field: Field) -> Broken:
     setattr(fault, when, wait)
     field.arena.proxy.inject(fault)
     what = f"{times} bindings hang, {when} they take effect"
-    return Broken(what, partial(_let_go, released, fault))
+    return Broken(what, partial(_release, released, fault))
 
 
-def _let_go(released: threading.Event, fault: Fault) -> None:
+def _release(released: threading.Event, fault: Fault) -> None:
     fault.times = 0
     released.set()
 
@@ -141,7 +141,7 @@ def _everything_meets(status: int | None, field: Field) -> Broken:
         for method in (*WRITES, "GET")
     ]
     field.arena.proxy.inject(*faults)
-    field.arena.muster_wire.cut()  # so that lists and watches are asked for anew, and refused
+    field.arena.muster_wire.cut()  # so that lists and watches are requested again, and refused
     what = f"everything {f'meets {status}' if status else 'hangs'} for {field.lasting:.1f} s"
     return Broken(what, partial(_api_back, field.arena, faults, released))
 

@@ -1,4 +1,4 @@
-"""Muster's watches end too early, or tell what they have told before."""
+"""Muster's watches end too early, or repeat earlier events."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ KINDS = ("nodes", "podgroups", "pods", "queues")
 REMEMBERED = 20  # events of each kind
 MOST_EXPIRED = 24
 _BEGINNING = 20  # bytes of an event, with its type
-AGENT = "kube-muster/"  # what others watch through the proxy has forms of its own
+AGENT = "kube-muster/"  # watches of others through the proxy have other formats
 
 
 class Lines:
@@ -71,7 +71,7 @@ def _events_retold(field: Field) -> Broken:
     """
     echoes, faults = _listen(field)
     field.arena.muster_wire.cut()
-    what = f"Muster's watches are cut, and tell {field.lasting:.1f} s again"
+    what = f"Muster's watches are cut, and repeat {field.lasting:.1f} s"
     return Broken(what, partial(_retell, field.arena, echoes, faults))
 
 
@@ -88,13 +88,13 @@ def _listen(field: Field) -> tuple[list[Echo], list[Fault]]:
 
 def _retell(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> bool:
     """Repeat the events of all kinds; return whether those of pods have been repeated."""
-    begun_anew = faults[KINDS.index("pods")].hit
+    restarted = faults[KINDS.index("pods")].hit
     if not echoes[0].retells:
-        begun_anew.clear()
+        restarted.clear()
         for echo in echoes:
             echo.retells = True
         arena.muster_wire.cut()
-    if not begun_anew.is_set():
+    if not restarted.is_set():
         return False
     _fall_silent(arena, echoes, faults)
     return True
@@ -109,7 +109,7 @@ def _fall_silent(arena: Arena, echoes: list[Echo], faults: list[Fault]) -> None:
 
 
 def _watches_expired(field: Field) -> Broken:
-    """Expire the versions from which watches go on: everything is listed anew."""
+    """Expire the versions from which watches continue: all objects are listed again."""
     times = field.luck.randint(1, MOST_EXPIRED)
     field.arena.proxy.inject(expired := Fault("GET", r"", asked="watch=", status=410, times=times))
     field.arena.muster_wire.cut()
