@@ -38,12 +38,12 @@ def test_every_made_file_is_what_its_manifest_makes_it() -> None:
     assert chart.differing() == [], "run: make chart"
 
 
-def test_a_manifest_that_lost_a_place_for_a_value_is_told() -> None:
+def test_a_manifest_that_lost_a_place_for_a_value_is_reported() -> None:
     with pytest.raises(chart.OutOfStep, match=r"sidecar/deployment\.yaml: lacks .*--scheduler-name"):
         chart.template("sidecar/deployment.yaml", "kind: Deployment\n")
 
 
-def test_a_folder_that_nothing_is_known_of_is_told() -> None:
+def test_an_unknown_folder_is_reported() -> None:
     with pytest.raises(chart.OutOfStep, match="manifests/new: WHEN"):
         chart.template("new/thing.yaml", "kind: Thing\n")
 

@@ -415,7 +415,7 @@ def test_the_command_fails_with_each_difference(tmp_path: Path, server: Server, 
     ],
     ids=["registry", "url", "dist"],
 )
-def test_wrong_use_is_an_error_of_its_own(arguments: tuple[str, ...], named: str) -> None:
+def test_wrong_use_is_a_separate_error(arguments: tuple[str, ...], named: str) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert named in done.stderr

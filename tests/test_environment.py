@@ -28,7 +28,7 @@ def make(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def calls(done: "subprocess.CompletedProcess[str]") -> list[str]:
-    """All that the programs were told, but for what does not matter here."""
+    """Return the calls of pip and uv without irrelevant flags."""
     lines = [line for line in done.stderr.splitlines() if line.startswith(("pip ", "uv "))]
     return [
         " ".join(word for word in line.split() if word not in ("--quiet", "--no-compile")) for line in lines
@@ -77,7 +77,7 @@ def test_where_nothing_can_be_installed_it_fails(tmp_path: Path) -> None:
     assert make(tmp_path).returncode == 3
 
 
-def test_uv_is_told_where_pip_was_told_to_look(tmp_path: Path) -> None:
+def test_uv_gets_the_index_of_pip(tmp_path: Path) -> None:
     program(
         tmp_path, "pip", """[ "$1" = config ] && echo "global.index-url='https://mirror.example/simple'" """
     )

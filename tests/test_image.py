@@ -52,7 +52,7 @@ def test_builder_base_and_tag_can_be_chosen(tmp_path: Path) -> None:
     [((), {"docker", "podman", "buildah"}), (("--builder=docker",), {"docker"})],
     ids=["any", "one"],
 )
-def test_where_none_answers_each_is_told_with_its_reason(
+def test_where_no_builder_answers_each_is_reported_with_its_reason(
     tmp_path: Path, arguments: tuple[str, ...], named: set[str]
 ) -> None:
     engine(tmp_path, "docker", DEAF)

@@ -14,7 +14,7 @@ from tools.chart_changes import FURTHER_JOBS, JOB_KINDS
 
 FOLDER = chart.MANIFESTS / "jobs"
 WAITING = [row for row in WORKLOADS.values() if row.manageable]
-SUSPENDED = [row for row in WAITING if not row.commanded]  # Volcano Jobs have a component of their own
+SUSPENDED = [row for row in WAITING if not row.commanded]  # Volcano Jobs have their own component
 RUNTIMES = {
     (kind.group, kind.plural) for row in WORKLOADS.values() if row.runtime for kind in row.runtime.kinds
 }

@@ -200,11 +200,11 @@ def test_a_planned_node_is_always_offered_and_muster_says_who_is_evicted(name: s
     assert found["extenders"][0]["preemptVerb"] == "preempt"
 
 
-def test_with_the_view_only_marked_pods_are_asked_about_and_nobody_is_evicted() -> None:
+def test_with_the_view_only_marked_pods_are_asked_about_and_no_pod_is_evicted() -> None:
     """Nominate the planned node, which is tried first, so sampling does no harm.
 
-    Without a filter call no preempt call either could keep the scheduler from evicting a pod: it is told
-    not to.
+    Without a filter call, no preempt call could keep the scheduler from evicting a pod. Its configuration
+    therefore disables preemption.
     """
     found = scheduler_configuration("sidecar.yaml")
     asked, binder = found["extenders"]
@@ -225,7 +225,7 @@ def test_the_profiles_are_those_that_muster_serves() -> None:
 
 
 @each_of(*OF_THE_SIDECAR)
-def test_the_second_scheduler_has_a_lease_of_its_own(name: str) -> None:
+def test_the_second_scheduler_has_its_own_lease(name: str) -> None:
     election = scheduler_configuration(name)["leaderElection"]
     lease = Configuration().lease
     assert election["leaderElect"] is True
@@ -233,7 +233,7 @@ def test_the_second_scheduler_has_a_lease_of_its_own(name: str) -> None:
     assert lease.name != "kube-scheduler"
 
 
-def test_each_entry_has_a_mark_of_its_own() -> None:
+def test_each_entry_has_its_own_marker_resource() -> None:
     entries = scheduler_configuration("default-scheduler.yaml")["extenders"]
     marks = [entry["managedResources"] for entry in entries]
     assert marks == [
@@ -584,7 +584,7 @@ def test_probes_ask_the_port_that_is_listened_on(kind: str) -> None:
 
 
 @each_pod
-def test_everything_asks_for_room_and_is_limited_in_memory(kind: str) -> None:
+def test_all_containers_have_requests_and_memory_limits(kind: str) -> None:
     assert all({"cpu", "memory"} <= set(container["resources"]["requests"]) for container in containers(kind))
     assert all("memory" in container["resources"]["limits"] for container in containers(kind))
 
@@ -633,7 +633,7 @@ NAMES = {"Deployment": "sidecar.yaml", "DaemonSet": "default-scheduler.yaml"}
 
 
 @each_pod
-def test_muster_is_told_what_the_scheduler_beside_it_does(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_muster_has_flags_for_the_scheduler_next_to_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     muster = containers(kind)[0]
     command, *flags = muster["args"]
     for each in muster.get("env", []):
@@ -719,7 +719,7 @@ def test_the_view_is_not_reached_over_the_network() -> None:
 
 
 def test_in_the_hosts_network_scheduler_and_muster_show_each_other_certificates() -> None:
-    """Check the certificates there; in a pod of their own nobody else is on their loopback."""
+    """Check the certificates there; in their own pod, no other process is on their loopback."""
     for each in scheduler_configuration("default-scheduler.yaml")["extenders"]:
         assert each["enableHTTPS"] is True
         assert {*each["tlsConfig"]} == {"caFile", "certFile", "keyFile"}
@@ -736,7 +736,7 @@ def test_in_the_hosts_network_scheduler_and_muster_show_each_other_certificates(
 # ---- the image
 
 
-def test_the_image_runs_as_nobody_in_particular() -> None:
+def test_the_image_runs_as_an_unprivileged_user() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     assert f"USER {pod_spec()['securityContext']['runAsUser']}:65532" in lines
     assert lines[-2:] == ['ENTRYPOINT ["muster"]', 'CMD ["serve"]']

@@ -1,4 +1,4 @@
-"""The webhooks and policies that are shipped fit the code, and stop nobody whom they need not."""
+"""The webhooks and policies that are shipped fit the code, and refuse no harmless request."""
 
 from collections.abc import Iterable
 from itertools import product

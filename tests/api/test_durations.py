@@ -1,4 +1,4 @@
-"""Durations as Go reads them, and moments as people name them."""
+"""Durations as Go reads them, and times as people name them."""
 
 from datetime import UTC, datetime
 

@@ -78,30 +78,30 @@ def test_a_failed_attempt_of_a_ray_job_is_not_its_end() -> None:
 
 
 STARTED = {"annotations": {keys.STARTED: "2026-01-01T00:00:00Z"}}
-TAKEN_BACK = {"annotations": {keys.STARTED: ""}}
+SUSPENDED_AGAIN = {"annotations": {keys.STARTED: ""}}
 
 
 @each_of(
     ({}, {}, "waits"),
     ({}, {"state": {}}, "waits"),
     ({}, {"state": {"phase": "Pending"}, "pending": 0}, "waits"),
-    ({}, {"state": {"phase": "Pending"}, "pending": 1}, "goes on"),  # Volcano has made its pods
-    ({}, {"state": {"phase": "Running"}, "running": 2}, "goes on"),
-    ({}, {"state": {"phase": "Restarting"}}, "goes on"),
+    ({}, {"state": {"phase": "Pending"}, "pending": 1}, "continues"),  # Volcano has made its pods
+    ({}, {"state": {"phase": "Running"}, "running": 2}, "continues"),
+    ({}, {"state": {"phase": "Restarting"}}, "continues"),
     ({}, {"state": {"phase": "Aborting"}, "terminating": 2}, "stopped"),
     ({}, {"state": {"phase": "Aborted"}}, "stopped"),
-    (STARTED, {}, "goes on"),
-    (STARTED, {"state": {"phase": "Pending"}}, "goes on"),
+    (STARTED, {}, "continues"),
+    (STARTED, {"state": {"phase": "Pending"}}, "continues"),
     (STARTED, {"state": {"phase": "Aborted"}}, "stopped"),
-    (TAKEN_BACK, {"state": {"phase": "Running"}, "running": 2}, "waits"),
-    (TAKEN_BACK, {"state": {"phase": "Pending"}, "pending": 2}, "waits"),
-    (TAKEN_BACK, {"state": {"phase": "Aborting"}}, "stopped"),
-    (TAKEN_BACK, {"state": {"phase": "Completed"}}, "goes on"),
+    (SUSPENDED_AGAIN, {"state": {"phase": "Running"}, "running": 2}, "waits"),
+    (SUSPENDED_AGAIN, {"state": {"phase": "Pending"}, "pending": 2}, "waits"),
+    (SUSPENDED_AGAIN, {"state": {"phase": "Aborting"}}, "stopped"),
+    (SUSPENDED_AGAIN, {"state": {"phase": "Completed"}}, "continues"),
     ({"annotations": None}, {"state": "Pending", "pending": None}, "waits"),
 )
 def test_the_state_of_a_volcano_job_from_its_phase(meta: Json, status: Json, state: str) -> None:
     job = waiting("volcanojob") | {"metadata": {"name": "j", **meta}, "status": status}
-    row, stands = row_of(job), {"waits": (True, False), "stopped": (True, True), "goes on": (False, False)}
+    row, stands = row_of(job), {"waits": (True, False), "stopped": (True, True), "continues": (False, False)}
     assert (is_suspended(row, job), is_stopped(row, job)) == stands[state]
 
 

@@ -139,20 +139,20 @@ def test_jobs_of_a_set_that_succeeded_are_not_made_again() -> None:
 def test_pods_that_wait_for_the_end_of_others_come_later() -> None:
     job = waiting("jobset")
     driver, workers = job["spec"]["replicatedJobs"]
-    ready = {**workers, "name": "beside", "dependsOn": [{"name": "driver", "status": "Ready"}]}
+    ready = {**workers, "name": "parallel", "dependsOn": [{"name": "driver", "status": "Ready"}]}
     after = {**workers, "name": "after", "dependsOn": [{"name": "driver", "status": "Complete"}]}
     last = {**workers, "name": "last", "dependsOn": [{"name": "after", "status": "Ready"}]}
     job["spec"]["replicatedJobs"] = [driver, ready, after, last]
     found = pod_sets(job)
     assert {each.role: each.later for each in found} == {
         "driver": False,
-        "beside": False,
+        "parallel": False,
         "after": True,
         "last": True,
     }
     job["status"] = {"replicatedJobsStatus": [{"name": "driver", "succeeded": 1}]}
     assert {each.role: each.later for each in pod_sets(job)} == dict.fromkeys(
-        ("beside", "after", "last"), False
+        ("parallel", "after", "last"), False
     )
 
 

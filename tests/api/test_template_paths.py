@@ -35,7 +35,7 @@ def test_annotations_at_the_paths_reach_all_pods(name: str) -> None:
         assert each.template["metadata"]["annotations"]["note"] == "x"
 
 
-def test_an_application_of_spark_has_annotations_beside_templates() -> None:
+def test_an_application_of_spark_has_annotations_next_to_templates() -> None:
     job = waiting("sparkapplication")
     paths = ["/".join(path) for path in annotation_paths(row_of(job), job)]
     assert paths == ["spec/driver/annotations", "spec/executor/annotations"]

@@ -173,8 +173,8 @@ def test_all_pods_get_an_annotation_by_the_field_that_the_api_server_keeps(reser
     } == {"g"}
     assert TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "g") == {}
     assert completed["spec"][reserved][:1] == mine[reserved], "what others wrote stays"
-    anew = TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "other")
-    assert len(anew[reserved]) <= 3
+    changed = TRAIN_JOB.annotate(completed, GROUP_ANNOTATION, "other")
+    assert len(changed[reserved]) <= 3
 
 
 # ---- which runtime

@@ -40,7 +40,7 @@ def stock_config(sampled: bool = True) -> Json:
 
 @dataclass(frozen=True)
 class Side:
-    """Scheduling side: a stock scheduler, alone or with Muster beside it."""
+    """Scheduling side: a stock scheduler, alone or with Muster next to it."""
 
     scheduler: KubeScheduler
     muster: Muster | None = None
@@ -52,7 +52,7 @@ class Side:
 
 
 class Fleet:
-    """`with Fleet(1000) as fleet: ...`: so many nodes, all alike and empty."""
+    """`with Fleet(1000) as fleet: ...`: so many equal and empty nodes."""
 
     def __init__(self, nodes: int, cpu: str = CPU, pods: int = PODS_OF_NODE) -> None:
         self.cluster = ControlPlane(users=manifests.service_accounts())
@@ -85,7 +85,7 @@ class Fleet:
         return name
 
     def clear(self, namespace: str) -> None:
-        """Take the pods and groups away, while nobody schedules."""
+        """Delete the pods and groups while no scheduler runs."""
         for resource in (POD_GROUPS, PODS):
             wait_for(partial(self._emptied, resource, namespace), 300, "the namespace empty")
 

@@ -85,7 +85,7 @@ def priority_class(of: JobClass) -> dict[str, Any]:
 
 
 def arrivals(namespace: str, part: float, sent: Callable[[str], None]) -> Iterator[Wish]:
-    """Yield the jobs, each when it is due; `sent` is called with each name at that moment."""
+    """Yield the jobs, each when it is due; `sent` is called with each name at that time."""
     started = time.monotonic()
     for due, name, queue in heapq.merge(*map(sorted, _due(part))):
         time.sleep(max(0.0, started + due - time.monotonic()))

@@ -1,6 +1,6 @@
-"""Plays what runs jobs: nobody makes pods; a job that is let go is finished after its run time.
+"""Plays the job controller without pods: an admitted job is finished after its run time.
 
-A job that is suspended again before that has lost its run, and runs from the start when it is let go anew.
+A job that is suspended again before that has lost its run, and runs from the start when it is admitted again.
 """
 
 import heapq

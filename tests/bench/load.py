@@ -1,7 +1,7 @@
 """Objects created by eight clients at once, and the watch that sees pods bound.
 
 The watch is for bound pods only, and for their metadata only, so that it costs the API server the same
-whoever schedules. It resumes where it was dropped: an observer that does not reports nonsense.
+for every scheduler. It resumes where it was dropped: an observer that does not reports nonsense.
 """
 
 import http.client
@@ -124,7 +124,7 @@ class EventWatch(Generic[E]):
                 self._ended.wait(0.1)
 
     def _events(self) -> Iterator[E]:
-        """Yield the events of short watches, so that it ends soon after it is told to."""
+        """Yield the events of short watches, so that it ends soon after `stop`."""
         query = f"&watch=1&allowWatchBookmarks=1&timeoutSeconds=10&resourceVersion={self._version}"
         line = Line.to(self._access)
         try:

@@ -82,7 +82,7 @@ def _label(sample: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """All meters at one moment; `after - before` is what a run has cost."""
+    """All meters at one time; `after - before` is the cost of a run."""
 
     cpu: Mapping[str, float]
     requests: Counter[str]

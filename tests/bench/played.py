@@ -139,7 +139,7 @@ class PlayedScheduler:
     """Simulated scheduler: `with PlayedScheduler(muster, version) as scheduler: ...`.
 
     From that version on it binds each pod that it is shown to the nominated node, by a call on a
-    connection of its own.
+    separate connection.
     """
 
     def __init__(self, muster: Muster, version: int) -> None:

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from tests.bench.cases.racing import Races
 
 
-VARIANTS = ("all nodes", "gated", "ungated", "view")  # what races beside the stock scheduler
+VARIANTS = ("all nodes", "gated", "ungated", "view")  # the competitors of the stock scheduler
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Sizes:
     def __str__(self) -> str:
         nodes, gangs = (",".join(map(str, numbers)) for numbers in (self.nodes, self.gangs))
         load = f", {self.bound} bound before" if self.bound else ""
-        cores = ", each part with cores of its own" if self.own_cores else ""
+        cores = ", each part with its own cores" if self.own_cores else ""
         return f"{self.pods} pods in gangs of {gangs} on {nodes} nodes{load}{cores}, {self.rounds} round(s)"
 
     @property

@@ -1,4 +1,4 @@
-"""Slices of the CPU for each part, by cgroup, as if each ran on a machine of its own.
+"""Slices of the CPU for each part, by cgroup, as if each ran on its own machine.
 
 The savings of one part are of no use to the others then, as they are where all share the cores. And limits of
 memory, for storms.

@@ -1,4 +1,4 @@
-"""Traces on which policies of eviction are compared: jobs, jobs beside services, training on GPUs.
+"""Traces on which policies of eviction are compared: jobs, jobs next to services, training on GPUs.
 
 The jobs are those of `muster simulate --synthetic-jobs`. In the second trace two fifths of the cluster are
 held by services, which never end. The third is drawn from what is published of two clusters:

@@ -1,4 +1,4 @@
-"""An API server that only tells: empty lists, and a watch of pods with so many events a second.
+"""An API server that only answers reads: empty lists, and a watch of pods with so many events a second.
 
 A real one on the same machine would take the processors that the relay is to be measured on. It speaks TLS
 and both watch formats; the events are about one pod of another scheduler, as a real API server has it.

@@ -40,7 +40,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(chromium: Browser) -> Iterator[Open]:
-    """Yield a function that opens a page in a browser of its own.
+    """Yield a function that opens a page in a separate browser.
 
     The test fails if the page reports an error of a script, or a violation of the content security
     policy.

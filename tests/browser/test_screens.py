@@ -131,7 +131,7 @@ def test_what_is_offered_changes_while_one_types(opened: Open) -> None:
         expect(typed).to_have_value("hi")
 
 
-def test_a_tab_that_nobody_sees_asks_nothing_until_it_is_seen(opened: Open) -> None:
+def test_a_hidden_tab_asks_nothing_until_it_is_visible(opened: Open) -> None:
     source = town(time.time())
     with served(source) as address:
         page = opened(f"{address}/healthz")
@@ -139,7 +139,7 @@ def test_a_tab_that_nobody_sees_asks_nothing_until_it_is_seen(opened: Open) -> N
         page.clock.install()
         page.goto(f"{address}/")
         page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
-        page.clock.run_for(5_000)  # a question that was on its way is answered
+        page.clock.run_for(5_000)  # a request in flight is answered
         page.on("request", lambda it: asked.append(it.url))
         source.put(groups=source.seen.groups[1:])
         page.clock.run_for(60_000)

@@ -12,7 +12,7 @@ _NAMES = {"cpuMilli": CPU, "memoryBytes": MEMORY}
 def amounts(vector: Mapping[str, Any]) -> dict[str, float]:
     """Return a vector of a case by Muster's names.
 
-    `scalars` may be a map of its own; "inf" is infinity.
+    `scalars` may be a separate map; "inf" is infinity.
     """
     flat = {name: amount for name, amount in vector.items() if name != "scalars"}
     flat |= vector.get("scalars") or {}

@@ -19,7 +19,7 @@ class BadCases(ValueError):
 
 
 class Case(msgspec.Struct, frozen=True, eq=False):
-    """One case of either format; equal to itself only, so that what it comes to can be kept."""
+    """One case of either format; equal to itself only, so that its result can be cached."""
 
     id: str
     kind: str

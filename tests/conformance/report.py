@@ -1,4 +1,4 @@
-"""Report of judged cases: failures, a table by file and kind, reasons for skips, totals."""
+"""Report of evaluated cases: failures, a table by file and kind, reasons for skips, totals."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

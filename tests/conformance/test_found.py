@@ -24,7 +24,7 @@ def test_surplus_members_start_by_priority() -> None:
     assert world.plan("g") == {"g-3": "n"}
 
 
-def test_a_group_whose_members_all_leave_is_not_told_that_it_waits() -> None:
+def test_a_group_whose_members_all_leave_is_not_reported_as_waiting() -> None:
     members = [pod(f"g-{n}", "g", on="n") for n in (0, 1)]
     world = World(node("n"), group("g", 2), members).settle()
     world.mark_deleted("g-0")

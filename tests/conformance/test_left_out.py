@@ -1,4 +1,4 @@
-"""A case may leave out what its schema does not ask for, or write null for it: it is judged all the same."""
+"""A case may leave out optional fields, or write null for them: its result stays the same."""
 
 import json
 from collections import defaultdict
@@ -63,7 +63,7 @@ def _optional(family: str) -> set[Place]:
     return rare | {(name,) for name in filled(family, {})}
 
 
-def _judged_without(case: Case, place: Place, file: Path) -> tuple[str, ...]:
+def _findings_without(case: Case, place: Place, file: Path) -> tuple[str, ...]:
     """Compare the case without a place to the case with null there, which is not run twice."""
     given = deepcopy(case.input)
     at: Any = given
@@ -90,7 +90,7 @@ def _has_options(family: str) -> bool:
 @each_of(*sorted(kinds.CHECKS) + sorted(filter(_has_options, families.CHECKS)))
 def test_what_a_case_leaves_out_does_not_break_it(kind: str, *, tmp_path: Path) -> None:
     reviewed = {
-        f"{case.id}: {place}": _judged_without(case, place, tmp_path / "cases.json")
+        f"{case.id}: {place}": _findings_without(case, place, tmp_path / "cases.json")
         for case, place in _first_of_each_place(kind)
     }
     broken = {

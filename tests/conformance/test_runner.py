@@ -91,7 +91,7 @@ def test_a_rule_that_differs_is_skipped_only_where_it_makes_a_difference(
 
 @each_of("preempt_classic", "preempt_hierarchical", "preempt_fair", "admit_cycle", "admit_cycle_fair")
 def test_a_workload_that_names_no_queue_takes_nothing(family: str, *, tmp_path: Path) -> None:
-    """It waits, and nobody is evicted for it."""
+    """It waits, and no pod is evicted for it."""
     quota = [[{"flavor": "f", "resources": {"cpu": {"nominal": 1}}}]]
     use = {"flavor": "f", "amount": 1}
     held = {"id": "held", "queue": "q", "usage": [{"name": "p", "count": 1, "usage": {"cpu": use}}]}
@@ -109,7 +109,7 @@ def test_a_workload_that_names_no_queue_takes_nothing(family: str, *, tmp_path: 
     assert judge(loaded) == Result(Outcome.PASSED)
 
 
-def test_what_was_granted_holds_its_room_before_it_runs(tmp_path: Path) -> None:
+def test_admitted_workloads_hold_their_capacity_before_they_run(tmp_path: Path) -> None:
     steps = [
         {"do": "add", "job": "w1", "priority": 1},
         {"do": "add", "job": "w2", "priority": 2},
@@ -155,7 +155,7 @@ def test_amounts_of_any_size_stay_exact(tmp_path: Path) -> None:
     assert list(differing("amount", {"cpu": beyond}, {"cpu": beyond + 2}))
 
 
-def test_a_failure_is_told_with_its_id_and_what_differs(
+def test_a_failure_is_reported_with_its_id_and_the_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([file_of(tmp_path, share("right", 0.5), share("wrong", 0.9))]) == 1

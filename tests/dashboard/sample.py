@@ -388,7 +388,7 @@ def fresh(now: float) -> Town:
 
 
 def long_names(now: float) -> Town:
-    """Return ten groups with names, users, resources and nodes as long as clouds and operators make them."""
+    """Return ten groups with names, users, resources and nodes of the lengths that clouds and operators use."""
     base = town(now)
     slice_, long = "nvidia.com/mig-3g.40gb", "llama-3-70b-instruct-finetune-2026-11-29-run"
 

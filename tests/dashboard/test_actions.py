@@ -180,7 +180,7 @@ def test_yaml_that_would_keep_others_waiting_is_refused(spec: dict[str, Any], sa
     assert said in answer.text
 
 
-def test_an_action_on_a_missing_job_does_not_tell_whether_it_exists() -> None:
+def test_an_action_on_a_missing_job_does_not_reveal_whether_it_exists() -> None:
     refused = SomeViewer(refused={("patch", "podgroups", "team")})
     assert Screen(refused, RUNS).send(f"{OF_JOB}/hold").status_code == 403
     assert Screen(refused).send("/namespaces/team/job/none/hold").status_code == 403

@@ -1,4 +1,4 @@
-"""A viewer who asks without end is told to wait, and nobody else is."""
+"""Limits of requests: a viewer who asks without end has to wait, and no other viewer."""
 
 from itertools import count
 

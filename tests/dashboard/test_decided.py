@@ -80,7 +80,7 @@ def test_a_queue_has_its_amounts_by_resource_in_a_tree() -> None:
     assert cpu.deserved == 3.5
 
 
-def test_a_deserved_but_unrequested_amount_is_lent() -> None:
+def test_a_deserved_but_unrequested_amount_is_shown_as_lent() -> None:
     made = World(node("n", cpu="4"), queue("q", deserved={"cpu": "1"}), queue("r", deserved={"cpu": "3"}))
     made.add(gang("runs", 1, queue="q", cpu="3")).start("runs").settle()
     [of_q], [of_r] = ([s for s in queue_of(made, name).shares if s.resource == "cpu"] for name in "qr")

@@ -1,6 +1,6 @@
 """Sign-in on the local machine: the printed address works once.
 
-Nobody else on the machine or in a browser gets in.
+No other user on the machine or in a browser gets in.
 """
 
 import msgspec

@@ -109,7 +109,7 @@ def test_a_changed_page_is_rendered_once_for_all_users_with_equal_rights() -> No
     assert reported is not None
     assert (reported.status, reported.headers["ETag"], reported.text) == (200, new, port.text)
     assert "brand-new" in port.text
-    assert "of-ann" not in port.text, "who asked first is nobody's business"
+    assert "of-ann" not in port.text, "the name of the first viewer stays private"
     assert port.reported("/queues", etag, cid) is None
     assert port.reported("/queues", f'{new[:-1]}.0123456789abcdef"', BOB) is None, "a page is loaded whole"
 

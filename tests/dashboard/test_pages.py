@@ -218,7 +218,7 @@ def test_a_query_of_an_address_leads_to_no_other_page(path: str, asked: str) -> 
     assert "://" not in answer.text
 
 
-def test_names_as_long_as_a_book_make_no_long_page() -> None:
+def test_very_long_names_make_no_long_page() -> None:
     source = town(NOW)
     source.seen = spoilt(source.seen, "<b>" + "ä" * 100_000)  # about 10 MB of names
     client = browser(source)
@@ -230,7 +230,7 @@ def test_names_as_long_as_a_book_make_no_long_page() -> None:
 
 
 def test_one_large_job_does_not_fill_the_memory_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each address is another page, and whoever has the job asks for as many as they like."""
+    """Each address is another page, and the owner of the job may ask for any number of them."""
     source = town(NOW)
     members = [MemberSummary(f"{'x' * 240}-{at}", "Pending") for at in range(1000)]
     found = source.details("research", "llama-70b")

@@ -1,4 +1,4 @@
-"""Sign-in with a token: it admits its owner and nobody else.
+"""Sign-in with a token: it admits its owner and no other user.
 
 A token that the API server revokes is invalid within seconds; floods cost little.
 """

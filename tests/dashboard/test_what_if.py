@@ -25,7 +25,7 @@ def viewer() -> SomeViewer:
 
 
 def two_that_wait() -> Stage:
-    """For a node on which there is room for one member."""
+    """Return two waiting gangs and a node that fits one member."""
     groups = (gang("first", 2, created="2026-01-01"), gang("second", 2, created="2026-01-02"))
     return Stage(node("a", cpu="4"), foreign_pod("s", on="a", cpu="3"), *groups)
 

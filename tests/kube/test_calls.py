@@ -124,7 +124,7 @@ def test_a_write(
     content_type: str,
     body: object,
 ) -> None:
-    server.script.append(Reply(201, b"an answer that nobody decodes"))
+    server.script.append(Reply(201, b"an answer that is not decoded"))
     write(cluster)
     (request,) = server.requests
     assert (request.method, request.path) == (method, path)

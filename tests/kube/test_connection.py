@@ -369,7 +369,7 @@ def nothing_bypasses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("credentials", "sent"), [("", None), ("me:a%40b@", "Basic bWU6YUBi")], ids=["nobody", "somebody"]
+    ("credentials", "sent"), [("", None), ("me:a%40b@", "Basic bWU6YUBi")], ids=["anonymous", "user"]
 )
 def test_a_proxy_is_asked_for_a_tunnel(
     server: Server, tmp_path: Path, nothing_bypasses: None, credentials: str, sent: str | None

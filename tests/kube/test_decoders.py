@@ -1,4 +1,4 @@
-"""Threads that decode the first objects of a kind in the same moment."""
+"""Threads that decode the first objects of a kind at the same time."""
 
 import subprocess
 import sys

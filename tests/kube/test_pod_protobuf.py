@@ -14,7 +14,7 @@ from extender.kube.errors import Ambiguous, Gone, refused
 from extender.kube.pod_protobuf import MESSAGES, PodDecoders
 from extender.kube.reflector import Removed
 from tests.kube.server import Lines, Reply, Server
-from tests.kube.test_reflector import ReflectorByHand, event, pod
+from tests.kube.test_reflector import SteppedReflector, event, pod
 from tests.kube.test_reflector import page as json_page
 from tests.rows import each_of
 
@@ -147,7 +147,7 @@ PROTOBUF = {"Content-Type": "application/vnd.kubernetes.protobuf"}
 
 
 def test_a_server_that_has_protobuf_is_read_in_it(server: Server, connection: Connection) -> None:
-    cycles = ReflectorByHand(connection, preferred=PodDecoders())
+    cycles = SteppedReflector(connection, preferred=PodDecoders())
     later = bytes(MESSAGES["Pod"](metadata={**META, "resource_version": "10"}).SerializeToString())
     gone = frame("DELETED", closed("Pod", later))
     server.script += [
@@ -159,7 +159,7 @@ def test_a_server_that_has_protobuf_is_read_in_it(server: Server, connection: Co
 
 
 def test_a_server_that_has_none_is_read_in_json(server: Server, connection: Connection) -> None:
-    cycles = ReflectorByHand(connection, preferred=PodDecoders())
+    cycles = SteppedReflector(connection, preferred=PodDecoders())
     server.script += [json_page(9, pod("a", 7)), Lines([event("ADDED", pod("b", 10))])]
     assert cycles.run() == ["a@7", "b@10"]
 

@@ -1,6 +1,6 @@
 """Events at a sink, cycle by cycle, when the API server behaves and when it does not.
 
-A cycle is one list (if needed) and one watch. The tests drive cycles by hand and note the pauses between
+A cycle is one list (if needed) and one watch. The tests run the cycles and record the pauses between
 them; only those about the thread itself start it.
 """
 
@@ -52,8 +52,8 @@ class Listener:
             self.changed.notify_all()
 
 
-class ReflectorByHand:
-    """A reflector whose rounds are run by hand, on a clock that only its pauses move."""
+class SteppedReflector:
+    """A reflector whose cycles a test runs, on a clock that only its pauses advance."""
 
     def __init__(self, connection: Connection, **options: Any) -> None:
         self.now = 0.0
@@ -78,8 +78,8 @@ class ReflectorByHand:
 
 
 @pytest.fixture
-def cycles(connection: Connection) -> ReflectorByHand:
-    return ReflectorByHand(connection)
+def cycles(connection: Connection) -> SteppedReflector:
+    return SteppedReflector(connection)
 
 
 def pod(name: str, version: int, uid: str = "", **more: Any) -> dict[str, Any]:
@@ -110,7 +110,7 @@ BAD: dict[str, Any] = {"spec": {"nodeName": 7}}
 END = Lines([bookmark(99)])
 
 
-def test_a_repeated_event_is_not_passed_on(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_repeated_event_is_not_passed_on(server: Server, cycles: SteppedReflector) -> None:
     """Ignore repeated and older events, as from a proxy or a server that is behind.
 
     Deleted objects stay deleted, and changes do not change back.
@@ -126,14 +126,14 @@ def test_a_repeated_event_is_not_passed_on(server: Server, cycles: ReflectorByHa
     assert [each.query["resourceVersion"] for each in server.requests[1:]] == ["7", "11", "12"]
 
 
-def test_a_watch_with_only_old_events_causes_a_list(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_watch_with_only_old_events_causes_a_list(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(100, pod("a", 99)), Lines([event("MODIFIED", pod("a", 98))])])
     server.script.extend([page(50, pod("a", 49)), Lines([event("MODIFIED", pod("a", 51))])])
     assert cycles.run(2) == ["a@99", "a@49", "a@51"], "as after a backup of etcd was put back"
 
 
 def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     server.script.extend([page(7, pod("a", 1), following="t1"), page(7, pod("b", 2)), END])
     assert cycles.run() == ["a@1", "b@2"]
@@ -153,7 +153,7 @@ def test_a_list_comes_in_pages_and_the_watch_starts_at_its_version(
     ("megabytes", "limit"), [(4.0, "3"), (1.0, "15"), (0.1, "159"), (0.01, "500"), (20.0, "1")]
 )
 def test_a_page_has_few_large_objects(
-    server: Server, cycles: ReflectorByHand, megabytes: float, limit: str
+    server: Server, cycles: SteppedReflector, megabytes: float, limit: str
 ) -> None:
     """One tenant can write thousands of more than a megabyte; two pages are held at a time."""
     large = "x" * int(megabytes * 2**20)
@@ -171,11 +171,11 @@ def test_the_next_page_is_requested_while_one_is_processed(server: Server, conne
 
     pages = [page(7, pod("a", 1), following="t1"), page(7, pod("b", 2), following="t2"), page(7)]
     server.script.extend([*pages, END])
-    assert ReflectorByHand(connection, sink=Slow()).run() == ["a@1", "b@2"]
+    assert SteppedReflector(connection, sink=Slow()).run() == ["a@1", "b@2"]
 
 
 def test_selectors_and_namespace_are_sent_in_list_and_watch(server: Server, connection: Connection) -> None:
-    narrow = ReflectorByHand(
+    narrow = SteppedReflector(
         connection, namespace="ns", label_selector="a=b", field_selector="metadata.name=x"
     )
     server.script.extend([page(1), END])
@@ -186,7 +186,7 @@ def test_selectors_and_namespace_are_sent_in_list_and_watch(server: Server, conn
         assert request.query["fieldSelector"] == "metadata.name=x"
 
 
-def test_events_are_passed_on_in_order(server: Server, cycles: ReflectorByHand) -> None:
+def test_events_are_passed_on_in_order(server: Server, cycles: SteppedReflector) -> None:
     news = [
         event("ADDED", pod("b", 8)),
         event("MODIFIED", pod("a", 9)),
@@ -198,13 +198,13 @@ def test_events_are_passed_on_in_order(server: Server, cycles: ReflectorByHand) 
     assert len(cycles.reflector.inventory) == 1
 
 
-def test_a_bookmark_moves_the_version_on(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_bookmark_moves_the_version_on(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7), Lines([bookmark(50)], then="cut"), END])
     cycles.run(2)
     assert [request.query.get("resourceVersion") for request in server.requests] == [None, "7", "50"]
 
 
-def test_a_cut_watch_continues_at_its_version(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_cut_watch_continues_at_its_version(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7), Lines([event("ADDED", pod("a", 8))], then="cut")])
     server.script.append(Lines([event("ADDED", pod("b", 9))], then="cut"))
     assert cycles.run(2) == ["a@8", "b@9"]
@@ -214,7 +214,7 @@ def test_a_cut_watch_continues_at_its_version(server: Server, cycles: ReflectorB
 
 @pytest.mark.parametrize("refusal", [Lines([bookmark(8), EXPIRED]), status(410, "Expired")])
 def test_a_version_too_old_is_followed_by_the_difference(
-    server: Server, cycles: ReflectorByHand, refusal: Reply | Lines
+    server: Server, cycles: SteppedReflector, refusal: Reply | Lines
 ) -> None:
     server.script.extend([page(7, pod("a", 1), pod("b", 2), pod("c", 3)), refusal])
     cycles.run()
@@ -224,7 +224,7 @@ def test_a_version_too_old_is_followed_by_the_difference(
 
 
 def test_a_new_object_of_the_same_name_is_added_after_the_old_one_is_deleted(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     server.script.extend([page(7, pod("a", 1, "old")), Lines([EXPIRED])])
     cycles.run()
@@ -232,7 +232,7 @@ def test_a_new_object_of_the_same_name_is_added_after_the_old_one_is_deleted(
     assert cycles.run() == [Removed("ns", "a", "old"), "a@8"]
 
 
-def test_pages_that_expired_are_listed_again_from_the_first(server: Server, cycles: ReflectorByHand) -> None:
+def test_pages_that_expired_are_listed_again_from_the_first(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7, pod("a", 1), following="t1"), status(410, "Expired")])
     assert cycles.run() == ["a@1"]
     assert not cycles.reflector.synced
@@ -241,7 +241,7 @@ def test_pages_that_expired_are_listed_again_from_the_first(server: Server, cycl
     assert server.requests[2].query == {"limit": "50"}
 
 
-def test_synced_means_that_every_page_was_delivered(server: Server, cycles: ReflectorByHand) -> None:
+def test_synced_means_that_every_page_was_delivered(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7, following="t1"), status(500)])
     cycles.run()
     assert not cycles.reflector.synced
@@ -251,7 +251,7 @@ def test_synced_means_that_every_page_was_delivered(server: Server, cycles: Refl
 
 
 def test_a_malformed_object_is_skipped_counted_and_logged_once(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     again = event("MODIFIED", pod("bad", 8, **BAD))
     server.script.extend(
@@ -272,7 +272,7 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(
     server: Server, connection: Connection
 ) -> None:
     """Brackets and quotes in texts do not count. Decoders of newer Pythons read it, and refuse it then."""
-    cycles = ReflectorByHand(connection, kind=AnyJob)
+    cycles = SteppedReflector(connection, kind=AnyJob)
     text: dict[str, Any] = {"spec": {"text": '}]"\\'}}
     deep: dict[str, Any] = {"spec": {"more": "DEEP"}}
     listed = page(7, pod("a", 1, **text), pod("deep", 2, **deep), pod("b", 3, **text))
@@ -294,7 +294,7 @@ def test_an_object_that_is_nested_too_deeply_costs_only_itself(
 
 
 def test_an_object_that_became_malformed_keeps_its_last_valid_state_until_its_deletion(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     server.script.extend([page(7, pod("a", 1)), Lines([event("MODIFIED", pod("a", 8, **BAD)), EXPIRED])])
     assert cycles.run() == ["a@1"]
@@ -303,13 +303,13 @@ def test_an_object_that_became_malformed_keeps_its_last_valid_state_until_its_de
     assert cycles.reflector.inventory.bad == {}
 
 
-def test_a_malformed_object_that_was_corrected_is_forgotten(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_malformed_object_that_was_corrected_is_forgotten(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7, pod("a", 1, **BAD)), Lines([event("MODIFIED", pod("a", 8))])])
     assert cycles.run() == ["a@8"]
     assert cycles.reflector.inventory.bad == {}
 
 
-def test_the_memory_for_malformed_objects_is_bounded(server: Server, cycles: ReflectorByHand) -> None:
+def test_the_memory_for_malformed_objects_is_bounded(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7, *(pod(f"p{n}", n, **BAD) for n in range(1, 300))), END])
     cycles.run()
     assert cycles.reflector.inventory.bad_objects == 299
@@ -317,7 +317,7 @@ def test_the_memory_for_malformed_objects_is_bounded(server: Server, cycles: Ref
 
 
 def test_a_sink_that_raises_gets_the_object_again(server: Server, connection: Connection) -> None:
-    cycles = ReflectorByHand(connection, sink=Listener("a"))
+    cycles = SteppedReflector(connection, sink=Listener("a"))
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     with capture_logs() as logs:
         assert cycles.run() == ["b@2"]
@@ -337,7 +337,7 @@ def test_a_sink_that_raises_gets_the_object_again(server: Server, connection: Co
 def test_a_deletion_that_makes_the_sink_raise_is_passed_on_again(
     server: Server, connection: Connection
 ) -> None:
-    cycles = ReflectorByHand(connection, sink=Listener())
+    cycles = SteppedReflector(connection, sink=Listener())
     server.script.extend([page(7, pod("a", 1), pod("b", 2)), Lines([EXPIRED])])
     cycles.run()
     cycles.sink.poison.add("a")
@@ -350,7 +350,7 @@ def test_a_deletion_that_makes_the_sink_raise_is_passed_on_again(
 
 def test_an_object_that_the_sink_refuses_is_logged_once(server: Server, connection: Connection) -> None:
     """A tenant's pod changes as often as the tenant likes."""
-    cycles = ReflectorByHand(connection, sink=Listener("a"))
+    cycles = SteppedReflector(connection, sink=Listener("a"))
     changes = [event("MODIFIED", pod("a", version)) for version in range(8, 40)]
     server.script.extend([page(7, pod("a", 1)), Lines(changes)])
     with capture_logs() as logs:
@@ -360,7 +360,7 @@ def test_an_object_that_the_sink_refuses_is_logged_once(server: Server, connecti
 
 
 def test_a_silent_half_open_watch_ends_and_causes_a_list(server: Server, connection: Connection) -> None:
-    cycles = ReflectorByHand(connection, silence=0.05)
+    cycles = SteppedReflector(connection, silence=0.05)
     server.script.extend([page(7), Lines([], then="silence"), page(9)])
     cycles.run(2)
     assert [request.query.get("watch") for request in server.requests] == [None, "1", None, "1"]
@@ -369,7 +369,7 @@ def test_a_silent_half_open_watch_ends_and_causes_a_list(server: Server, connect
 def test_a_watch_that_falls_silent_after_events_continues_at_its_version(
     server: Server, connection: Connection
 ) -> None:
-    cycles = ReflectorByHand(
+    cycles = SteppedReflector(
         connection, silence=1.0
     )  # the bookmark has to come before that, however busy the machine
     server.script.extend([page(7), Lines([bookmark(8)], then="silence"), END])
@@ -377,7 +377,7 @@ def test_a_watch_that_falls_silent_after_events_continues_at_its_version(
     assert server.requests[-1].query["resourceVersion"] == "8"
 
 
-def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, cycles: ReflectorByHand) -> None:
+def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7), Lines([bookmark(8), b'{"type": "ADD'])])
     server.script.append(Lines([event("ADDED", pod("a", 9))]))
     assert cycles.run(2) == ["a@9"]
@@ -385,7 +385,7 @@ def test_garbage_on_the_watch_is_a_fault_of_the_connection(server: Server, cycle
 
 
 def test_pauses_double_up_to_a_limit_and_start_again_after_an_event(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     server.script.extend([status(500)] * 8)
     cycles.run(8)
@@ -396,7 +396,7 @@ def test_pauses_double_up_to_a_limit_and_start_again_after_an_event(
 
 
 def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     server.script.extend([page(7), Lines([]), page(7), Lines([]), page(7), Lines([])])
     cycles.run(3)
@@ -404,7 +404,7 @@ def test_a_watch_that_ends_at_once_is_not_opened_again_at_once(
     assert [request.query.get("watch") for request in server.requests] == [None, "1"] * 3
 
 
-def test_a_forbidden_watch_does_not_list_in_a_hot_loop(server: Server, cycles: ReflectorByHand) -> None:
+def test_a_forbidden_watch_does_not_list_in_a_hot_loop(server: Server, cycles: SteppedReflector) -> None:
     server.script.extend([page(7), status(403), page(7), status(403)])
     cycles.run(2)
     assert cycles.pauses == [0.5, 1]
@@ -413,7 +413,7 @@ def test_a_forbidden_watch_does_not_list_in_a_hot_loop(server: Server, cycles: R
 def test_a_watch_that_had_events_is_opened_again_without_a_pause(
     server: Server, connection: Connection
 ) -> None:
-    cycles = ReflectorByHand(connection)
+    cycles = SteppedReflector(connection)
 
     def five_minutes_of_news() -> Any:
         cycles.now += 300
@@ -425,7 +425,7 @@ def test_a_watch_that_had_events_is_opened_again_without_a_pause(
 
 
 def test_a_server_that_sends_retry_after_is_not_asked_for_a_list(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     server.script.extend([page(7), status(429), status(503), END])
     cycles.run(3)
@@ -437,14 +437,14 @@ FAULT = event("ERROR", {"kind": "Status", "code": 500, "reason": "InternalError"
 
 @pytest.mark.parametrize("answer", [Lines([FAULT]), status(503)], ids=["as an event", "at once"])
 def test_a_watch_with_only_server_errors_is_replaced_by_a_list(
-    server: Server, cycles: ReflectorByHand, answer: Lines | Reply
+    server: Server, cycles: SteppedReflector, answer: Lines | Reply
 ) -> None:
     server.script.extend([page(7), answer, answer, answer, page(9, pod("a", 8)), END])
     assert cycles.run(4) == ["a@8"]
     assert [request.query.get("watch") for request in server.requests] == [None, "1", "1", "1", None, "1"]
 
 
-def test_server_errors_between_events_do_not_cause_a_list(server: Server, cycles: ReflectorByHand) -> None:
+def test_server_errors_between_events_do_not_cause_a_list(server: Server, cycles: SteppedReflector) -> None:
     server.script.append(page(7))
     for version in range(8, 13):
         server.script.extend([Lines([FAULT]), Lines([FAULT]), Lines([bookmark(version)])])
@@ -453,7 +453,7 @@ def test_server_errors_between_events_do_not_cause_a_list(server: Server, cycles
 
 
 def test_a_resource_that_does_not_exist_yet_is_waited_for_quietly(
-    server: Server, cycles: ReflectorByHand
+    server: Server, cycles: SteppedReflector
 ) -> None:
     server.script.extend([status(404), status(404), page(7, pod("a", 1)), END])
     with capture_logs() as logs:
@@ -470,16 +470,16 @@ def test_objects_of_a_kind_that_is_no_longer_served_are_dropped(
     server: Server, connection: Connection, removable: bool, gone: Received
 ) -> None:
     """The events of their end may have been missed. A kind that Muster cannot be without stays."""
-    cycles = ReflectorByHand(connection, removable=removable)
+    cycles = SteppedReflector(connection, removable=removable)
     server.script.extend([page(7, pod("a", 1)), status(404), *[status(404)] * 3])
     assert cycles.run() == ["a@1"]
-    assert cycles.run(2) == [], "a moment is no removal"
+    assert cycles.run(2) == [], "a short absence is no removal"
     assert cycles.run() == gone
     server.script.extend([page(9, pod("b", 8)), END])
     assert set(cycles.run()) >= {"b@8"}
 
 
-def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles: ReflectorByHand) -> None:
+def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles: SteppedReflector) -> None:
     assert cycles.reflector.last_contact is None
     server.script.append(status(500))
     cycles.run()
@@ -492,14 +492,14 @@ def test_last_heard_is_the_time_of_the_last_sign_of_life(server: Server, cycles:
 
 def test_a_stuck_thread_is_reported(server: Server, connection: Connection) -> None:
     """Report a thread that waits, as for a thread that could not start; an absent API server is no reason."""
-    taken, goes_on = threading.Event(), threading.Event()
+    taken, resumed = threading.Event(), threading.Event()
 
     class Slow(Listener):
         def upsert(self, obj: Pod) -> None:
             taken.set()
-            assert goes_on.wait(60)
+            assert resumed.wait(60)
 
-    cycles = ReflectorByHand(connection, sink=Slow())
+    cycles = SteppedReflector(connection, sink=Slow())
     assert cycles.reflector.why_stuck() is None, "it has not been started"
     server.script.append(status(500))
     cycles.run()
@@ -512,7 +512,7 @@ def test_a_stuck_thread_is_reported(server: Server, connection: Connection) -> N
     assert cycles.reflector.why_stuck() is None, "twice its patience"
     cycles.now = 19
     assert cycles.reflector.why_stuck() == "pods: reading them has been stuck for 11 s"
-    goes_on.set()
+    resumed.set()
     thread.join()
     server.script.append(status(500))
     cycles.run()
@@ -520,7 +520,7 @@ def test_a_stuck_thread_is_reported(server: Server, connection: Connection) -> N
 
 
 def test_a_list_that_comes_slowly_is_not_stuck(server: Server, connection: Connection) -> None:
-    cycles = ReflectorByHand(connection)
+    cycles = SteppedReflector(connection)
     reported: list[str | None] = []
 
     def slowly() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Writes that nobody waits for: their order, what replaces what, and when they are given up.
+"""Asynchronous writes: their order, their replacement, and the end of their retries.
 
 Jobs block on events of the test, so every interleaving below is chosen, not hoped for.
 """

@@ -18,7 +18,7 @@ from extender.domain.model.resources import PODS
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.world import key
-from tests.oracle.placement import Amounts, Pod, Room, in_sum, left, some_fit
+from tests.oracle.placement import Amounts, FreeCapacity, Pod, in_sum, left, some_fit
 from tests.oracle.shares import ROOT, ZERO, Part, Queues
 from tests.oracle.states import GONE, Group, State
 
@@ -124,12 +124,12 @@ class Turn:
     decision: GroupDecision
     state: State
     shares: Shares
-    capacity: Room
+    capacity: FreeCapacity
     lends: bool
     starting: int  # members that start before it
     places: int  # in the window
     behind: str  # the group that goes first in its queue; empty: none does
-    claimants: tuple[Group, ...]  # within their share, and without room
+    claimants: tuple[Group, ...]  # within their share, and without capacity
     kept_below: bool  # it has no headroom only since others have a claim on it
 
     @property
@@ -183,7 +183,7 @@ class Turn:
 
     @property
     def is_deferred(self) -> bool:
-        """Return whether it is above its share: it is looked at again once capacity is lent."""
+        """Return whether it is above its share: it is evaluated again once capacity may be borrowed."""
         return not self.backs_off and self.is_within_limits and self.is_above_share and not self.lends
 
     @property
@@ -263,7 +263,7 @@ class Replay:
                     break
 
     def _lets_none_pass(self, turn: Turn) -> bool:
-        """Return whether the queue is first in, first out; groups that can never start block nobody."""
+        """Return whether the queue is first in, first out; groups that can never start block no other."""
         said = self.state.queue(turn.group.queue)
         return said is not None and said.strategy == "fifo" and not turn.can_never_start
 
@@ -346,7 +346,7 @@ class Replay:
         return self.state.window - sum(self.started.values()) if is_first else self.places(queue)
 
     def places(self, queue: str) -> int:
-        """Return the rest of the queue's part, and of the places that are nobody's."""
+        """Return the rest of the queue's part, and of the places that belong to no queue."""
         size, taken = self.state.window, sum(self.started.values())
         if queue in self.held_up:
             return 0

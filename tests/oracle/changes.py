@@ -1,4 +1,4 @@
-"""The smallest change that would start a group, made by hand: to what is there, not to the snapshot of it."""
+"""The smallest change that would start a group, applied to the objects and not to their snapshot."""
 
 import re
 from collections.abc import Callable

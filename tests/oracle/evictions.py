@@ -61,7 +61,7 @@ def untrue(replay: Replay, decisions: Decisions) -> Iterator[str]:
                 yield f"a gang goes whole: {victim}"
             if not may_go(state, shares, allocation, group, allocation.causes[victim]):
                 yield f"{victim} may be evicted for {allocation.group.name}"
-    if len(found) == 1 and set(replay.claimants) <= {found[0].group}:  # no room is kept for others
+    if len(found) == 1 and set(replay.claimants) <= {found[0].group}:  # no capacity is reserved for others
         yield from _needless(state, shares, found[0])
 
 
@@ -97,4 +97,4 @@ def _needless(state: State, shares: Shares, allocation: Pick) -> Iterator[str]:
         if is_open and fit(
             allocation.group.pods[: allocation.group.needed], left(state.nodes, rest.standing)
         ):
-            yield f"nobody is evicted for {allocation.group.name} who need not go: {spared}"
+            yield f"no unneeded victim is evicted for {allocation.group.name}: {spared}"

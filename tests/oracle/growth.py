@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from extender.domain.model.reasons import Reason
 from tests.oracle.admission import Replay, obstacle
-from tests.oracle.placement import Pod, Room, fit, left, most_that_fit, total
+from tests.oracle.placement import FreeCapacity, Pod, fit, left, most_that_fit, total
 from tests.oracle.states import Group, State
 
 
 @dataclass
 class Line:
-    """Members of one group that are alike and still miss, and the nodes of those that start."""
+    """Missing members of one group with equal needs, and the nodes of those that start."""
 
     group: Group
     pod: Pod
@@ -83,17 +83,17 @@ class Growth:
     def _start(self, line: Line, lends: bool) -> Iterator[str]:
         name, capacity = line.nodes.pop(0), self.capacity
         if not fit([line.pod], {node: there for node, there in capacity.items() if node.name == name}):
-            yield f"a member of {line.group.name} has room on {name}"
+            yield f"a member of {line.group.name} fits on {name}"
         queue, line.missing = line.group.queue, line.missing - 1
         self.grown.append((line.pod, name))
         self.shares.take(queue, total([line.pod]))
         self.replay.started[queue] = self.replay.started.get(queue, 0) + 1
         for claimant in self.replay.claimants[:1] if lends else ():
             if most_that_fit(claimant.pods, self.capacity) < most_that_fit(claimant.pods, capacity):
-                yield f"room that {claimant.name} has a claim on is not lent to {line.group.name}"
+                yield f"capacity that {claimant.name} claims is not borrowed by {line.group.name}"
 
     @property
-    def capacity(self) -> Room:
+    def capacity(self) -> FreeCapacity:
         return left(self.replay.state.nodes, [*self.replay.state.standing, *self.grown])
 
     def _stops(self, line: Line) -> Iterator[Reason]:

@@ -1,4 +1,4 @@
-"""Exhaustive placement: whether pods find room on nodes, all at once, by trying every way."""
+"""Exhaustive placement: whether pods fit on nodes together, by trying every placement."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ class Pod(NamedTuple):
         return self.kind in ("", node.kind) and (self.tolerates or not node.is_tainted)
 
 
-Room = Mapping[Node, Amounts]
+FreeCapacity = Mapping[Node, Amounts]
 
 
 def left(nodes: Iterable[Node], standing: Iterable[tuple[Pod, str]]) -> dict[Node, dict[str, int]]:
-    """Return the rest of the nodes beside pods that are placed by name."""
+    """Return the rest of the nodes next to pods that are placed by name."""
     capacity = {node: dict(node.offers) for node in nodes}
     by_name = {node.name: node for node in capacity}
     for pod, name in standing:
@@ -46,7 +46,7 @@ def total(pods: Iterable[Pod]) -> Counter[str]:
     return sums
 
 
-def fit(pods: Sequence[Pod], capacity: Room) -> bool:
+def fit(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
     """Return whether all pods find a node.
 
     The largest first, on every node in turn; a failed state is not tried again, and of equal nodes one is
@@ -80,17 +80,17 @@ def fit(pods: Sequence[Pod], capacity: Room) -> bool:
     return search(0, rows)
 
 
-def some_fit(pods: Sequence[Pod], number: int, capacity: Room) -> bool:
+def some_fit(pods: Sequence[Pod], number: int, capacity: FreeCapacity) -> bool:
     """Return whether any `number` of the pods find nodes."""
     return any(fit(some, capacity) for some in sorted(set(combinations(sorted(pods), number))))
 
 
-def most_that_fit(pods: Sequence[Pod], capacity: Room) -> int:
+def most_that_fit(pods: Sequence[Pod], capacity: FreeCapacity) -> int:
     """Return how many of the pods find a node at the same time."""
     return next(n for n in range(len(pods), -1, -1) if some_fit(pods, n, capacity))
 
 
-def in_sum(pods: Sequence[Pod], capacity: Room) -> bool:
+def in_sum(pods: Sequence[Pod], capacity: FreeCapacity) -> bool:
     """Return whether the suitable nodes together have as much left as the pods ask for.
 
     That holds for pods of each kind alone, and for all of them.

@@ -30,7 +30,7 @@ def behind_others(turn: Turn) -> bool:
     return turn.behind != ""
 
 
-def no_room(turn: Turn) -> bool:
+def no_capacity(turn: Turn) -> bool:
     """Return whether no placement exists, and the suitable nodes have less left than it asks for."""
     return not turn.has_capacity and not turn.has_sums
 
@@ -65,7 +65,7 @@ CLAIMS: Mapping[Reason, Claim] = {
     Reason.QUEUE_CEILING: queue_ceiling,
     Reason.QUEUE_SHARE: queue_share,
     Reason.BEHIND_OTHERS: behind_others,
-    Reason.NO_ROOM: no_room,
+    Reason.NO_ROOM: no_capacity,
     Reason.FRAGMENTED: fragmented,
     Reason.RECLAIMING: reclaiming,
     Reason.BACKING_OFF: backing_off,

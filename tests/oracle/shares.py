@@ -104,7 +104,7 @@ class Queues:
     def _reserved(self, name: str, it: str) -> Fraction:
         """Return the amount that no other queue may hold.
 
-        It is guaranteed, or nominal and not lent, to this queue or those below.
+        It is guaranteed, or nominal and not borrowed, to this queue or those below.
         """
         demand, below = (
             self.demand(name),

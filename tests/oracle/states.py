@@ -19,7 +19,7 @@ from tests.oracle.placement import Amounts, Node, Pod, total
 GPU, KIND = "x.io/gpu", "kind"
 NOW = 1000.0  # the clock of a new world
 GONE = "gone"  # the name of a queue that does not exist
-TAINT = Taint("lent", "NoSchedule")
+TAINT = Taint("oracle", "NoSchedule")
 
 
 class Queue(NamedTuple):
@@ -35,7 +35,7 @@ class Queue(NamedTuple):
     lending: tuple[tuple[str, int], ...] = ()
     is_closed: bool = False
     is_stopped: bool = False
-    is_restricted: bool = False  # and nobody is noted as one who may use it
+    is_restricted: bool = False  # and no user is recorded as allowed
     is_for_others: bool = False  # for groups of other namespaces
     groups: int | None = None  # so many may run
     takes_back: bool = False  # it evicts at once

@@ -27,7 +27,7 @@ def sized(name: str, cpu: str) -> Any:
 
 
 @each_of(
-    (  # room that was lent to others is not there
+    (  # borrowed capacity is not free
         [
             [nodes("n", "m"), queue("q"), queue("r"), waiting("r1", 3, "4", queue="r")],
             [waiting(f"q{n}", 1, "4") for n in (2, 3, 4)],
@@ -41,7 +41,7 @@ def sized(name: str, cpu: str) -> Any:
         ],
         {"q1": Reason.NO_ROOM, "q2": STARTS, "q3": Reason.NO_ROOM},
     ),
-    (  # who can never start holds up nobody, whatever it waits for as yet
+    (  # a group that can never start blocks no other, whatever its reason
         [
             [node("n"), queue("q", strategy="fifo", capability={"cpu": "3"}), queue("a", parent="q")],
             [waiting("a1", 1, "2", queue="a"), waiting("q2", 1, "2", more={"x.io/gpu": "1"})],
@@ -106,7 +106,7 @@ LARGE = waiting("r1", 1, "5", queue="r")  # of another queue, which deserves it 
         [queue("q", capability={"cpu": "1"}), waiting("q2", 2, "1"), waiting("q3", 1, "1")],
         "with spec.capability cpu 2 instead of 1 in queue q",
     ),
-    (  # of a higher ceiling its own queue deserves enough before there is room for all
+    (  # its own queue deserves enough of a higher ceiling before all fit
         [
             [queue("q", weight=3, capability={"cpu": "2"}), queue("s", weight=2, parent="q")],
             [waiting("q1", 1, "2"), waiting("q2", 1, "2", queue="s"), waiting("x1", 1, "2")],

@@ -102,13 +102,13 @@ def _of_plan(turn: Turn) -> Iterator[str]:
     if len(plan) != group.needed:
         yield f"{group.name} starts whole"
     if any(capacity[by_name[node]][name] < 0 for pod, node in plan for name, _ in pod.asks):
-        yield f"{group.name} has room on its nodes"
+        yield f"{group.name} fits on its nodes"
     if not all(pod.suits(by_name[node]) for pod, node in plan):
         yield f"the nodes of {group.name} suit its members"
     if turn.lends and turn.claimants:
         pods = turn.claimants[0].pods[: turn.claimants[0].needed]
         if most_that_fit(pods, capacity) < most_that_fit(pods, turn.capacity):
-            yield f"room that {turn.claimants[0].name} has a claim on is not lent to {group.name}"
+            yield f"capacity that {turn.claimants[0].name} claims is not borrowed by {group.name}"
 
 
 @FEWER

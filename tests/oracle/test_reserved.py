@@ -1,4 +1,4 @@
-"""Reserved capacity: starting groups leave the reserved nodes free by their moment.
+"""Reserved capacity: starting groups leave the reserved nodes free by their time.
 
 A group that would not waits (Reserved), and no other group does.
 """
@@ -15,7 +15,7 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import Reservation
 from tests.domain import builders
 from tests.domain.world import World, gang, key, timestamp
-from tests.oracle.placement import Node, Pod, Room, fit, left
+from tests.oracle.placement import FreeCapacity, Node, Pod, fit, left
 from tests.property_examples import examples
 
 
@@ -47,7 +47,7 @@ class Busy:
         return [Pod((("cpu", cpus),))] * members
 
     def standing(self, after: float, decisions: Decisions, before: str = "") -> list[tuple[Pod, str]]:
-        """Return the pods on nodes at a moment.
+        """Return the pods on nodes at a time.
 
         Counted are running pods, and those that start now when it is the turn of `before`; empty: all
         of them.
@@ -74,7 +74,7 @@ def untrue(busy: Busy, holder: str, reserved: Reservation, decisions: Decisions)
         then = left(busy.hosts, [*busy.standing(instant, decisions, name), *needed])
         if any(then[host]["cpu"] < 0 for host in busy.hosts if host.name in reserved.node_names):
             yield f"{holder} finds its nodes free at {instant}"
-        spare: Room = {
+        spare: FreeCapacity = {
             host: {"cpu": min(capacity[host]["cpu"], max(then[host]["cpu"], 0))} for host in busy.hosts
         }
         if name in ("", holder) or (decision := decisions.groups[key(name)]).verdict is not Verdict.WAITING:

@@ -55,10 +55,10 @@ class Cluster(NamedTuple):
         found = {self.flavors.get(host.name, "any") for host in hosts}
         return len(found) == 1 and "" not in found
 
-    def has_way(self, gang: Gang, beside: Sequence[Place]) -> bool:
+    def has_way(self, gang: Gang, standing: Sequence[Place]) -> bool:
         crowds = list(combinations_with_replacement(self.hosts, gang.workers))
         return any(
-            is_allowed(beside, [(gang.driver, host), *((gang.worker, it) for it in crowd)])
+            is_allowed(standing, [(gang.driver, host), *((gang.worker, it) for it in crowd)])
             for host, crowd in product(self.hosts, crowds)
             if self.is_of_one_flavor([host]) and self.is_of_one_flavor(crowd)
         )

@@ -33,7 +33,7 @@ class Host(NamedTuple):
 class Kind(NamedTuple):
     app: str
     cpus: int
-    apart: str = ""  # the key of domains in which no pod of the app `whose` may be beside it
+    apart: str = ""  # the key of domains in which no pod of the app `whose` may be next to it
     together: str = ""  # of those in which one has to be
     whose: str = ""
     has_port: bool = False

@@ -1,4 +1,4 @@
-"""The commands that README and docs/ tell people to type: what stands in their shell fences.
+"""The commands of README and docs/: the contents of their shell fences.
 
 `sh` fences hold commands, one after the other. `console` fences hold commands after `$ `, each with what it
 prints; a line `…` stands for what is left out. A `yaml` fence that begins with a comment of a path shows that

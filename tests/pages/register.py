@@ -13,7 +13,7 @@ from tests.pages.fences import Command
 
 class Way(StrEnum):
     ALONE = "in an empty folder that has the examples"
-    SIMULATED = "its files in the nodes of its flags, by `muster simulate`, which comes to the same"
+    SIMULATED = "its files in the nodes of its flags, by `muster simulate`, with the same result"
     TOWN = "against the embedded API server, with the queues and groups of tests/pages/town.py"
     TUTORIAL = "against the cluster that the tutorial starts: tests/pages/test_tutorial.py"
     SITE = "against the installation of tests/cli/installation.py"
@@ -41,10 +41,10 @@ TUTORIAL = "docs/tutorials/first-steps.md"
 REGISTER = (
     Entry(r"muster run .* --speed 1|muster (why|queue) .*", Way.TUTORIAL, page=TUTORIAL),
     Entry(r"make run|export PATH=.*", Way.ELSEWHERE, "they prepare the reader's shell", page=TUTORIAL),
-    Entry(r"muster why .* --what-if .*", Way.ELSEWHERE, "needs room on nodes: tests/cli/test_what_if.py"),
-    Entry(r"muster plan .*", Way.ELSEWHERE, "needs room on nodes: tests/cli/test_plan.py"),
+    Entry(r"muster why .* --what-if .*", Way.ELSEWHERE, "needs capacity on nodes: tests/cli/test_what_if.py"),
+    Entry(r"muster plan .*", Way.ELSEWHERE, "needs capacity on nodes: tests/cli/test_plan.py"),
     Entry(r"muster (dump|replay) .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_dump.py"),
-    Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "goes on until Ctrl-C: tests/cli/test_dashboard.py"),
+    Entry(r"muster dashboard( .*)?", Way.ELSEWHERE, "runs until Ctrl-C: tests/cli/test_dashboard.py"),
     Entry(r"muster report .*", Way.ELSEWHERE, "needs a running Muster: tests/cli/test_report.py"),
     Entry(r"openssl req .*", Way.CLUSTER),  # what it makes goes into a Secret
     Entry(r"(kubectl )?muster (why|job|queue|q|podgroup|pg|namespace) .*", Way.TOWN),

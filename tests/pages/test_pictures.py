@@ -1,4 +1,4 @@
-"""Pictures of the pages show what the commands show. `python -m tests.pages.pictures` draws them anew."""
+"""Pictures of the pages show what the commands show. `python -m tests.pages.pictures` draws them again."""
 
 from tests.pages.fences import PAGES
 from tests.pages.pictures import FOLDER, PICTURES

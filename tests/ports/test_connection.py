@@ -37,7 +37,7 @@ Script = Callable[..., Awaitable[None]]
 
 
 class Stage:
-    """A port in a loop of its own; it echoes bodies, and /long has a long answer."""
+    """A port in its own loop; it echoes bodies, and /long has a long answer."""
 
     def __init__(self, loop: Clock, limits: ConnectionLimits) -> None:
         listener = listen("--listen", Address("127.0.0.1", 0))
@@ -111,7 +111,7 @@ class Stage:
 
 
 def played(limits: ConnectionLimits = LIMITS) -> Callable[[Script], Callable[..., None]]:
-    """Make a test of a script: play it on a stage of its own, in virtual time."""
+    """Make a test of a script: play it on its own stage, in virtual time."""
 
     def decorate(script: Script) -> Callable[..., None]:
         @wraps(script)
@@ -222,7 +222,7 @@ def test_any_bytes_are_a_request_a_fault_or_incomplete(echo: SideServer, data: b
     ],
 )
 def test_a_refused_request_ends_the_connection(echo: SideServer, sent: bytes, code: int) -> None:
-    """The caller that goes on sending still sees why, and then the end."""
+    """A caller that continues to send still sees the cause, and then the end."""
     assert statuses(exchanged(echo, sent, request(b"x" * 500)), without_body=False) == [code]
 
 
@@ -243,7 +243,7 @@ async def test_a_slow_head_has_a_deadline(stage: Stage, is_first: bool) -> None:
 
 @each_of(True, False)
 @played()
-async def test_a_body_has_a_deadline_of_its_own(stage: Stage, is_first: bool) -> None:
+async def test_a_body_has_its_own_deadline(stage: Stage, is_first: bool) -> None:
     before = dropped("body")
     late, just = await stage.meet(is_first), await stage.meet(is_first)
     for _, writer in (late, just):

@@ -20,7 +20,7 @@ LIMITS = ConnectionLimits(connections=100, body=1000, unread=100_000)
 
 
 class HandshakeCaller:
-    """A client that says each part of its handshake only when it is told to."""
+    """A client that sends each part of its handshake on request."""
 
     def __init__(self, address: Any) -> None:
         self.sock = socket.create_connection(address)

@@ -1,4 +1,4 @@
-"""Newcomers: accepted connections without a request, what they wait for, and what is left to whom."""
+"""Newcomers: accepted connections without a request, their states, and their transfer."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ BEGUN, ENDED = "begun", "ended"
 
 
 class Met:
-    """A newcomer on a real connection, in a loop that turns only when told."""
+    """A newcomer on a real connection, in a loop that tests run step by step."""
 
     def __init__(self, limits: ConnectionLimits, secure: bool) -> None:
         with closing(socket.create_server(("127.0.0.1", 0))) as listener:
@@ -64,7 +64,7 @@ def states(limits: ConnectionLimits, secure: bool, *pieces: bytes) -> list[str]:
     ([HEAD % 3 + b"abc"], [BEGUN]),
     ([HEAD % 101], [BEGUN]),  # longer than allowed: it is refused at once
     ([b"G", b"x" * 5000], ["head", BEGUN]),
-    ([b"\x16\x03\x01"], [BEGUN]),  # TLS where none is spoken, which is told at once
+    ([b"\x16\x03\x01"], [BEGUN]),  # TLS on a plain port: it is refused at once
 )
 def test_a_request_begins_when_it_is_worth_reading(pieces: list[bytes], expected: list[str]) -> None:
     assert states(LIMITS, False, *pieces) == expected

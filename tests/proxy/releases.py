@@ -10,7 +10,7 @@ from extender.proxy.server import Handlers, StatusPatches
 from extender.proxy.upstream import Upstream
 
 
-class ReleasedByHand(Appearances):
+class DrivenAppearances(Appearances):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._released: dict[Uid, Appearance] = {}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kube.server import Reply, Server
 from tests.proxy.conftest import SECRET, Front, Start
-from tests.proxy.releases import ReleasedByHand
+from tests.proxy.releases import DrivenAppearances
 from tests.proxy.sample_pods import pod, without_kind
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -62,7 +62,7 @@ REFUSED = [
 @pytest.fixture
 def viewed(server: Server, start: Start) -> Front:
     """One that hides each pod of ours."""
-    return start(server.url, handlers=ReleasedByHand().handlers)
+    return start(server.url, handlers=DrivenAppearances().handlers)
 
 
 def ask(front: Front, method: str, path: str, accept: str) -> tuple[int, bytes]:

@@ -14,7 +14,7 @@ from tests.e2e.harness.waiting import wait_for
 from tests.proxy.conftest import SECRET, Start
 from tests.proxy.pod_forms import PROTOBUF
 from tests.proxy.raw import CHUNKED, RawConnection, RawServer, chunk, dial
-from tests.proxy.releases import ReleasedByHand
+from tests.proxy.releases import DrivenAppearances
 from tests.proxy.sample_pods import INITIAL_EVENTS_END, Json, bookmark, pod, without_kind
 
 HEAD_END = b"\r\n\r\n"
@@ -78,7 +78,7 @@ class Stage:
 
     def __init__(self, raw: RawServer, start: Start) -> None:
         self.raw = raw
-        self.released = ReleasedByHand()
+        self.released = DrivenAppearances()
         self.front = start(raw.url, handlers=self.released.handlers)
         self.clients: list[Client] = []
 

@@ -1,1 +1,1 @@
-"""The embedded cluster: where Muster leans on a real one, this one must behave alike."""
+"""The embedded cluster: it must behave like a real one where Muster depends on it."""

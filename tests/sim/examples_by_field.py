@@ -1,6 +1,6 @@
 """Workloads of each kind in Kueue's and Volcano's documentation, by their fields, with their results.
 
-The variants are in examples_by_field.yaml; each comes in a namespace of its own, beside the queues QUEUES.
+The variants are in examples_by_field.yaml; each comes in its own namespace, with the queues QUEUES.
 """
 
 from collections.abc import Iterable, Iterator

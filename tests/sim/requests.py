@@ -48,7 +48,7 @@ def names(listed: Json) -> list[str]:
 
 
 def pod(name: str = "a", **options: Any) -> Json:
-    """Return a pod of the cluster's own scheduler, unless told otherwise."""
+    """Return a pod of the cluster's own scheduler, unless `scheduler` says otherwise."""
     return objects.pod(name, namespace="default", **{"scheduler": "default-scheduler", **options})
 
 

@@ -134,7 +134,7 @@ def simulated(path: Path, *flags: str, given: str | bytes = "") -> Outcome:
 def test_a_manifest_that_cannot_run_is_named_by_line(
     content: str | bytes, message: str, *, tmp_path: Path
 ) -> None:
-    """Nothing runs as long as something is to be corrected."""
+    """Nothing runs while a file has errors."""
     outcome = handed_over(tmp_path / "given.yaml", content)
     assert (outcome.status, outcome.report) == (2, "")
     assert outcome.faults[0].startswith(message)

@@ -76,5 +76,5 @@ def test_nonsense_is_a_bad_request(connection: Connection, form: str, body: byte
         with pytest.raises(Refused) as refusal:
             connection.request("POST", path, body=body, content_type=form)
         assert refusal.value.status == status
-    create(connection, PODS, pod())  # and the server goes on
+    create(connection, PODS, pod())  # and the server continues
     ask(connection, "DELETE", f"{PODS}/a", {})

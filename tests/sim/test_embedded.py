@@ -82,7 +82,7 @@ def test_a_cluster_settles_with_a_gang_that_can_never_start(cluster: Embedded) -
 
 
 def test_suspended_jobs_are_resumed_when_they_fit(cluster: Embedded) -> None:
-    """A Job, then a JobSet, each with room for itself alone."""
+    """Run a Job, then a JobSet; the nodes fit one at a time."""
     options: Json = {"namespace": "default", "parallelism": 4, "cpu": "2", "suspend": True}
     in_queue = {objects.QUEUE_NAME: "default", RUN_SECONDS: "20"}
     first = jobs.job("first", completions=8, annotations=in_queue, **options)
@@ -115,7 +115,7 @@ def test_existing_gangs_start_and_the_cluster_ends_with_its_processes() -> None:
 
 
 def test_a_watch_of_an_earlier_cluster_at_the_same_address_has_to_list_again() -> None:
-    """List anew, as an open dashboard does beside a second `muster run --listen ADDRESS`."""
+    """List again, as an open dashboard does next to a second `muster run --listen ADDRESS`."""
     with Embedded() as first:
         first.make_nodes(9, "4", "16Gi")
         seen = first.store.version

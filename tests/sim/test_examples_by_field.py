@@ -30,7 +30,7 @@ def test_the_table_has_many_examples() -> None:
     assert len(EXAMPLES) >= 120
 
 
-def test_each_comes_to_its_outcome_in_run(tmp_path: Path) -> None:
+def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
     """Run all at once, each in its namespace, on nodes with capacity for all.
 
     It takes half a minute, for Muster writes their reasons at its pace.
@@ -56,7 +56,7 @@ def test_each_comes_to_its_outcome_in_run(tmp_path: Path) -> None:
 
 
 @each_of(*EXAMPLES)
-def test_an_example_comes_to_the_same_in_simulate(example: Example, *, tmp_path: Path) -> None:
+def test_an_example_has_the_same_outcome_in_simulate(example: Example, *, tmp_path: Path) -> None:
     files = (written(tmp_path, [example]),)
     result = simulate(
         SimulationOptions(files, True, nodes=NODES, node_cpu=CAPACITY[0], node_memory=CAPACITY[1])

@@ -1,4 +1,4 @@
-"""The simulated kubelets: pods run for as long as they say, and go when they are told to."""
+"""The simulated kubelets: pods run for their declared time, and end when they are deleted."""
 
 from collections.abc import Iterator
 

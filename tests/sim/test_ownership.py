@@ -1,4 +1,4 @@
-"""Server-side apply, whoever applies what: what a writer wants is there, what nobody wants is not."""
+"""Server-side apply with several managers: applied fields exist, and fields without a manager do not."""
 
 from typing import Any
 

@@ -92,7 +92,7 @@ def test_no_pod_is_preempted_for_an_equal_or_in_vain() -> None:
     known = cluster(n0=[placed("equal", "4", 5)], n1=[placed("low", "1", 1), placed("high", "3", 9)])
     known.set_node(objects.node("n2", taints=[{"key": "k", "value": "", "effect": "NoSchedule"}]))
     node, victims, message = chosen(known, placed("new", "3", 5))
-    assert (node, victims) == ("", []), "a nomination would be taken back"
+    assert (node, victims) == ("", []), "a nomination would be withdrawn"
     assert message == (
         "preemption: 0/3 nodes are available: 1 Insufficient cpu,"
         " 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."

@@ -200,7 +200,7 @@ def test_a_job_that_waits_is_shown_with_the_pods_that_it_will_have(cluster: Embe
     assert not gang.pods
 
 
-def test_a_job_whose_pods_a_quota_refuses_frees_its_capacity_and_the_cluster_comes_to_rest(
+def test_a_job_whose_pods_a_quota_refuses_frees_its_capacity_and_the_cluster_settles(
     cluster: Embedded,
 ) -> None:
     """It is refused again and again, until the quota or what counts for it changes."""

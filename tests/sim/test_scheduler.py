@@ -160,7 +160,7 @@ def test_a_refused_nominated_node_is_followed_by_all_nodes_and_the_nomination_is
 def test_a_refused_pod_is_asked_about_once_more_and_then_rests(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
-    """Its new condition wakes it; the second refusal says the same, changes nothing and so wakes nobody."""
+    """Its new condition requeues it; the second refusal is the same, changes nothing and requeues no pod."""
     nodes(service, 3)
     extender.answers["filter"] = refuse
     ours(service, "a")
@@ -216,7 +216,7 @@ def test_without_a_fitting_node_the_extender_is_not_called(
     )
 
 
-def test_held_pods_keep_their_capacity_and_the_loop_goes_on(
+def test_held_pods_keep_their_capacity_and_the_loop_continues(
     service: Service, extender: PlayedExtender, scheduler: Scheduler
 ) -> None:
     release = threading.Event()

@@ -72,7 +72,7 @@ def test_an_event_during_an_attempt_requeues_only_pods_that_it_concerns(queue: S
         queue.forget(name)
 
 
-def test_a_change_of_status_wakes_only_pods_that_the_extender_refused(queue: SchedulingQueue) -> None:
+def test_a_change_of_status_requeues_only_pods_that_the_extender_refused(queue: SchedulingQueue) -> None:
     for name, by_extender in (("a", True), ("b", False)):
         queue.see(named(name))
         queue.add_unschedulable(popped(queue), by_extender=by_extender)
@@ -91,7 +91,7 @@ def test_a_backoff_is_cut_short_when_no_other_pod_waits(queue: SchedulingQueue) 
     assert popped(queue) is refused
 
 
-def test_a_pods_own_change_wakes_it(queue: SchedulingQueue) -> None:
+def test_a_pods_own_change_requeues_it(queue: SchedulingQueue) -> None:
     queue.see(named("a"))
     queue.add_unschedulable(popped(queue), by_extender=True)
     queue.see(named("a", nodeSelector={"zone": "b"}))

@@ -209,7 +209,7 @@ def test_without_unicode_it_is_ascii(state: ClusterState) -> None:
     assert all(line.isascii() for line in drawn(state, Canvas(60, 30, unicode=False)))
 
 
-def test_a_gang_with_a_fault_of_its_own_has_no_gang_ahead(service: Service) -> None:
+def test_a_gang_with_its_own_fault_has_no_gang_ahead(service: Service) -> None:
     gang(service, "a", 1, "Running", RUNS, on="n0")
     gang(service, "b", 2, "Pending", ("NotEnoughMembers", "1 of 2 pods exist"))
     (transition,) = (

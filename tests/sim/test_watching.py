@@ -56,7 +56,7 @@ def events(connection: Connection, version: str, count: int, **query: str) -> li
     return seen
 
 
-def test_a_watch_goes_on_from_a_version(connection: Connection) -> None:
+def test_a_watch_continues_from_a_version(connection: Connection) -> None:
     version = create(connection, PODS, pod("a"))["metadata"]["resourceVersion"]
     create(connection, PODS, pod("b"))
     patch(connection, f"{PODS}/a", {"metadata": {"labels": {"l": "1"}}})

@@ -176,7 +176,7 @@ def test_cores_and_memory_of_spark_become_requests() -> None:
     assert requests == [{"cpu": "1", "memory": "896Mi"}, {"cpu": "1", "memory": "9011Mi"}]
 
 
-# ---- numbers, and what is told
+# ---- numbers and reports
 
 
 def written(folder: Path, kind: str, spec: str, meta: str = "name: j") -> Path:

@@ -1,4 +1,4 @@
-"""Small workloads in a few words, and a run of them that is watched at every moment."""
+"""Small workloads in a few words, and a run of them that is watched at every step."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ SCHEDULERS = frozenset({"muster"})
 
 
 class Watchman(Measurements):
-    """Looks at every moment whether a node is over its room, or a gang stands in pieces."""
+    """Checks at every step that no node is over its capacity and no gang is partial."""
 
     def __init__(self, given: VirtualWorkload) -> None:
         super().__init__(given)
@@ -40,7 +40,7 @@ class Watchman(Measurements):
         assert self.cluster is not None
         self.instants += 1
         for name, _, idle, _ in self.cluster.ledger.nodes():
-            assert min(idle.values()) >= 0, f"{name} is over its room at {now}: {idle}"
+            assert min(idle.values()) >= 0, f"{name} is over its capacity at {now}: {idle}"
         for group, ran in self._ran.items():
             assert ran >= max(self._members.get(group, 1), 1), f"{group} runs with {ran} members at {now}"
 

@@ -47,7 +47,7 @@ def test_a_long_legend_takes_several_lines() -> None:
     assert max(places[queue][1] for queue in queues) < places["g0"][1]
 
 
-def test_many_gangs_fill_the_room() -> None:
+def test_many_gangs_fill_the_capacity() -> None:
     svg = chart(run_rows(*(row(f"g{n}", 2, arrival=float(n)) for n in range(50))))
     assert {"gangs that wait", "8", "4"} <= set(texts(svg))
     assert len([title for title in titles(svg) if "ran 10s" in title]) >= 50

@@ -128,7 +128,7 @@ spec: {schedulerName: muster, containers: [{name: c, image: x}]}
 """
 
 
-def test_what_never_started_is_told_by_the_status_and_with_the_name_that_was_meant(tmp_path: Path) -> None:
+def test_unstarted_groups_are_reported_in_the_status_and_with_the_intended_name(tmp_path: Path) -> None:
     """A group without pods is one of them, as in `muster run`."""
     path = tmp_path / "misspelt.yaml"
     path.write_text(
@@ -152,7 +152,7 @@ def test_what_never_started_is_told_by_the_status_and_with_the_name_that_was_mea
     assert ("mean train?" in result.output, "mean default?" in result.output) == (True, True)
 
 
-def test_a_gang_that_runs_without_end_from_the_last_moment_on_has_run(tmp_path: Path) -> None:
+def test_a_gang_without_end_that_starts_last_counts_as_run(tmp_path: Path) -> None:
     path = tmp_path / "endless.yaml"
     path.write_text(
         GROUP.replace("NAME", "fit").replace("SPEC", "{minMember: 1}")
@@ -212,7 +212,7 @@ def test_where_nothing_is_for_muster_to_start_nothing_has_started(tmp_path: Path
     assert "\nnothing in there is for Muster to start\n" in result.output
 
 
-def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None:
+def test_fields_of_other_projects_are_reported_as_such(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     for text, reported in (
         (
@@ -236,7 +236,7 @@ def test_what_is_of_other_projects_is_told_as_what_it_is(tmp_path: Path) -> None
         ("capability: {memory: 8gib}", "did you mean 8Gi?"),
     ],
 )
-def test_what_is_nearly_right_is_told_with_what_was_meant(tmp_path: Path, spec: str, reported: str) -> None:
+def test_misspelt_fields_are_reported_with_the_right_name(tmp_path: Path, spec: str, reported: str) -> None:
     path = tmp_path / "queue.yaml"
     head = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: a}\n"
     path.write_text(f"{head}spec: {{{spec}}}\n")

@@ -1,4 +1,4 @@
-"""Elastic groups in virtual time: they grow and shrink with demand, and come to rest when it does."""
+"""Elastic groups in virtual time: they grow and shrink with demand, and settle when it does."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ jobs = st.builds(
 
 
 def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1), memory: float = 3600.0) -> Changes:
-    """On 3 nodes of 4 cpu. `memory`: the seconds for which nobody gives room to the same group again."""
+    """Run on 3 nodes of 4 cpu. `memory`: seconds in which no pod is evicted again for the same group."""
     changes = Changes()
     workload = at_once([*rows], dict(zip(QUEUES, weights, strict=True)))
     Simulation(
@@ -77,7 +77,7 @@ def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1), memory: flo
 
 @settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(jobs, min_size=2, max_size=7), st.tuples(*[st.integers(1, 4)] * 3))
-def test_with_constant_demand_all_comes_to_rest(given_jobs: list[Job], weights: tuple[int, ...]) -> None:
+def test_with_constant_demand_all_settles(given_jobs: list[Job], weights: tuple[int, ...]) -> None:
     """All come within minutes and stay: after a while nothing starts and nothing is evicted any more."""
     rows, at = [], 0.0
     for number, job in enumerate(given_jobs):

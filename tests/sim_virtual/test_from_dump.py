@@ -1,4 +1,4 @@
-"""A dump goes on in virtual time: at second 0 the same is known of it, and decided."""
+"""A dump continues in virtual time: at second 0 its state and its decisions are the same."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.domain.world import World, gang, key, timestamp
 
 
 class Watched(Observer):
-    """Observer of the decisions at each moment."""
+    """Observer of the decisions at each step."""
 
     def __init__(self) -> None:
         self.decisions: dict[float, Decisions] = {}
@@ -92,7 +92,7 @@ def test_users_keep_their_limits() -> None:
     assert verdicts == {key("a"): "Running", key("b"): "Waiting", key("c"): "Running"}
 
 
-def test_the_command_goes_on_from_a_file(tmp_path: Path) -> None:
+def test_the_command_continues_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     written = dump(full_cluster().add(foreign_pod("more", on="n0")).settle().ledger.decisions, version(), {})
     assert written is not None

@@ -106,7 +106,7 @@ def test_quotas_make_queues_and_their_namespaces_enter_them(tmp_path: Path, quot
     result = run(given)
     assert {starts(result)[name] for name in ("pod/a", "pod/b")} == {0.0, 10.0}
     assert queue in {queue.name for queue in result.report.queues}
-    assert "train" not in starts(result), "its queue has room for one pod only"
+    assert "train" not in starts(result), "its queue fits one pod only"
     weights = {queue.metadata.name: queue.spec.weight for queue in given.queues}
     assert weights["taken"] == 3
 
@@ -132,7 +132,7 @@ def test_pods_come_with_their_group_unless_they_say_when(tmp_path: Path) -> None
     assert result.report.makespan == 27.5  # from 2.5 to 30
 
 
-def test_pods_that_stand_already_hold_their_room(tmp_path: Path) -> None:
+def test_bound_pods_hold_their_capacity(tmp_path: Path) -> None:
     given = loaded(
         tmp_path,
         pod("old", cpu="4", on="node-1", run="30"),
@@ -149,7 +149,7 @@ def test_a_member_that_fails_ends_with_its_group(tmp_path: Path) -> None:
 
 
 def test_members_without_their_group_wait(tmp_path: Path) -> None:
-    (never,) = run(loaded(tmp_path, pod("a", "nobody"))).report.never_started
+    (never,) = run(loaded(tmp_path, pod("a", "absent"))).report.never_started
     assert never.reason == "GroupNotFound"
 
 
@@ -199,7 +199,7 @@ spec:
 
 
 def test_replicas_start_together_when_their_owner_asks_for_it(tmp_path: Path) -> None:
-    """Two nodes of 4: while two pods of the first stand, the second has room for none, then for all."""
+    """Two nodes of 4: while two pods of the first stand, the second fits none, then all."""
     result = run(loaded(tmp_path, REPLICAS.replace("NAME", "a"), REPLICAS.replace("NAME", "b")))
     assert starts(result) == {"replicaset/a": 0.0, "replicaset/b": 30.0}
     assert result.report.makespan == 60.0
@@ -330,7 +330,7 @@ TO_QUEUE = (
         (BY_LABEL.replace("NAME", "team").replace("      schedulerName: muster\n", ""), SUSPENDED, TO_SPEC),
     ],
 )
-def test_what_muster_is_not_asked_to_start_is_told_with_what_to_add(
+def test_workloads_that_muster_is_not_asked_to_start_are_reported_with_the_missing_field(
     tmp_path: Path, job: str, stands: str, missing: str
 ) -> None:
     (left,) = loaded(tmp_path, LOCAL_QUEUE, TAKEN, job).unasked
@@ -339,7 +339,7 @@ def test_what_muster_is_not_asked_to_start_is_told_with_what_to_add(
 
 
 def test_members_that_a_gang_starts_without_never_started(tmp_path: Path) -> None:
-    """Two nodes of 4: the third has room only where another one ends."""
+    """Two nodes of 4: the third fits only where another one ends."""
     pods = (pod(f"g-{number}", "g", cpu="3", run="5" if number else "") for number in range(3))
     assert run(loaded(tmp_path, group("g", 1), *pods)).report.never_started == []
     pods = (pod(f"g-{number}", "g", cpu="3") for number in range(3))
@@ -347,7 +347,9 @@ def test_members_that_a_gang_starts_without_never_started(tmp_path: Path) -> Non
     assert (left.group, left.pods, left.reason) == ("default/g", 1, "NoRoom")
 
 
-def test_pods_run_as_long_as_they_say_else_as_the_flag_and_no_longer_than_a_deadline(tmp_path: Path) -> None:
+def test_pods_run_for_their_declared_time_or_the_flags_up_to_a_deadline(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "objects.yaml"
     late = SUSPENDED_JOB.replace("  suspend: true", "  activeDeadlineSeconds: 3")
     path.write_text("---\n".join([pod("a"), pod("b", run="9"), late]))
@@ -396,7 +398,7 @@ def test_checkpoints_of_a_job_are_those_of_its_pods(
 
 
 def test_a_job_that_may_starts_with_fewer_pods_and_the_next_one_with_the_rest(tmp_path: Path) -> None:
-    """Two nodes of 4 have room for two pods of 3: the first job asks for five and takes both."""
+    """Two nodes of 4 fit two pods of 3: the first job asks for five and takes both."""
     fewer = JOB.replace("RUN: ", "kube-muster.io/min-parallelism: '1', RUN: ").replace('cpu: "2"', 'cpu: "3"')
     first, second = (fewer.replace("NAME", name).replace("RUN", RUN) for name in ("first", "second"))
     more = first.replace("parallelism: 3\n  completions: 3", "parallelism: 5\n  completions: 5")
@@ -472,7 +474,7 @@ def quota(**hard: str) -> str:
 
 
 def test_pods_beyond_a_quota_come_when_earlier_ones_have_ended(tmp_path: Path) -> None:
-    """There is room on nodes for all at once."""
+    """The nodes fit all pods at once."""
     pods = [pod(name, cpu="1", run="20") for name in "abcd"]
     result = run(loaded(tmp_path, quota(requests_cpu="2"), *pods))
     assert sorted(timeline.started or 0.0 for timeline in result.measured.timelines.values()) == [
@@ -510,7 +512,7 @@ def limit(pods: int) -> str:
     return quota(pods=str(pods)).replace("spec: {", "spec: {scopes: [Terminating], ")
 
 
-def test_a_job_whose_pods_a_quota_refuses_makes_room_for_the_next_after_a_moment(tmp_path: Path) -> None:
+def test_a_job_whose_pods_a_quota_refuses_soon_frees_its_capacity_for_the_next(tmp_path: Path) -> None:
     other = JOB.replace("NAME", "next").replace("RUN:", f'{ARRIVAL}: "1", {RUN}:')
     result = run(loaded(tmp_path, limit(2), LIMITED_JOB, other))
     assert (starts(result), result.report.makespan) == ({"job/next": 2.0, "job/cut": None}, 12.0)
@@ -524,7 +526,7 @@ def test_a_job_whose_pods_a_quota_refuses_makes_room_for_the_next_after_a_moment
 def test_a_job_some_or_all_of_whose_pods_a_quota_refuses_starts_once_others_have_ended(
     tmp_path: Path, before: int
 ) -> None:
-    """Try at 0, 7, 19 and 41 seconds: after a moment each time, and pauses of 5, 10 and 20 seconds."""
+    """Try at 0, 7, 19 and 41 seconds: after a second each time, and pauses of 5, 10 and 20 seconds."""
     pods = [pod(f"first-{number}", cpu="100m", run="30") for number in range(before)]
     first = [text.replace("{sched", "{activeDeadlineSeconds: 99, sched") for text in pods]
     result = run(loaded(tmp_path, limit(3), *first, LIMITED_JOB))

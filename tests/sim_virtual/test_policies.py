@@ -38,7 +38,7 @@ def test_the_same_seed_makes_the_same_trace(trace: str) -> None:
 
 
 def test_what_evictions_cost() -> None:
-    """A gang of 4 of 8 cpus is evicted after 100 s, and runs again after those that took its room."""
+    """A gang of 4 of 8 cpus is evicted after 100 s, and runs again after the gangs that took its capacity."""
     at_once = QueuePreemption(after="0s", at_most="0s")
     queues = tuple(Queue(Meta(name), QueueSpec(preemption=at_once)) for name in ("rich", "poor"))
     rows = [row(name, 4, seconds=1000.0, queue="rich") for name in ("a", "b")]

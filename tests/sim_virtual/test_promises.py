@@ -1,4 +1,4 @@
-"""Promised starts in virtual time: no group starts later than it was told, whatever comes meanwhile.
+"""Promised starts in virtual time: no group starts later than its reported time, whatever comes meanwhile.
 
 This holds while run times are honest.
 """

@@ -31,7 +31,7 @@ class Job(NamedTuple):
     cpus: int
     runs: int
     declared: float | None
-    """How many times as long as it runs it says it will; None: it says nothing."""
+    """Declared run time as a multiple of the real one; None: no declaration."""
 
 
 class Started(Exception):
@@ -132,8 +132,8 @@ def test_without_reservations_it_would_wait_until_no_more_come() -> None:
 DAY = 86_400.0
 
 
-@pytest.mark.parametrize("name", ["liar-{}", "liar{}x"], ids=["of one series", "each of its own"])
-def test_jobs_that_say_a_second_and_run_a_day_let_nobody_starve(name: str) -> None:
+@pytest.mark.parametrize("name", ["liar-{}", "liar{}x"], ids=["of one series", "different series"])
+def test_jobs_that_say_a_second_and_run_a_day_starve_no_group(name: str) -> None:
     """Start the large gang within a day and the time until no group passes it any more.
 
     Another job comes every twenty minutes, far more than there is capacity for. The gang waits for those
@@ -162,10 +162,10 @@ class Starts(Observer):
     runs=st.sampled_from([None, 50.0, 5000.0]),
     declared=st.sampled_from([None, 1.0, 1000.0]),
 )
-def test_with_services_that_never_end_room_is_not_idle_without_limit(
+def test_with_services_that_never_end_reserved_capacity_is_not_idle_without_limit(
     arrivals: list[int], runs: float | None, declared: float | None
 ) -> None:
-    """A service on each of the 3 nodes, which may say that it ends, and room for 9 small groups besides."""
+    """Run a service on each of 3 nodes, which may declare an end, with capacity for 9 small groups."""
     rows = [Row(0.0, f"service{n}x", 1, 1, None, {CPU: "1"}, declared=declared) for n in range(3)]
     rows.append(Row(1.0, "big", 3, 3, 10.0, {CPU: "4"}))
     small = {f"s{n}x": float(at) for n, at in enumerate(arrivals)}

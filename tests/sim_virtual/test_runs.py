@@ -1,4 +1,4 @@
-"""Results of small traces, to the number, and invariants at every moment of any trace."""
+"""Results of small traces, to the number, and invariants at every step of any trace."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_report() -> None:
     assert first == again != other
 
 
-def test_a_higher_priority_takes_the_room_and_who_had_it_runs_again() -> None:
+def test_a_higher_priority_takes_the_capacity_and_the_victim_runs_again() -> None:
     result = run_rows(row("held", 8), row("b", 8, arrival=2.0, priority=5))
     assert starts(result)["b"] == 2.0
     assert (result.report.pods, result.report.done) == (16, 2)
@@ -84,8 +84,8 @@ def rows(draw: st.DrawFn) -> list[Row]:
 
 @given(rows())
 @settings(max_examples=examples(12), deadline=None)
-def test_no_node_is_over_its_room_and_no_gang_in_pieces(given_rows: list[Row]) -> None:
-    """The watchman asserts that at every moment."""
+def test_no_node_is_over_its_capacity_and_no_gang_is_partial(given_rows: list[Row]) -> None:
+    """The watchman asserts this at every step."""
     result = run_rows(*given_rows)
     for row_ in given_rows:
         started = starts(result)[row_.group]
@@ -102,7 +102,7 @@ def test_all_that_can_run_runs() -> None:
 # ---- one rule each
 
 
-def test_surplus_members_follow_as_room_comes() -> None:
+def test_surplus_members_follow_as_capacity_comes() -> None:
     result = run_rows(row("big", 3, seconds=20.0, cpu="2"), row("elastic", 4, cpu="2", needed=1))
     (timeline,) = (each for key, each in result.measured.timelines.items() if key.endswith("elastic"))
     assert sorted((run.start, count) for run, count in timeline.runs_of_members.items() if count) == [
@@ -129,7 +129,7 @@ def test_rows_of_one_group_add_up(tmp_path: Path) -> None:
     text = "arrival,group,members,minMember,cpu,seconds\n0,job,1,1,1,60\n30,job,3,2,1,10\n"
     report = run_trace(tmp_path, text)
     assert (report.pods, report.groups, report.done, report.makespan) == (4, 1, 1, 90.0)
-    assert report.waits == Waits(0, 0, 0, 0)  # it waits from the moment when its members are there
+    assert report.waits == Waits(0, 0, 0, 0)  # it waits from the time when its members are there
 
 
 @pytest.mark.parametrize(("priority", "first"), [(0, "a"), (5, "b")])
@@ -141,20 +141,20 @@ def test_priority_goes_before_age(priority: int, first: str) -> None:
     assert starts(result) == {"held": 0.0, first: 10.0, "ab".replace(first, ""): 20.0}
 
 
-def taking_back_at_once(name: str, **more: Any) -> Queue:
+def reclaiming_at_once(name: str, **more: Any) -> Queue:
     return Queue(Meta(name), QueueSpec(preemption=QueuePreemption(after="0s", at_most="0s", **more)))
 
 
 def evicted(result: Result) -> dict[str, list[float]]:
-    """Return by group the moments at which some of its pods were evicted."""
+    """Return the times at which pods of each group were evicted."""
     timelines = ((timeline.name, timeline.reclaimed) for timeline in result.measured.timelines.values())
     return {name.partition("/")[2]: sorted(instants) for name, instants in timelines if instants}
 
 
 @pytest.mark.parametrize(("minimum", "instant"), [("0s", 150.0), ("300s", 300.0)])
-def test_nobody_is_evicted_before_its_minimum_run_time(minimum: str, instant: float) -> None:
+def test_no_pod_is_evicted_before_its_minimum_run_time(minimum: str, instant: float) -> None:
     """Count from the start of a pod in its status: poor comes later and is due half of the capacity."""
-    queues = (taking_back_at_once("rich", min_runtime=minimum), taking_back_at_once("poor"))
+    queues = (reclaiming_at_once("rich", min_runtime=minimum), reclaiming_at_once("poor"))
     rows = [row("held", 8, seconds=9000.0, needed=1, queue="rich"), row("due", 4, 150.0, queue="poor")]
     given_ = cluster() + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
     assert evicted(run(given_)) == {"held": [instant]}
@@ -162,7 +162,7 @@ def test_nobody_is_evicted_before_its_minimum_run_time(minimum: str, instant: fl
 
 def test_what_ran_shortest_goes_first() -> None:
     """The older gang was whole later than the younger one, and starts again with all its work ahead."""
-    queues = (taking_back_at_once("rich"), taking_back_at_once("poor"))
+    queues = (reclaiming_at_once("rich"), reclaiming_at_once("poor"))
     older = [row("older", 1, arrival, 900.0, "2", queue="rich") for arrival in (0.0, 60.0)]
     others = row("younger", 2, 30.0, 900.0, "2", queue="rich"), row("due", 2, 900.0, cpu="2", queue="poor")
     result = run(cluster() + VirtualWorkload(queues=queues) + from_rows([*older, *others], queues, {}))

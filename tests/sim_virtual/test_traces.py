@@ -40,7 +40,7 @@ def test_every_column(tmp_path: Path) -> None:
 
 
 def test_empty_cells_take_the_default(tmp_path: Path) -> None:
-    text = "# told first\n\n" + HEAD + '0,,"g",,,,,,,\n'
+    text = "# a comment first\n\n" + HEAD + '0,,"g",,,,,,,\n'
     assert read(written(tmp_path, text)) == [Row(0.0, "g", 1, 1)]
 
 

@@ -108,7 +108,7 @@ def test_both_are_printed_side_by_side() -> None:
 
 
 def test_reservations_and_evictions_are_counted_and_marked() -> None:
-    """`b` takes the room of `held`, which then waits for longer than its queue's patience."""
+    """`b` takes the capacity of `held`, which then waits for longer than its queue's patience."""
     result = run_rows(row("held", 8, seconds=2000.0), row("b", 8, arrival=2.0, seconds=2000.0, priority=5))
     assert (result.report.evictions, result.report.reservations) == (8, 1)
     drawn = chart(result)

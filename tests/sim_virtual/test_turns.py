@@ -31,7 +31,7 @@ class Evictions(NodeTime):
         self.evicted += 1
 
 
-def test_a_gang_larger_than_its_share_starts_beside_a_backlog_and_is_left_alone() -> None:
+def test_a_gang_larger_than_its_share_starts_next_to_a_backlog_and_is_left_alone() -> None:
     """It asks for 5 of 8 cpus, and its queue deserves 4. Then the other queue has its turn."""
     dice, queues = random.Random(0), tuple(Queue(Meta(name, uid=name), QueueSpec()) for name in "ab")
     rows = [Row(0.0, f"s{n}", 1, 1, dice.uniform(40, 80), {"cpu": "1"}, "b") for n in range(100)]

@@ -472,7 +472,7 @@ def test_the_number_of_held_calls_is_shown() -> None:
 
 
 def test_each_pod_is_either_posted_or_refused() -> None:
-    """A start that is given up at the very moment at which its last member arrives."""
+    """Give up a start at the very time at which its last member arrives."""
     for _ in range(30):
         _give_up_while_the_last_member_arrives(gang_of_three())
 

@@ -152,7 +152,7 @@ NO_RIGHT = 'pods "p" is forbidden: User "m" cannot create resource "pods/binding
 )
 def test_a_permanent_refusal_is_not_retried(desk: Desk, refusal: Reply, words: str) -> None:
     assert desk.bind(refusal).startswith(REFUSAL_PREFIX)
-    assert desk.hold.barred == words, "the group is told why"
+    assert desk.hold.barred == words, "the group reports the cause"
 
 
 def test_missing_rights_are_retried_for_some_seconds(desk: Desk) -> None:

@@ -73,7 +73,7 @@ def test_a_refusal_says_the_same_whatever_the_numbers_behind_it() -> None:
 
 
 @each_of(
-    ([pod("p", "nobody")], Reason.GROUP_NOT_FOUND),
+    ([pod("p", "absent")], Reason.GROUP_NOT_FOUND),
     ([pod("p", queue="nowhere")], Reason.QUEUE_NOT_FOUND),
     ([queue("shut", spec_state="Closed"), pod("p", queue="shut")], Reason.QUEUE_NOT_OPEN),
     ([gang("p", 1, min_member=2), pod("p", "p", uid="uid-p-0")], Reason.NOT_ENOUGH_MEMBERS),

@@ -1,4 +1,4 @@
-"""Pods read for calls that cannot be answered without: nobody waits long, and only a few threads do."""
+"""Pods read for calls that cannot be answered without: no call waits long, and only a few threads wait."""
 
 import asyncio
 from threading import Event

@@ -36,7 +36,7 @@ def survivors_of_unseen(stage: Stage, preemptor: Pod, **candidates: MetaVictims)
 
 
 def running_gang(size: int = 3, min_member: int = 2) -> Stage:
-    """Return a gang that stands, with surplus members, each pod on a node of its own."""
+    """Return a gang that stands, with surplus members, each pod on its own node."""
     stage = Stage(nodes("a", "b", "c", cpu="1"), gang("g", size, min_member=min_member))
     stage.start("g")
     if size > min_member:
@@ -145,9 +145,9 @@ def test_a_second_preemption_counts_the_victims_of_the_first() -> None:
     assert survivors(stage, foreign_pod("p"), **free) == free
     assert survivors(stage, foreign_pod("q"), **free) == free
     assert survivors(stage, foreign_pod("r"), **free) == {}, "two may go, and were promised"
-    assert survivors(stage, foreign_pod("q"), **free) == free, "nobody stands in his own way"
+    assert survivors(stage, foreign_pod("q"), **free) == free, "a preemptor does not block itself"
     stage.pass_time(31.0)
-    assert survivors(stage, foreign_pod("r"), **free) == free, "nobody went"
+    assert survivors(stage, foreign_pod("r"), **free) == free, "no victim went"
 
 
 def test_an_ended_preemption_blocks_no_other() -> None:

@@ -2,7 +2,7 @@
 
 What a look sees may lag, each write may be the last one before a crash, and a status that is written on an
 outdated copy of the job is refused. If more than counts is in it, nothing else is done then. Every step is
-judged: see `_judge_phase` and `_delete`.
+checked: see `_check_phase` and `_delete`.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Cluster:
     job: VolcanoJob
     now: float
     foreign: frozenset[str] = frozenset()
-    let_go: bool = True
+    admitted: bool = True
     group_phase: str = ""
     command: JobRequest | None = None
     pods: dict[str, JobPod] = field(default_factory=dict)  # by name; those of others are in `foreign`
@@ -68,10 +68,11 @@ class Cluster:
         self._job_seen = max(len(self._jobs) - 1 - job_lag, self._job_seen)
         pods, given = self._shown[self._seen], self._jobs[self._job_seen]
         request = self.command or next((each for each in self.lost if each.at <= self.now), None)
-        found = plan(JobView(given, pods, self.let_go, self.now, request, self.foreign, {}, self.group_phase))
+        view = JobView(given, pods, self.admitted, self.now, request, self.foreign, {}, self.group_phase)
+        found = plan(view)
         if found.status != given.status and given is self.job and writes > 0:
             writes -= 1
-            self._judge_phase(found)
+            self._check_phase(found)
             if found.status.state.phase != self.job.status.state.phase:
                 self.phases.append(phase_of(found.status.state.phase))
             self._put(replace(self.job, status=found.status))
@@ -94,7 +95,7 @@ class Cluster:
             self.lost.clear()
             self.deleted.clear()
 
-    def _judge_phase(self, found: Plan) -> None:
+    def _check_phase(self, found: Plan) -> None:
         before, after = self.job.status, found.status
         was, became = phase_of(before.state.phase), phase_of(after.state.phase)
         assert was is became or (was, became) in ALLOWED, (was, became)
@@ -110,7 +111,7 @@ class Cluster:
         phase, is_part = phase_of(status.state.phase), {status.state.reason, request and request.action}
         assert (
             (phase not in ACTIVE and not pod.is_finished)
-            or not self.let_go
+            or not self.admitted
             or pod.index >= replicas[pod.task]
             or pod.version < status.version
             or (is_part & {*TARGETED} and (phase is JobPhase.RESTARTING or pod.retry < status.retry_count))

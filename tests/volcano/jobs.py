@@ -55,8 +55,8 @@ def policy(action: str, *events: str, exit_code: int | None = None, timeout: str
     return LifecyclePolicy(action, events=list(events) or None, exit_code=exit_code, timeout=timeout)
 
 
-def look(given: VolcanoJob, *pods: JobPod, let_go: bool = True, now: float = NOW, **more: Any) -> Plan:
-    return plan(JobView(given, pods, let_go, now, **more))
+def look(given: VolcanoJob, *pods: JobPod, admitted: bool = True, now: float = NOW, **more: Any) -> Plan:
+    return plan(JobView(given, pods, admitted, now, **more))
 
 
 def after(given: VolcanoJob, found: Plan) -> VolcanoJob:

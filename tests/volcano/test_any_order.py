@@ -35,7 +35,7 @@ steps = st.one_of(
     st.tuples(st.just("remove"), numbers),
     st.tuples(st.just("scale"), numbers, st.integers(0, 3)),
     st.tuples(st.just("ask"), st.sampled_from(COMMANDS)),
-    st.tuples(st.just("let_go"), st.booleans()),
+    st.tuples(st.just("admitted"), st.booleans()),
     st.tuples(st.just("group_phase"), st.sampled_from(["Unknown", "Running"])),
     st.tuples(st.just("pass"), st.sampled_from([1.0, 10.0])),
 )
@@ -59,7 +59,7 @@ def play(cluster: Cluster, happens: list[tuple[Any, ...]]) -> None:
     for name, *arguments in happens:
         if name == "pass":
             cluster.now += arguments[0]
-        elif name in ("let_go", "group_phase"):
+        elif name in ("admitted", "group_phase"):
             setattr(cluster, name, arguments[0])
         else:
             getattr(cluster, name)(*arguments)
@@ -70,10 +70,10 @@ def play(cluster: Cluster, happens: list[tuple[Any, ...]]) -> None:
 def test_any_order_of_events_leads_to_the_same_end(
     of: VolcanoJob, happens: list[tuple[Any, ...]], has_foreign: bool
 ) -> None:
-    """Each step is judged by the cluster. In the end it rests, and has no pods that it may not have."""
+    """The cluster checks each step. In the end it settles, and has only allowed pods."""
     cluster = Cluster(of, NOW, frozenset({"j-w-0"}) if has_foreign else frozenset())
     play(cluster, happens)
-    cluster.let_go, cluster.group_phase = True, "Running"
+    cluster.admitted, cluster.group_phase = True, "Running"
     cluster.rest()
     phase, alive = (
         cluster.job.status.state.phase,

@@ -102,12 +102,12 @@ pods = st.lists(
 @settings(max_examples=examples(200), deadline=None)
 @given(specs, statuses, pods, st.sampled_from(Action), st.sampled_from([True, True, False]))
 def test_no_job_makes_the_controller_raise(
-    spec: Any, status: Any, there: list[JobPod], action: Action, let_go: bool
+    spec: Any, status: Any, there: list[JobPod], action: Action, admitted: bool
 ) -> None:
     job = msgspec.convert({"metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status}, VolcanoJob)
     request, claims = JobRequest(action, "w", "j-w-0", "0"), dict.fromkeys(claim_names(job), True)
     for asked, exist in ((None, {}), (None, claims), (request, claims)):
-        found = plan(JobView(job, there, let_go, NOW, asked, claims=exist))
+        found = plan(JobView(job, there, admitted, NOW, asked, claims=exist))
         assert len(found.creates) <= 100
         creates = [new.build() for new in found.creates]
         assert len(msgspec.json.encode((found.status, creates, found.claims))) < 1_000_000

@@ -71,7 +71,7 @@ def test_an_unknown_phase_becomes_pending() -> None:
 def test_a_job_that_waits_has_no_pods() -> None:
     """Create no pod for a job that needs none either, and let policies wait with it."""
     for given in (job(), job(task("w", 0)), job(policies=[policy("AbortJob", "PodFailed")])):
-        found = look(given, pod(0, "Failed"), let_go=False)
+        found = look(given, pod(0, "Failed"), admitted=False)
         assert (found.status.state.phase, found.creates) == ("Pending", ())
 
 
@@ -226,7 +226,7 @@ def test_a_step_is_followed_by_another_look() -> None:
 
 
 def test_a_restart_of_all_during_that_of_a_part() -> None:
-    """It is no retry of its own."""
+    """It counts as no further retry."""
     status = in_phase("Restarting", "RestartPod", "j-w-0: it failed", version=1, retry_count=1)
     found = look(job(status=status), pod(1, version=1), request=asked(Action.RESTART))
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Restarting", 2, 1)
@@ -342,10 +342,10 @@ def test_retries_beyond_the_default_have_growing_pauses(retries: int, seconds: f
 @each_of("Running", "Restarting")
 def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
     given, pods = job(status=in_phase(phase, version=2)), (pod(0, version=2), pod(1, "Succeeded", version=2))
-    found = look(given, *pods, let_go=False)
+    found = look(given, *pods, admitted=False)
     assert (found.status.state.phase, found.status.version, found.status.retry_count) == ("Pending", 3, 0)
     assert names(found.deletes) == ["j-w-1", "j-w-0"]
-    found = look(after(given, found), *pods, let_go=False)
+    found = look(after(given, found), *pods, admitted=False)
     assert (found.status.state.phase, len(found.deletes), found.creates) == ("Pending", 2, ())
     assert "reclaimed" in found.status.state.message
     state = look(after(given, found), pod(0, version=3), pod(1, version=3)).status.state
@@ -354,9 +354,9 @@ def test_a_job_that_must_wait_again_loses_all_its_pods(phase: str) -> None:
 
 def test_a_job_that_waits_may_be_aborted() -> None:
     given = job()
-    given = after(given, look(given, let_go=False, request=asked(Action.ABORT)))
+    given = after(given, look(given, admitted=False, request=asked(Action.ABORT)))
     assert given.status.state.phase == "Aborting"
-    assert look(given, let_go=False).status.state.phase == "Aborted"
+    assert look(given, admitted=False).status.state.phase == "Aborted"
 
 
 # ---- it ends

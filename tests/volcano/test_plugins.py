@@ -129,13 +129,13 @@ def test_host_names_of_the_template_are_kept() -> None:
     (["--publish-not-ready-addresses"], ["Service", "ConfigMap", "NetworkPolicy"], True, True),
     (["--inject-hosts-env=false"], ["Service", "ConfigMap", "NetworkPolicy"], False, False),
 )
-def test_flags_of_svc(flags: list[str], kinds: list[str], is_early: bool, tells: bool) -> None:
+def test_flags_of_svc(flags: list[str], kinds: list[str], is_early: bool, has_environment: bool) -> None:
     flagged = job({"svc": flags}, {"worker": 1})
     found = by_kind(flagged)
     assert list(found) == kinds
     assert found["Service"]["spec"].get("publishNotReadyAddresses", False) is is_early
     names = [each["name"] for each in pod(flagged, "worker", 0)["spec"]["containers"][0]["env"]]
-    assert ("VC_WORKER_NUM" in names) is tells
+    assert ("VC_WORKER_NUM" in names) is has_environment
     assert plugins_of(flagged).faults == ()
 
 
@@ -227,7 +227,7 @@ def test_workers_of_pytorch_wait_for_the_master_where_asked() -> None:
     ("boss", 0, ("chief", 0)),
     ("judge", 0, ("evaluator", 0)),
 )
-def test_tensorflow_tells_each_process_where_the_others_are(
+def test_each_process_of_tensorflow_gets_the_addresses_of_the_others(
     task: str, index: int, shown: tuple[str, int]
 ) -> None:
     flags = ["--worker=trainer", "--chief=boss", "--evaluator=judge", "--port=5000"]
@@ -291,7 +291,7 @@ def test_required_plugins_are_added(asked: str, names: set[str]) -> None:
     assert {plugin.name for plugin in plugins} == names
 
 
-# ---- faults are told, and cost nothing else
+# ---- faults are reported, and affect nothing else
 
 
 @each_of(

@@ -97,8 +97,8 @@ def story(
         max_retry=2,
     ),
     story(
-        "its queue takes its room back",
-        [("let_go", False), ("let_go", True)],
+        "its queue loses its capacity",
+        [("admitted", False), ("admitted", True)],
         ["Pending", "Running", *END],
     ),
 )
@@ -108,8 +108,8 @@ def test_each_story_leads_to_its_phases(
     cluster = Cluster(job(*tasks, **spec), NOW)
     cluster.start()
     for name, *arguments in happens:
-        if name == "let_go":
-            cluster.let_go = arguments[0]
+        if name == "admitted":
+            cluster.admitted = arguments[0]
         else:
             getattr(cluster, name)(*arguments)
         for _ in range(4):  # it takes its steps, and what is deleted goes

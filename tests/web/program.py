@@ -50,11 +50,11 @@ class Holding(SchedulerVerbs):
         self._held: dict[str, Signal] = {}
         self._callers: dict[str, Caller] = {}
         self._left: set[str] = set()
-        self._goes_on = Event()
+        self._resumed = Event()
 
     def filter(self, args: ExtenderArgs) -> FilterResult:
         if args.pod.metadata.name == "stuck":
-            self._goes_on.wait(LONG)
+            self._resumed.wait(LONG)
         return FilterResult(node_names=args.node_names)
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
@@ -86,7 +86,7 @@ class Holding(SchedulerVerbs):
 
     def look(self, namespace: str, name: str) -> object:
         if namespace == "go":
-            self._goes_on.set()
+            self._resumed.set()
             return name
         with self._changed:
             if namespace == "held":

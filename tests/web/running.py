@@ -1,4 +1,4 @@
-"""tests.web.program in a process of its own, and the calls that tests make to it."""
+"""tests.web.program in its own process, and the calls that tests make to it."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ class Server:
         self.look(f"held/{count}")
         return calls
 
-    def let_go(self, calls: list[HTTPConnection]) -> None:
+    def release(self, calls: list[HTTPConnection]) -> None:
         """Close the calls; afterwards no call is held."""
         for call in calls:
             call.close()

@@ -84,7 +84,7 @@ def test_unfinished_bodies_at_the_verbs_port_block_no_other_caller(lasting_progr
         works(lasting_program)
         lasting_program.look("held/10")
         assert threads(lasting_program) < WINDOW
-    lasting_program.let_go(calls)
+    lasting_program.release(calls)
     works(lasting_program)
 
 
@@ -128,7 +128,7 @@ def test_the_number_of_connections_never_exceeds_its_limit(
 
 
 def test_calls_stay_held_in_a_flood(program: Server) -> None:
-    """Connections whose call is being answered are none of those that are closed to make room."""
+    """Connections whose call is being answered are none of those that are closed to free places."""
     calls = program.hold(3)
     with flood(program.port, b"", 2 * (WINDOW + server.SPARE) + 50):
         wait_for(lambda: program.dropped("verbs", "full") >= 50, what="connections closed")

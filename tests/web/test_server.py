@@ -31,7 +31,7 @@ def test_every_held_call_is_answered_at_the_end(program: Server, number: signal.
     assert program.ended() == 0
 
 
-def test_a_closed_terminal_ends_parent_and_worker_alike(program: Server) -> None:
+def test_a_closed_terminal_ends_both_parent_and_worker(program: Server) -> None:
     calls = program.hold(3)
     os.killpg(program.process.pid, signal.SIGHUP)
     assert [answer(call) for call in calls] == [{"Error": STOPPED}] * 3
@@ -61,7 +61,7 @@ def test_forwarded_headers_of_proxies_are_ignored(lasting_program: Server, heade
 def test_filter_is_served_while_the_whole_window_is_held(lasting_program: Server) -> None:
     calls = lasting_program.hold(WINDOW)
     assert ask_filter(lasting_program.connect())["NodeNames"] == ["a", "b"]
-    lasting_program.let_go(calls)
+    lasting_program.release(calls)
 
 
 def test_an_event_loop_that_is_stuck_fails_the_probe(impatient_program: Server) -> None:
@@ -106,7 +106,7 @@ def test_signals_that_would_start_a_second_worker_are_ignored(lasting_program: S
         lasting_program.process.send_signal(number)
     lasting_program.look("held/1")
     assert ask_filter(lasting_program.connect())["NodeNames"] == ["a", "b"]
-    lasting_program.let_go(calls)
+    lasting_program.release(calls)
 
 
 def test_connections_are_kept_alive_also_when_there_are_many(lasting_program: Server) -> None:
@@ -140,11 +140,11 @@ def test_a_caller_that_hangs_up_is_seen(lasting_program: Server) -> None:
 
 def test_a_waiting_caller_does_not_count_as_gone(lasting_program: Server) -> None:
     [call] = lasting_program.hold(1)
-    socket_of(call).send(b"POST")  # wakes the program, which has to tell more to come from nothing to come
+    socket_of(call).send(b"POST")  # unblocks the program, which has to distinguish a pause from the end
     for _ in range(3):
         ask_filter(lasting_program.connect())
     assert lasting_program.look("seen/p0") == {"gone": False, "left": False}
-    lasting_program.let_go([call])
+    lasting_program.release([call])
 
 
 @each_of(

@@ -31,7 +31,7 @@ class Echo(Reviewer):
 
     def answer(self, path: str, body: bytes) -> bytes:
         if path == "/broken":
-            raise RuntimeError("nobody foresaw this")
+            raise RuntimeError("an unforeseen error")
         if path == "/slow":
             self.begun.set()
             assert self.go_on.wait(PATIENCE)
@@ -122,7 +122,7 @@ def connect(server: WebhookServer, pair: Pair, own: Path | None = None) -> Itera
 
 
 def ask(server: WebhookServer, pair: Pair, path: str, body: bytes) -> tuple[int, bytes]:
-    """Return the answer to a request over a connection of its own."""
+    """Return the answer to a request over its own connection."""
     with connect(server, pair) as connection:
         return post(connection, path, body)
 

@@ -39,20 +39,20 @@ from tests.rows import each_of
 NOW = 1_800_000_000.0
 LIFE = 900.0
 DAY = 86_400.0
-WHOM = frozenset({"muster-webhook.kube-muster.svc", "127.0.0.1"})
+HOSTS = frozenset({"muster-webhook.kube-muster.svc", "127.0.0.1"})
 SECRET = ObjectName("kube-muster", "certificate")
 
 
 @pytest.fixture(scope="module")
 def pair() -> Pair:
-    return make_pair(sorted(WHOM), LIFE, NOW)
+    return make_pair(sorted(HOSTS), LIFE, NOW)
 
 
 # ---- one certificate
 
 
 def test_a_certificate_is_valid_for_its_names_and_its_time(pair: Pair) -> None:
-    assert names(pair.certificate) == WHOM
+    assert names(pair.certificate) == HOSTS
     assert expiry(pair.certificate) == NOW + LIFE
     assert has_signed(pair.authority, pair.certificate, pair.key)
 
@@ -72,7 +72,7 @@ def test_a_certificate_of_another_ca_or_key_is_not_trusted(pair: Pair) -> None:
 
 
 def test_a_bundle_is_trusted_for_certificates_that_it_issued_or_contains(pair: Pair) -> None:
-    other = make_pair(sorted(WHOM), LIFE, NOW)
+    other = make_pair(sorted(HOSTS), LIFE, NOW)
     assert leads_to(pair.certificate, pair.authority)
     assert leads_to(pair.certificate, other.authority + pair.authority)
     assert leads_to(pair.certificate, pair.certificate)
@@ -135,10 +135,10 @@ def test_an_expired_certificate_counts_as_missing(offset: float, found: str | No
 
 
 def test_a_stored_certificate_is_read_back() -> None:
-    stored = next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW)
-    prepared = next_certificates(RotationStep.PREPARE, stored, WHOM, LIFE, NOW)
-    switched = next_certificates(RotationStep.SWITCH, prepared, WHOM, LIFE, NOW)
-    pruned = next_certificates(RotationStep.PRUNE, switched, WHOM, LIFE, NOW)
+    stored = next_certificates(RotationStep.MAKE, None, HOSTS, LIFE, NOW)
+    prepared = next_certificates(RotationStep.PREPARE, stored, HOSTS, LIFE, NOW)
+    switched = next_certificates(RotationStep.SWITCH, prepared, HOSTS, LIFE, NOW)
+    pruned = next_certificates(RotationStep.PRUNE, switched, HOSTS, LIFE, NOW)
     for each in (stored, prepared, switched, pruned):
         assert read_stored(each.data) == each
     assert [len(each.trusted) for each in (stored, prepared, switched, pruned)] == [1, 2, 2, 1]
@@ -151,7 +151,7 @@ def test_a_stored_certificate_is_read_back() -> None:
 @each_of("tls.crt", "tls.key", "ca.crt", "next.key")
 def test_a_broken_secret_counts_as_empty(broken: str) -> None:
     stored = next_certificates(
-        RotationStep.PREPARE, next_certificates(RotationStep.MAKE, None, WHOM, LIFE, NOW), WHOM, LIFE, NOW
+        RotationStep.PREPARE, next_certificates(RotationStep.MAKE, None, HOSTS, LIFE, NOW), HOSTS, LIFE, NOW
     )
     assert read_stored({**stored.data, broken: b"nonsense"}) is None
     assert read_stored({key: value for key, value in stored.data.items() if key != broken}) is None
@@ -209,12 +209,12 @@ class Cluster(AdmissionApi):
 
 
 class Replica:
-    def __init__(self, api: Cluster, whom: frozenset[str] = WHOM, ahead: float = 0.0) -> None:
+    def __init__(self, api: Cluster, hosts: frozenset[str] = HOSTS, ahead: float = 0.0) -> None:
         self.now = NOW + ahead
         self.served: list[bytes] = []  # each certificate once
         self.fault: Exception | None = None  # of the port
         self.keeper = CertificateRotation(
-            api, SECRET, whom, LIFE, self._serve, clock=lambda: self.now, monotonic=lambda: self.now
+            api, SECRET, hosts, LIFE, self._serve, clock=lambda: self.now, monotonic=lambda: self.now
         )
 
     def _serve(self, certificate: bytes, key: bytes) -> None:
@@ -228,7 +228,7 @@ class Replica:
         for _ in range(5):
             if not self.keeper.advance():
                 return
-        raise AssertionError("it never comes to rest")
+        raise AssertionError("it never settles")
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_renewal_goes_step_by_step(api: Cluster) -> None:
 
 
 def test_a_port_that_cannot_be_served_does_not_stop_the_renewal(api: Cluster) -> None:
-    """Renew beside such a port, as one whose file with the callers' CAs is missing.
+    """Renew next to such a port, as one whose file with the callers' CAs is missing.
 
     It is tried again at each look.
     """

@@ -39,19 +39,19 @@ class Api(AdmissionApi):
 
 
 class Desk:
-    """Desk whose time stands still except for pauses, each of which waits for `goes_on`."""
+    """Desk whose time stands still except for pauses, each of which waits for `resumed`."""
 
     def __init__(self) -> None:
         self.api = Api()
         self.now = 0.0
         self.pausing = Semaphore(0)
-        self.goes_on = Event()
-        self.goes_on.set()
+        self.resumed = Event()
+        self.resumed.set()
         self.look_ups = LookUps(self.api.queue, lambda: self.now, self._pause)
 
     def _pause(self, seconds: float) -> None:
         self.pausing.release()
-        assert self.goes_on.wait(PATIENCE)
+        assert self.resumed.wait(PATIENCE)
         self.now += seconds
 
     def ask(self, name: str = "q") -> Queue | None:
@@ -63,7 +63,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_existing_and_missing_objects_are_told_apart(desk: Desk) -> None:
+def test_existing_and_missing_objects_are_distinguished(desk: Desk) -> None:
     desk.api.queues["q"] = queue("q")
     assert desk.ask("q") == queue("q")
     assert desk.ask("other") is None
@@ -78,14 +78,14 @@ def test_one_name_is_looked_up_at_most_once_per_interval(desk: Desk) -> None:
 
 def test_many_reviews_share_one_look_up(desk: Desk) -> None:
     desk.ask()
-    desk.goes_on.clear()
+    desk.resumed.clear()
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(desk.ask)
         desk.pausing.acquire(timeout=PATIENCE), desk.pausing.acquire(timeout=PATIENCE)
         second = threads.submit(desk.look_ups.find, "q", 0.05)
         with pytest.raises(NotKnown, match="did not answer in time"):  # it waits with the first
             second.result(PATIENCE)
-        desk.goes_on.set()
+        desk.resumed.set()
         assert first.result(PATIENCE) is None
     assert desk.api.looks == ["q"] * 2
 
@@ -125,7 +125,7 @@ def test_a_failed_look_up_does_not_count_as_missing(desk: Desk) -> None:
     assert desk.ask() is None
 
 
-def test_reviews_that_wait_for_look_ups_leave_room_for_others() -> None:
+def test_reviews_that_wait_for_look_ups_leave_threads_for_others() -> None:
     """Answer the third kind at once while two kinds share a lane for two."""
     api, lane = Api(), BoundedSemaphore(2)
     queues, others = (LookUps(api.queue, lane=lane) for _ in range(2))

@@ -142,7 +142,7 @@ def test_mutations_are_made_before_the_sync(desk: Desk) -> None:
 
 
 def test_guarantees_above_what_nodes_offer_warn(desk: Desk) -> None:
-    """A cluster may grow, so they are allowed; what was there before is not told again."""
+    """A cluster may grow, so they are allowed; older guarantees are not reported again."""
     desk.ledger.intake.set_node(node("n", cpu="16"))
     desk.ledger.intake.set_queue(queue("other", guarantee={"cpu": "10"}))
     mine = {"guarantee": {"resource": {"cpu": "8"}}, "deserved": {"cpu": "8"}}
@@ -187,7 +187,7 @@ def test_a_name_by_which_another_queue_means_other_nodes_warns(desk: Desk) -> No
     ([{"life": "spot"}, {"life": "spot", "zone": "a"}], True),
     ([{"life": "spot", "zone": "a"}, {"life": "spot"}, {}], False),
 )
-def test_a_flavor_without_nodes_of_its_own_warns(
+def test_a_flavor_without_its_own_nodes_warns(
     labels: list[dict[str, str]], warned: bool, *, desk: Desk
 ) -> None:
     flavors = [{"name": f"f{number}", "nodeLabels": each} for number, each in enumerate(labels)]

@@ -481,7 +481,7 @@ def test_the_account_of_the_pods_is_enough_for_pods_and_jobs(private: Desk) -> N
     assert private.faults("/podgroups/validate", pod_group("private")) == ["UseNotGranted"]
 
 
-def test_a_volcano_job_needs_the_right_of_its_user_whoever_runs_it(private: Desk) -> None:
+def test_a_volcano_job_needs_the_right_of_its_user_under_any_controller(private: Desk) -> None:
     granted(private, ACCOUNT)
     for runs in (False, True):
         private.runs_volcano_jobs = runs
@@ -710,7 +710,7 @@ def test_the_queue_of_a_job_is_reviewed_on_the_job(desk: Desk, queue: str, warne
 @pytest.mark.parametrize("key", [CHECKPOINT, RUN_TIME])
 @pytest.mark.parametrize("group", ["", "g", "podgroup-u"])
 def test_a_field_of_a_job_that_its_pods_do_not_get_warns(desk: Desk, group: str, key: str) -> None:
-    """A job that Muster has let go names the group that Muster makes of it."""
+    """An admitted job names the group that Muster makes of it."""
     thing = job("open", group)
     thing["metadata"] = {"name": "a", "namespace": "team", "uid": "u", "annotations": {key: "10m"}}
     reported = desk.ask("/jobs/validate", thing, kind=BATCH).get("warnings", [])

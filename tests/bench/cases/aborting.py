@@ -1,6 +1,6 @@
 """Time for which the scheduler is busy with a gang that gives up with all its bind calls held.
 
-One member names a volume claim that does not exist, so that it never comes to its bind call while all others
+One member names a volume claim that does not exist, so that it never gets a bind call while all others
 are held. Then it is deleted, the gang cannot start any more, and Muster answers all held calls with an error;
 each costs the scheduler a patch. Then a single pod is created. Once with gates, once with the proxy.
 """

@@ -2,7 +2,7 @@
 
 `first` knows nothing of before, and `again` follows it with nothing changed. `after an event` follows one pod
 bound elsewhere: the median of several events. `worst` is the slowest of them: an event that changes a number
-of which all groups are told. `snapshot` is what freezing the ledger costs in each.
+that is reported to all groups. `snapshot` is what freezing the ledger costs in each.
 
 In many queues, of each strategy, the cluster is full of gangs that run. `start ms`: CPU time of the decision
 after one of them ends, in which groups that wait start. `started ms`: of the next one. `new ms`: of the one

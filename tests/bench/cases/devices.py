@@ -1,4 +1,4 @@
-"""Devices of DRA beside those of a device plugin: 8 on each node, and gangs that request them.
+"""Devices of DRA next to those of a device plugin: 8 on each node, and gangs that request them.
 
 `slices s`: reading the slices of all nodes, with three classes. `slice ms`: a changed slice. `MB`: memory of
 the inventory. `claims ms` and `plugin ms`: a decision on gangs that claim devices, and on gangs that request

@@ -1,7 +1,7 @@
 """Accuracy of estimated starts, in virtual time.
 
 Counts the groups that start in the interval estimated first, and measures the cost of the estimates. Owners
-submit jobs whose run times vary about one of their own, which Muster has to learn; more at some hours than at
+submit jobs whose run times vary around a typical one, which Muster has to learn; more at some hours than at
 others, and all the time, so that some overtake. With each sixth group that begins to wait, a forecast is made
 for all that wait then; a group that has started before has none.
 """
@@ -40,7 +40,7 @@ def estimate_case(bench: Bench) -> Iterator[Row]:
     nodes = made_nodes(_NODES, str(_CPUS), "256Gi", 0)
     jobs = from_rows(arrivals(round(_JOBS * bench.sizes.pods), seed=1), (), _QUEUES)
     review = Review()
-    # Nobody is evicted: what is lost would overload so small a cluster.
+    # No pod is evicted: the lost work would overload so small a cluster.
     Simulation(nodes + jobs, Limits(reclaims=0), frozenset({"muster"}), review).run()
     yield review.row()
 
@@ -68,11 +68,11 @@ def _owner(name: str, dice: random.Random) -> Arrival:
 
 
 class Review(Observer):
-    """Compares starts with what was told first, and corrects what is told next, as a running Muster does."""
+    """Compares starts with the first report, and corrects the next reports, as a running Muster does."""
 
     def __init__(self) -> None:
         self._reported: dict[GroupKey, ExpectedStart] = {}  # of groups that still wait
-        self._waits: set[GroupKey] = set()  # of which nothing is told yet
+        self._waits: set[GroupKey] = set()  # without a report yet
         self._begun = 0  # groups that began to wait since the last forecast
         self._seen = Decisions()
         self._calibration = Calibration()
@@ -91,9 +91,9 @@ class Review(Observer):
                 self._waits.add(key)
                 self._begun += 1
         if self._begun >= _EVERY and self._waits:
-            self._tell(decisions)
+            self._report(decisions)
 
-    def _tell(self, decisions: Decisions) -> None:
+    def _report(self, decisions: Decisions) -> None:
         started, found = time.process_time(), worked_out(decisions)
         self._costs.append(time.process_time() - started)
         for key in self._waits:

@@ -1,7 +1,7 @@
 """Cost of a flood of connections for the filter calls that the scheduler makes meanwhile.
 
-The flood comes from a process of its own: as many connections as fast as they can be made, each with half of
-a request, all kept open. Filter calls go one after the other over one kept-alive connection, for as long as
+The flood comes from its own process: as many connections as fast as they can be made, each with half of
+a request, all kept open. Filter calls go one after the other over one kept-alive connection, while
 the flood lasts and until the time of its last connection is over.
 """
 

@@ -1,6 +1,6 @@
 """Cost of a pod for Muster, and Muster's size, as clusters grow.
 
-It measures the whole process, beside a simulated API server and a simulated scheduler
+It measures the whole process, next to a simulated API server and a simulated scheduler
 (tests/bench/played.py), so that one machine carries 15,000 nodes. While so many pods run, gangs of 20 come at
 an even pace, are bound, and go. `start`: from the start of the process until it has read everything and
 decided. `idle`: a second in which nothing happens. A ratio is to the first row of the same run.

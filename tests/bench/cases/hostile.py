@@ -1,4 +1,4 @@
-"""Cost of one tenant's objects, written as the API allows, for everybody else.
+"""Cost of one tenant's objects, written as the API allows, for all others.
 
 In this process, without a cluster. Milliseconds are of processor time, so that other load of the machine
 matters less.
@@ -23,7 +23,7 @@ from tests.domain.world import World
 _APART, _TERMS = 100, 300
 _SELECTORS = (2500, 7000)
 _OTHERS = 120_000
-_LARGE, _VALUES = 100, 25_000  # as many values as 1.2 MB have room for
+_LARGE, _VALUES = 100, 25_000  # as many values as fit into 1.2 MB
 _NAMES, _NAME = 300, 250_000
 _REPEATS = 5
 
@@ -113,7 +113,7 @@ def _large(number: int) -> bytes:
 
 
 def long_names(pods: int) -> Row:
-    """Measure pods with a group of their own that cannot exist; the messages about them are logged."""
+    """Measure pods that each name a group that cannot exist; the messages about them are logged."""
     what = "250 KB of a group's name each"
     show(f"hostile: {pods} pods, {what}")
     world = World(builders.node("n0"))

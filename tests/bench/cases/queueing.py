@@ -1,11 +1,11 @@
 """Kueue's own scheduler benchmark, run with suspended Jobs.
 
 15,000 Jobs of three classes in 30 queues below 5 parents, on a real control plane without kubelets and
-without a job controller. As a case of its own: Jobs that only wait, with the memory of one, and the cost of
+without a job controller. As a separate case: Jobs that only wait, with the memory of one, and the cost of
 one more event when there are many.
 
 All sizes, run times, priorities, intervals and amounts of the queues are Kueue's, but Kueue's benchmark has
-no Jobs: it writes the objects of its own queue itself.
+no Jobs: it writes the objects of its queue itself.
 """
 
 import json
@@ -119,7 +119,7 @@ def _waiting(count: int) -> Row:
         show(f"{count} Jobs wait")
         create(fleet.access, _waiters(space, count))
         wait_for(lambda: _known(fleet, space) > count, _PATIENCE, "a PodGroup for each")
-        wait_for(lambda: _spent(pid, lambda _: None) < _QUIET * _CALM, _PATIENCE, "all told that they wait")
+        wait_for(lambda: _spent(pid, lambda _: None) < _QUIET * _CALM, _PATIENCE, "all reported as waiting")
         calm, changed = _spent(pid, lambda _: None), _spent(pid, lambda number: _change(fleet, space, number))
         return {
             "waiting": count,

@@ -3,7 +3,7 @@
 Three cases report on them:
 
 - stock: plain pods of the default scheduler: no groups, no gates, no admission policy
-- all nodes: the same; it looks at every node for each pod, as it must beside Muster, instead of at some
+- all nodes: the same; it looks at every node for each pod, as it must next to Muster, instead of at some
 - gated: gangs whose pods are born with our gate, by the MutatingAdmissionPolicy of the manifests
 - ungated: gangs without a gate: refused at filter until their group may start
 - view: gangs without a gate: the scheduler reads its pods through Muster, which shows those that may start
@@ -185,7 +185,7 @@ def _reading(fleet: Fleet, side: Side) -> Reading:
     return read(fleet.access, pids, side.scheduler.metrics())
 
 
-# ---- what is told
+# ---- reports
 
 
 def makespan(bench: Bench) -> Iterator[Row]:

@@ -54,7 +54,7 @@ class Waits(Observer):
         self._came: dict[GroupKey, float] = {}
         self._bound: Counter[GroupKey] = Counter()
         self._since: dict[Uid, float] = {}
-        self._going: set[GroupKey] = set()  # groups that were evicted since the last moment
+        self._going: set[GroupKey] = set()  # groups that were evicted since the last step
         self._struck: defaultdict[GroupKey, set[str]] = defaultdict(set)  # by group for which queues
         self.waits: dict[GroupKey, float] = {}
         self.done = self.lost = 0.0

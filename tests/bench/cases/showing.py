@@ -1,9 +1,9 @@
-"""The dashboard of a process of its own: how soon a page is there, and what open pages cost.
+"""The dashboard in its own process: the time until a page is there, and the cost of open pages.
 
 1,000 queues, 10,000 groups and 5,000 nodes. First each page while something changes all the time, so that it
-is made anew (of tests/dashboard/sample.py); then 100 pages of as many users and eight addresses that ask as a
-browser does, while nothing changes, and while a gang comes and a round is decided each second; and what that
-adds to answers to the scheduler, with rounds and pages in one process (tests/bench/watched.py).
+is made again (of tests/dashboard/sample.py); then 100 pages of as many users and eight addresses that poll
+like a browser, while nothing changes, and while a gang comes and a cycle runs each second; and the time
+that this adds to answers to the scheduler, with cycles and pages in one process (tests/bench/watched.py).
 """
 
 import asyncio
@@ -144,7 +144,7 @@ def _spread_of(times: list[float]) -> tuple[float, float, float]:
 
 
 async def _page(session: aiohttp.ClientSession, address: str, number: int, statuses: list[int]) -> None:
-    """Ask for a page as live.js does, with a token of its own."""
+    """Ask for a page as live.js does, with its own token."""
     whose, state, again = {"Authorization": f"Bearer viewer-{number}"}, "", _PAUSE
     await asyncio.sleep(number * _PAUSE / _OPEN)
     while True:
@@ -158,7 +158,7 @@ async def _page(session: aiohttp.ClientSession, address: str, number: int, statu
 
 
 async def _review(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer as an API server that knows everybody by their token and refuses nothing."""
+    """Answer as an API server that knows all users by their tokens and refuses nothing."""
     with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
         while True:
             head = await reader.readuntil(b"\r\n\r\n")

@@ -1,7 +1,7 @@
 """From the start of the process to the first binding, on a cluster that is full of running work.
 
 What is to be bound is there before the process starts: a gang of three for ours, one pod for the stock
-scheduler. Ours is measured twice: started together with its scheduler, and beside one that runs; and both
+scheduler. Ours is measured twice: started together with its scheduler, and next to one that runs; and both
 again with the proxy, where the gang has no gates and the scheduler reads through Muster.
 """
 
@@ -65,7 +65,7 @@ def _cycle(fleet: Fleet) -> Iterator[Row]:
 
 
 def _standing(namespace: str, count: int, nodes: int) -> Iterator[Wish]:
-    """Yield running groups with bound pods, so that nobody has to schedule them."""
+    """Yield running groups with bound pods, which need no scheduler."""
     for number in range(count // MEMBERS):
         name = f"g{number}"
         group = objects.pod_group(name, namespace=namespace, min_member=MEMBERS)

@@ -75,7 +75,7 @@ class NodeTime(Observer):
         self.ran[self._queues[pod.group]].append((self._since.pop(pod.uid), now))
 
     def within(self, queue: str, begin: float, end: float) -> float:
-        """Return the node seconds of a queue between two moments."""
+        """Return the node seconds of a queue between two times."""
         return sum(max(min(until, end) - max(since, begin), 0.0) for since, until in self.ran[queue])
 
 

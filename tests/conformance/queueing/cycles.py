@@ -158,7 +158,7 @@ def _lends_at_once(case: Case) -> bool:
 
 
 def _orders_queues_otherwise(case: Case) -> bool:
-    """Return whether the heads that the case admits would all start alone, but not beside the others."""
+    """Return whether the heads that the case admits would all start alone, but not next to the others."""
     admitted = {*_admitted(case)}
     starting = {*_world(case).starting()}
     return bool(admitted - starting) and {*_world(case, *sorted(admitted)).starting()} == admitted
@@ -173,7 +173,7 @@ def _starts_smaller(case: Case) -> bool:
     return _evicts(case) and bool(elastic & {*_surplus(case)})
 
 
-def _has_room_on_another_flavor(case: Case) -> bool:
+def _fits_on_another_flavor(case: Case) -> bool:
     return _evicts(case) and bool(_surplus(case)) and not _world(case).starting()
 
 
@@ -220,7 +220,7 @@ def _empties_its_own_queue_first(case: Case) -> bool:
     return is_own and all(built.is_above_share(each["id"]) for each in _left_waiting(case))
 
 
-def _shares_what_nobody_asks_for(case: Case) -> bool:
+def _shares_unrequested_quota(case: Case) -> bool:
     """Return whether a queue is spared that deserves more than its quota."""
     if not victims_of(case, EvictionCause.RECLAIM):
         return False
@@ -244,19 +244,19 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_divides_resources),
     ),
     Skip(
-        "a group starts with as many members as there is room for before anybody is evicted",
+        "a group starts with as many members as fit before any pod is evicted",
         in_family(*_FAMILIES, where=_starts_smaller),
     ),
     Skip(
-        "a flavor with room comes before one that has it only after evictions",
-        in_family(*_FAMILIES, where=_has_room_on_another_flavor),
+        "a flavor with free capacity comes before one that has it only after evictions",
+        in_family(*_FAMILIES, where=_fits_on_another_flavor),
     ),
     Skip(
-        "flavors are tried in their order for evictions, too, whoever gives the room",
+        "flavors are tried in their order for evictions, too, for any victims",
         in_family(*_FAMILIES, where=_evicts_on_another_flavor),
     ),
     Skip(
-        "DESIGN §6: a queue takes back only what it deserves; nobody is evicted for what is borrowed",
+        "DESIGN §6: a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
         in_family(*_FAMILIES, where=_evicts_beyond_a_share),
     ),
     Skip(
@@ -269,7 +269,7 @@ SKIPS: tuple[Skip, ...] = (
     ),
     Skip(
         "what queues do not ask for is deserved by the others, so another one is furthest above its share",
-        in_family(*_FAMILIES, where=_shares_what_nobody_asks_for),
+        in_family(*_FAMILIES, where=_shares_unrequested_quota),
     ),
     Skip(
         "members beyond minMember start one by one, by priority and name, not in proportion",
@@ -280,7 +280,7 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_falls_back_at_once),
     ),
     Skip(
-        "room that no group within its share has a claim on is lent at once, to several of a cohort",
+        "capacity that no group within its share claims is borrowed at once, by several queues of a cohort",
         in_family(*_FAMILIES, where=_lends_at_once),
     ),
     Skip(

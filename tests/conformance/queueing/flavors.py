@@ -19,7 +19,7 @@ def check_assignment(case: Case) -> Iterator[str]:
     """Check the mode of an assignment.
 
     Fit: it starts. Preempt: it waits, and could start if others left. NoFit: it waits, and could not,
-    unless the stand-in for the search says that nobody may be evicted.
+    unless the stand-in for the search says that no pod may be evicted.
     """
     (pending,) = case.input["pending"]
     built = KueueWorld(case.input, [pending])
@@ -28,7 +28,7 @@ def check_assignment(case: Case) -> Iterator[str]:
     decision = built.decision(pending["id"])
     if fits:
         yield from differing_flavors(pending, case.expect["podsets"], built.flavors(pending["id"]))
-    elif case.expect["mode"] == "Preempt" or not _nobody_may_be_evicted(case):
+    elif case.expect["mode"] == "Preempt" or not _no_pod_may_be_evicted(case):
         could = decision.reason is not Reason.NEVER_FITS
         yield from unequal("could start", case.expect["mode"] == "Preempt", could)
 
@@ -59,7 +59,7 @@ def check_shrinking(case: Case) -> Iterator[str]:
     yield from unequal("total", case.expect["total"], sum((found or {}).values()))
 
 
-def _nobody_may_be_evicted(case: Case) -> bool:
+def _no_pod_may_be_evicted(case: Case) -> bool:
     return any(each["result"] == "NoCandidates" for each in case.input["preempt_stub"])
 
 
@@ -118,7 +118,7 @@ SKIPS: tuple[Skip, ...] = (
         in_family("assign_flavors", "assign_flavors_v01", where=_tolerates_for_pods),
     ),
     Skip(
-        "a flavor with room comes before one that has it only after evictions",
+        "a flavor with free capacity comes before one that has it only after evictions",
         in_family("assign_flavors", where=_evicts_before_the_next_flavor),
     ),
 )

@@ -2,8 +2,8 @@
 
 A queue deserves its nominal quota of a flavor, and a cohort is a queue above it, with what it brings along
 and what those below it do. The nodes of a flavor offer what all of them have of it together. A part of a
-workload is a role; its pods are real, and so are those of what was admitted before. Whom a policy of Kueue
-protects from a newcomer says that nobody may evict it.
+workload is a role; its pods are real, and so are those of what was admitted before. A workload that a policy
+of Kueue protects from a newcomer has an annotation against eviction.
 """
 
 from collections import Counter, defaultdict

@@ -181,11 +181,11 @@ def _waits_for_the_granted(case: Case) -> bool:
 CHECKS: dict[str, Check] = {"kubequeue_policy": check_policy}
 SKIPS: tuple[Skip, ...] = (
     Skip(
-        "in a queue that rotates, nobody is tried twice before all were tried once, whatever becomes free",
+        "in a queue that rotates, no group is tried twice before all were tried once, whatever becomes free",
         in_family("kubequeue_policy", where=_is_tried_twice),
     ),
     Skip(
-        "room and the window say how many start at once, not whether what was granted runs by now",
+        "capacity and the window limit how many start at once, not whether admitted groups run by now",
         in_family("kubequeue_policy", where=_waits_for_the_granted),
     ),
 )

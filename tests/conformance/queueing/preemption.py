@@ -60,7 +60,7 @@ def _takes_from_equals(case: Case) -> bool:
 def _takes_beyond_its_share(case: Case) -> bool:
     """Return whether others are evicted although the newcomer brings its queue above its deserved share.
 
-    That holds also without the victims of its own queue.
+    That holds also without the victims of its queue.
     """
     (newcomer,), own = case.input["pending"], victims_of(case, EvictionCause.PREEMPT)
     takes = bool(victims_of(case, EvictionCause.RECLAIM))
@@ -107,7 +107,7 @@ SKIPS: tuple[Skip, ...] = (
         in_family(*_FAMILIES, where=_takes_from_equals),
     ),
     Skip(
-        "DESIGN §6: a queue takes back only what it deserves; nobody is evicted for what is borrowed",
+        "DESIGN §6: a queue reclaims only what it deserves; no pod is evicted for borrowed capacity",
         in_family(*_FAMILIES, where=_takes_beyond_its_share),
     ),
     Skip(

@@ -120,7 +120,7 @@ class _Script:
 
     @property
     def decided(self) -> Mapping[GroupKey, GroupDecision]:
-        """Return the decisions, based on the previous ones, so that events have to wake waiting groups."""
+        """Return the decisions, based on the previous ones, so that events have to requeue waiting groups."""
         self._decisions = decide(self._seen(), self._decisions)
         return self._decisions.groups
 
@@ -272,7 +272,7 @@ def _is_tried_without_need(case: Case) -> bool:
 CHECKS: dict[str, Check] = {"queue_ops": check_script, "requeue_rule": check_rule}
 SKIPS: tuple[Skip, ...] = (
     Skip(
-        "a group that lacks room sleeps until something changes, also the head of a fifo queue",
+        "a group that lacks capacity is inadmissible until something changes, also the head of a fifo queue",
         in_family("requeue_rule", where=_is_tried_without_need),
     ),
 )

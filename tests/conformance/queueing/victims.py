@@ -1,4 +1,4 @@
-"""The order of victims, what a blocked head keeps, and how far a queue takes its room back."""
+"""The order of victims, the reservations of a blocked head, and the limits of reclaiming."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -106,7 +106,7 @@ def _waits_for_evictions(case: Case) -> bool:
     return bool(case.input["mode"] != "Fit")
 
 
-# ---- how far a queue takes its room back
+# ---- limits of reclaiming
 
 
 def check_guaranteed(case: Case) -> Iterator[str]:
@@ -175,11 +175,11 @@ SKIPS: tuple[Skip, ...] = (
         in_family("candidate_order", where=_looks_at_submitters),
     ),
     Skip(
-        "a group without enough victims keeps no quota of its queue: only room, and within its share",
+        "a group without enough victims reserves no quota of its queue: only nodes, and within its share",
         in_family("blocked_capacity", where=_waits_for_evictions),
     ),
     Skip(
-        "what guarantees leave is deserved by weight as well, so more is taken back",
+        "the rest after guarantees is deserved by weight as well, so more is reclaimed",
         in_family("guaranteed_reclaim_doc", where=_deserves_more),
     ),
 )

@@ -1,6 +1,6 @@
 """Waiting workloads of a case, as PodGroups and pods.
 
-Times are seconds relative to the moment of the case.
+Times are seconds relative to the time of the case.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +63,7 @@ def line(world: World, queue: str = QUEUE) -> list[str]:
 
 
 def selector(given: Given | None) -> LabelSelector | None:
-    """Return the selector of a case; None if it has none of its own."""
+    """Return the selector of a case; None if it has none."""
     if given is None:
         return None
     wishes = [Requirement(each["key"], each["op"], each["values"]) for each in given.get("match", ())]

@@ -1,4 +1,4 @@
-"""Kinds `gang.releasing` and `overcommit`: is a group told that it waits, and is one let in?"""
+"""Kinds `gang.releasing` and `overcommit`: is a group reported as waiting, and is one let in?"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -33,7 +33,7 @@ def check_releasing(case: Case) -> Iterator[str]:
     world = World(nodes, gang, members).settle()
     leaving = [each for each, task in zip(members, tasks, strict=True) if task["status"] == "Releasing"]
     world.add(*map(_deleted, leaving)).settle()
-    yield from unequal("suppressUnschedulable", wanted, _is_told_nothing(world.decisions.groups[_GROUP]))
+    yield from unequal("suppressUnschedulable", wanted, _is_without_report(world.decisions.groups[_GROUP]))
 
 
 def _standing_on(name: str, tasks: Iterable[dict[str, Any]]) -> str:
@@ -59,7 +59,7 @@ def _deleted(member: Pod) -> Pod:
     return replace(member, metadata=replace(member.metadata, deletion_timestamp=_NOW))
 
 
-def _is_told_nothing(decision: GroupDecision) -> bool:
+def _is_without_report(decision: GroupDecision) -> bool:
     return decision.verdict is Verdict.RUNNING and decision.reason is None
 
 

@@ -1,7 +1,7 @@
-"""Kind `podgroup.phase`: where a group is in its life, played with members on nodes.
+"""Kind `podgroup.phase`: phases of a group, played with members on nodes.
 
-Where a case has let a group in, there is room for members that wait, unless it says that they cannot be
-placed; else there is none. A group that runs has stood whole.
+Where a case has let a group in, there is capacity for members that wait, unless it says that they cannot be
+placed; else there is none. A running group has run fully.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _NOW = "2026-01-01T00:00:00Z"
 _PLACE = "a-node-for-those-that-wait"
 _PHASES = {"Running": "Running", "Succeeded": "Succeeded", "Failed": "Failed"}
 _HOLDING = ("Running", "Bound", "Releasing")
-_ON_THEIR_WAY = ("Binding", "Allocated")
+_IN_FLIGHT = ("Binding", "Allocated")
 
 
 def check_phase(case: Case) -> Iterator[str]:
@@ -36,7 +36,7 @@ def check_phase(case: Case) -> Iterator[str]:
     fill = [_filling(name, len(tasks), tasks) for name in sorted(capacities)]
     world = World(nodes, fill, _group(case), [_member(n, task) for n, task in enumerate(tasks)]).settle()
     for number, task in enumerate(tasks):
-        if task["status"] in _ON_THEIR_WAY:
+        if task["status"] in _IN_FLIGHT:
             world.answer(f"g-{number}", [_PLACE])
             world.hold(f"g-{number}", _PLACE)
     world.settle()
@@ -44,18 +44,18 @@ def check_phase(case: Case) -> Iterator[str]:
 
 
 def _waits(task: Given) -> bool:
-    return task["status"] in ("Pending", "Pipelined", *_ON_THEIR_WAY)
+    return task["status"] in ("Pending", "Pipelined", *_IN_FLIGHT)
 
 
 def _capacity(case: Case) -> int:
     tasks, phase = case.input["tasks"], case.input["currentPhase"]
     if phase == "Pending" or case.input["unschedulableThisCycle"]:
         return 0
-    return sum(task["status"] in _ON_THEIR_WAY or (phase == "Inqueue" and _waits(task)) for task in tasks)
+    return sum(task["status"] in _IN_FLIGHT or (phase == "Inqueue" and _waits(task)) for task in tasks)
 
 
 def _filling(name: str, size: int, tasks: list[dict[str, Any]]) -> Pod:
-    """Return a pod that fills a node with members, so that nobody else finds capacity."""
+    """Return a pod that fills a node with members, so that no other pod fits."""
     there = sum(task.get("node") == name and task["status"] in _HOLDING for task in tasks)
     asked = {CPU: str(size - there)}
     running = {"phase": "Running", "node": name}

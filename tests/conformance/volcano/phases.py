@@ -1,4 +1,4 @@
-"""The phases that Muster writes to PodGroups, told by the reporter itself to an API server of a few lines."""
+"""The phases that Muster's reporter writes to PodGroups at an API server of a few lines."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A stock scheduler that only does what it is told: it asks for every pod that is planned, and binds it."""
+"""A minimal stock scheduler: it asks for every pod with a nominated node, and binds it."""
 
 from collections.abc import Iterable, Sequence
 

@@ -32,10 +32,10 @@ def check_session(case: Case) -> Iterator[str]:
     pods = [each for each in given if isinstance(each, Pod)]
     binds = schedule(world, pods) if SCHEDULED in case.input["actions"] else {}
     yield from _bound(case, binds)
-    yield from _taken_back(case, world)
+    yield from _reclaimed(case, world)
 
 
-def _taken_back(case: Case, world: World) -> Iterator[str]:
+def _reclaimed(case: Case, world: World) -> Iterator[str]:
     """Yield differences in the evicted pods and in the capacity reserved on nodes for groups."""
     victims = [eviction.victim for eviction in world.decisions.evictions.values()]
     reclaims = {str(key): each.reclaim for key, each in world.decisions.groups.items() if each.reclaim}

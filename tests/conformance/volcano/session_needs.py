@@ -37,13 +37,13 @@ def uses_stand_in(case: Case) -> bool:
 # ---- what is bound
 
 
-def leaves_room_idle(case: Case) -> bool:
+def leaves_capacity_idle(case: Case) -> bool:
     """Return whether Muster would lend capacity that stays idle in the case, to queues above their share."""
     if SCHEDULED not in case.input["actions"]:
         return False
     after = After(case)
-    lent = after.planned_sums()
-    return bool(lent) and not any(after.has_share_for(queue, more) for queue, more in lent.items())
+    surplus = after.planned_sums()
+    return bool(surplus) and not any(after.has_share_for(queue, more) for queue, more in surplus.items())
 
 
 def leaves_empty_requests_to_backfill(case: Case) -> bool:

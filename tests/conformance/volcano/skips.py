@@ -47,9 +47,11 @@ SKIPS: tuple[Skip, ...] = (
         if action not in PERFORMED
     ),
     Skip("a stand-in gate of Volcano's own tests", _session(session_needs.uses_stand_in)),
-    Skip("DESIGN §6: idle room is lent above the share", _session(session_needs.leaves_room_idle)),
     Skip(
-        "DESIGN §4: members that ask for nothing start with the others, not in an action of their own",
+        "DESIGN §6: idle capacity is borrowed above the share", _session(session_needs.leaves_capacity_idle)
+    ),
+    Skip(
+        "DESIGN §4: members that ask for nothing start with the others, not in a separate action",
         _session(session_needs.leaves_empty_requests_to_backfill),
     ),
     Skip(
@@ -85,10 +87,10 @@ SKIPS: tuple[Skip, ...] = (
         _session(reclaim_needs.goes_above_its_share),
     ),
     Skip(
-        "a group with a member that never preempts takes nothing: it is judged as a whole",
+        "a group with a member that never preempts reclaims nothing: it is evaluated as a whole",
         _session(reclaim_needs.has_a_member_that_never_preempts),
     ),
-    Skip("a queue with children may have groups of its own", _session(reclaim_needs.keeps_parents_empty)),
+    Skip("a queue with children may itself have groups", _session(reclaim_needs.keeps_parents_empty)),
     Skip(
         "the comparison with missing dimensions infinite: no gate of Muster has its meaning",
         other_needs.compares_with_infinity,
@@ -108,7 +110,7 @@ SKIPS: tuple[Skip, ...] = (
     ),
     Skip("DESIGN §3: only a Closed queue can be deleted", admission_needs.deletes_open_queue),
     Skip(
-        "DESIGN §3: a queue that is Closing may be changed, as long as no invalid state is set",
+        "DESIGN §3: a queue that is Closing may be changed, while no invalid state is set",
         admission_needs.freezes_closing_queue,
     ),
     Skip("root's amounts are always protected, there is no switch", admission_needs.changes_root),
@@ -119,7 +121,7 @@ SKIPS: tuple[Skip, ...] = (
         phase_needs.ends_before_replacements,
     ),
     Skip(
-        "DESIGN §4: a group that stood whole never waits again for members that it lost",
+        "DESIGN §4: a group that has run fully never waits again for members that it lost",
         phase_needs.waits_again_while_it_runs,
     ),
     Skip(

@@ -1,7 +1,7 @@
 """Gangs, as on a real control plane.
 
-Left out is what looks into kube-scheduler's own process, and a member that is lost as soon as its gang runs:
-all is so quick here that Muster may not have noticed by then that the gang stood whole.
+Left out are tests of kube-scheduler's process, and a member that is lost as soon as its gang runs:
+all is so quick here that Muster may not have noticed by then that the gang ran fully.
 """
 
 from tests.e2e.test_gangs import (
