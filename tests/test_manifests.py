@@ -235,8 +235,8 @@ def test_the_second_scheduler_has_its_own_lease(name: str) -> None:
 
 def test_each_entry_has_its_own_marker_resource() -> None:
     entries = scheduler_configuration("default-scheduler.yaml")["extenders"]
-    marks = [entry["managedResources"] for entry in entries]
-    assert marks == [
+    resources = [entry["managedResources"] for entry in entries]
+    assert resources == [
         [{"name": mark, "ignoredByScheduler": True}] for mark in (keys.PLACE_MARK, keys.BIND_MARK)
     ]
     assert all(
@@ -260,7 +260,7 @@ class TestAdmissionPolicy:
             assert [each["patchType"] for each in policy["spec"]["mutations"]] == ["ApplyConfiguration"]
             assert policy["apiVersion"] == "admissionregistration.k8s.io/v1"
 
-    def test_only_new_pods_outside_the_system_are_touched(self, name: str) -> None:
+    def test_only_new_pods_outside_the_system_are_changed(self, name: str) -> None:
         for policy in policies(name):
             constraints = policy["spec"]["matchConstraints"]
             (rule,) = constraints["resourceRules"]

@@ -78,7 +78,7 @@ def kinds_sent(webhooks: Iterable[Json]) -> set[tuple[str, str]]:
     return {kind for rule in rules for kind in product(rule["apiGroups"], rule["resources"])}
 
 
-def test_what_names_a_queue_is_sent_for_its_note_whatever_kind_of_job_it_is() -> None:
+def test_every_kind_of_job_that_names_a_queue_is_sent_for_its_annotation() -> None:
     recorded = [each for each in WEBHOOKS if each["clientConfig"]["service"]["path"] == "/use/mutate"]
     jobs = {(row.group, row.plural) for row in WORKLOADS.values() if row.manageable}
     groups = {

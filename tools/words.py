@@ -23,6 +23,11 @@ _OPENS_WITHOUT_NOUN = re.compile(rf"(?:{_NO_NOUN})\b(?!.*\?$)", re.IGNORECASE)
 _RELATIVE = re.compile(r"\b(?:what|who|whom|whose|whoever|whatever|which|that)\b", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*])")
+# Words of the glossary's left column, and literary forms, in the text and the names of tests.
+_LITERARY = re.compile(
+    r"\b(?:[Nn]obody|[Ee]verybody|[Ww]hoever|anew|alike|told|[Rr]oom|taken back|let go|moments?|of its own)\b"
+)
+_DEFINED = re.compile(r"(?:async )?(?:def|class) (\w+)")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 # Words of the glossary's left column, as parts of identifiers.
@@ -147,6 +152,26 @@ def _identifiers(folders: Sequence[str]) -> Iterator[Place]:
                 yield Place(f"{path}:{getattr(node, 'lineno', 0)}", name)
 
 
+def _test_lines() -> Iterator[Place]:
+    """Yield the lines of the tests; a syntax tree of each would take seconds."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            yield Place(f"{path.relative_to(ROOT)}:{number}", line.strip())
+
+
+def _figures_of_tests() -> list[Figure]:
+    """Return the figures of the tests. Parts of names count as words; left are wire values and user names."""
+    lines = list(_test_lines())
+    literary = [each for each in lines if _LITERARY.search(each.text.replace("_", " "))]
+    openings = [each for each in lines if each.text[:3] == '"""' and opens_without_noun(each.text[3:])]
+    names = [each for each in lines if (found := _DEFINED.match(each.text)) and is_private(found[1])]
+    return [
+        Figure("lines of tests with a literary word", 33, literary, 0),
+        Figure("docstrings of tests that open without their noun", 1, openings, 0),
+        Figure("names that tests define with a word of the glossary", 33, names, 0),
+    ]
+
+
 def opens_without_noun(sentence: str) -> bool:
     """Return whether a sentence begins with a relative clause or an ellipsis; questions may."""
     return _OPENS_WITHOUT_NOUN.match(sentence) is not None
@@ -173,6 +198,7 @@ def figures() -> list[Figure]:
         Figure("sentences of pages that open without their noun, %", 0.5, openings, len(sentences)),
         Figure("relative pronouns per 100 words of pages", 1.3, relatives, words),
         Figure("identifiers with a word that the glossary replaces", 50, private, 0),
+        *_figures_of_tests(),
         Figure("words of pages, with code and tables", 34_050, written, 0),
     ]
 

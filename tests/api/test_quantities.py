@@ -55,7 +55,7 @@ def test_a_suffix_multiplies(suffix: str, factor: Fraction) -> None:
     (2, 2, 2),
     ("007", 7, 7),
 )
-def test_requests_round_up_and_capacities_down(text: Quantity, up: int, down: int) -> None:
+def test_requests_are_rounded_up_and_capacities_down(text: Quantity, up: int, down: int) -> None:
     assert (at_least(text), at_most(text)) == (up, down)
 
 

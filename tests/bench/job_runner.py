@@ -68,7 +68,7 @@ class JobRunner(EventWatch[_JobEvent]):
         with self._changed:
             self._changed.notify_all()
 
-    def note_sent(self, name: str) -> None:
+    def record_sent(self, name: str) -> None:
         self.sent[name] = time.monotonic()
 
     def record(self, event: _JobEvent) -> str:

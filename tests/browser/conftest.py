@@ -52,7 +52,7 @@ def opened(chromium: Browser) -> Iterator[Open]:
         if message.type in ("error", "warning") and not message.text.startswith(_REFUSED):
             complaints.append(message.text)
 
-    def note_missing(request: Request) -> None:
+    def record_missing(request: Request) -> None:
         answer = request.response()
         if "/static/" in request.url and answer and answer.status >= 400:
             complaints.append(f"{request.url}: {answer.status}")
@@ -62,7 +62,7 @@ def opened(chromium: Browser) -> Iterator[Open]:
         contexts.append(context)
         page = context.new_page()
         page.on("console", record)
-        page.on("requestfinished", note_missing)
+        page.on("requestfinished", record_missing)
         page.on("pageerror", lambda it: complaints.append(str(it)))
         page.on("dialog", lambda it: complaints.append(f"a dialog: {it.message}"))
         page.goto(address)

@@ -208,7 +208,7 @@ def test_the_keyboard_leads_to_the_content_first(opened: Open) -> None:
         expect(page.locator("main")).to_be_focused()
 
 
-def test_a_list_of_ten_thousand_is_turned_page_by_page(opened: Open) -> None:
+def test_a_list_of_ten_thousand_has_pages(opened: Open) -> None:
     with served(crowd(time.time(), 1000, 10_000, 5000)) as address:
         page = opened(f"{address}/?sort=name")
         expect(page.get_by_text("10,000 jobs, page 1 of 200")).to_be_visible()

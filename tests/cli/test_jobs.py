@@ -383,8 +383,8 @@ def unsuspended(desk: Desk) -> Desk:
 
 
 def test_a_job_whose_pods_name_a_podgroup_is_listed_held_and_stopped(desk: Desk) -> None:
-    notes = {"annotations": {GROUP_ANNOTATION: "gang"}}
-    job(desk, "sweep", suspend=False, of_pods=notes)
+    pod_metadata = {"annotations": {GROUP_ANNOTATION: "gang"}}
+    job(desk, "sweep", suspend=False, of_pods=pod_metadata)
     assert "sweep" not in states(desk), "there is no such group"
     desk.group("gang", queue="research")
     assert (states(desk)["sweep"]["state"], states(desk)["sweep"]["podGroup"]) == ("Waiting", "gang")

@@ -186,7 +186,7 @@ def test_errors_name_the_flag_its_value_and_the_allowed_values(
     assert message in desk.refuses(*arguments, status=2)
 
 
-def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["q", "list", "--kubeconfig", str(tmp_path / "none")])
     assert result.exit_code == 2
     assert result.stderr.endswith(f"Error: --kubeconfig: {tmp_path / 'none'}: no such file\n")

@@ -94,7 +94,7 @@ def test_a_pod_without_a_group(town: Desk) -> None:
     assert "would start now" in town.output("why", "pod/alone", "--what-if", "delete=podgroup/fit")
 
 
-def test_a_job_whose_pods_name_a_podgroup_is_deleted_with_that(town: Desk) -> None:
+def test_a_what_if_deletion_of_a_job_includes_the_podgroup_of_its_pods(town: Desk) -> None:
     meta = {"name": "fit", "namespace": "team", "uid": "uid-fit"}
     town._put(JOBS, meta, {"spec": {"template": {"spec": {"containers": []}}}, "status": {}})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fit", "uid": "uid-fit", "controller": True}

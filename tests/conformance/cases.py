@@ -23,9 +23,9 @@ class Case(msgspec.Struct, frozen=True, eq=False):
 
     id: str
     kind: str
-    """What is put to the test: the `kind` of volcano.json, the `family` of queueing.json."""
+    """Tested behaviour: the `kind` of volcano.json, the `family` of queueing.json."""
     input: dict[str, Any]
-    """What is given. Nothing in it is null, and what may be left out has its default."""
+    """Given objects. Nothing in it is null, and optional fields have their defaults."""
     expect: dict[str, Any] = {}
     title: str = ""
     origin: str = ""

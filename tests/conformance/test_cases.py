@@ -9,6 +9,6 @@ CASES = load(DATA)
 
 
 @each_of(*CASES)
-def test_case_holds_or_is_skipped_and_would_not(case: Case) -> None:
+def test_each_case_passes_or_is_a_known_deviation(case: Case) -> None:
     result = judge(case)
     assert result.outcome is not Outcome.FAILED, "\n".join(result.findings)

@@ -217,7 +217,9 @@ def test_that_a_group_does_not_block_its_owner_is_named(
     '{"schema_version": 1, "cases": [{"id": "x", "family": null}]}',
     '{"schema_version": 1, "cases": ["x"]}',
 )
-def test_a_file_of_something_else(text: str, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_cases_is_refused(
+    text: str, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "cases.json"
     path.write_text(text)
     assert main([str(path)]) == 2

@@ -87,7 +87,7 @@ def closed() -> Iterator[None]:
         _opened.pop().stop()
 
 
-def test_without_a_file_the_latest_records_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_the_latest_records_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_RECORDS", 4)
     office = Office(None, gang("a", 1)).look().start("a").after(HOUR)
     assert (office.starts(), office.cpu_hours()) == (1, 1.0)

@@ -57,7 +57,7 @@ class Desk(Bench):
             }
         return self
 
-    def show_unit(self, name: str) -> "Desk":
+    def show_podgroup(self, name: str) -> "Desk":
         managed = self.ledger.managed_job(GroupKey(f"{NAMESPACE}/{podgroup_name(name)}"))
         assert managed is not None
         spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]
@@ -113,7 +113,7 @@ def test_a_second_write_does_not_wait_for_the_watch_to_show_the_first_one() -> N
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2))
         bench.look()
-        bench.show_unit("train").submit(job("train", 3))
+        bench.show_podgroup("train").submit(job("train", 3))
         assert bench.look() == [("patch", podgroup_name("train"))]
         bench.submit(job("train", 4))
         assert bench.look() == [("patch", podgroup_name("train"))]
@@ -125,7 +125,7 @@ def test_a_podgroup_deleted_with_its_job_is_not_created_again() -> None:
     """The watch of PodGroups is ahead of that of jobs: nothing would collect the new one."""
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
-        bench.show_unit("train").look()
+        bench.show_podgroup("train").look()
         del bench.api.jobs["train"]
         bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         assert bench.look() == [("job", "train")]
@@ -155,7 +155,7 @@ def test_a_failed_step_is_retried_after_a_pause() -> None:
 def test_a_job_is_unsuspended_without_being_read() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2), version="7").look()
-        assert bench.show_unit("train").look() == [("merge job", "train")]
+        assert bench.show_podgroup("train").look() == [("merge job", "train")]
         (((_, patch),)) = bench.api.done("merge job")
         assert patch["metadata"]["resourceVersion"] == "7"
         assert patch["metadata"]["uid"] == "uid-train"
@@ -169,7 +169,7 @@ def test_a_job_that_has_changed_is_read_before_it_is_unsuspended() -> None:
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2)).look()
         bench.api.fail("merge job", Conflict(409, "Conflict"))
-        assert bench.show_unit("train").look() == [("merge job", "train")]
+        assert bench.show_podgroup("train").look() == [("merge job", "train")]
         bench.advance(2.0)
         assert bench.look() == [("job", "train"), ("patch job", "train")]
 
@@ -184,7 +184,7 @@ def test_a_job_that_may_not_be_unsuspended_holds_no_capacity(fault: ApiError, is
         bench.submit(job("full", 4)).look()
         if is_read:
             bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('full')}"))
-        bench.show_unit("full")
+        bench.show_podgroup("full")
         bench.api.fail("patch job" if is_read else "merge job", fault)
         bench.look()
         assert bench.settle().reason(podgroup_name("full")) is Reason.BACKING_OFF
@@ -205,7 +205,7 @@ def test_a_job_that_changed_while_it_was_unsuspended_keeps_its_capacity(
     with desk(node("n0", cpu="4")) as bench:
         bench.submit(job("train", 2)).look()
         bench.starter.forget(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
-        bench.show_unit("train")
+        bench.show_podgroup("train")
 
         def changed(*_: Any) -> None:
             bench.api.jobs["train"]["metadata"]["resourceVersion"] = "2"
@@ -260,7 +260,7 @@ def test_a_job_with_templates_in_another_object_names_its_group_before_it_is_uns
         bench.ledger.intake.set_runtime(RuntimeName("ClusterTrainingRuntime", "", "torch"), runtime())
         train = replace(job("train"), spec={"suspend": True, "runtimeRef": {"name": "torch"}})
         bench.submit(train, kind=TRAIN_JOB).look()
-        asked = bench.show_unit("train").look()
+        asked = bench.show_podgroup("train").look()
         assert asked == [("job", "train"), ("patch job", "train")] * 2
         (_, flagged), (_, admitted) = bench.api.done("patch job")
         written = {each["path"]: each["value"] for each in flagged}
@@ -275,7 +275,7 @@ def test_a_job_with_templates_in_another_object_names_its_group_before_it_is_uns
 def test_a_deleted_podgroup_of_a_job_is_created_again_at_once() -> None:
     with desk(node("n0", cpu="1")) as bench:
         bench.submit(job("train", 2)).look()
-        assert bench.show_unit("train").look() == []
+        assert bench.show_podgroup("train").look() == []
         bench.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         assert bench.look() == [("job", "train"), ("create group", podgroup_name("train"))]
 
@@ -293,7 +293,7 @@ def test_a_start_that_is_given_up_counts_once_however_often_it_is_written() -> N
     with desk(node("n0", cpu="4")) as bench:
         ran = job("train", 2, suspended=False, annotations={keys.STARTED: "2026-01-01T00:00:00Z"})
         bench.submit(ran).look()
-        bench.show_unit("train").look()
+        bench.show_podgroup("train").look()
         bench.advance(301.0)
         assert bench.look() == [("job", "train"), ("patch job", "train"), ("patch", podgroup_name("train"))]
         bench.api.jobs["train"]["spec"] = {**ran.spec, "suspend": True}
@@ -306,7 +306,7 @@ def test_reclaimed_amounts_are_written_before_a_job_is_suspended() -> None:
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
-        bench.show_unit("train")
+        bench.show_podgroup("train")
         bench.add(
             [pod(f"train-{n}", podgroup_name("train"), on="n0", phase="Running") for n in range(4)]
         ).look()
@@ -327,7 +327,7 @@ def giving_way() -> Iterator[tuple[Desk, Callable[[float], int]]]:
     with desk(node("n0", cpu="4"), queue("due"), queue("greedy")) as bench:
         ran = job("train", 4, suspended=False, queue="greedy", annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
-        bench.show_unit("train")
+        bench.show_podgroup("train")
         bench.add(
             [pod(f"train-{n}", podgroup_name("train"), on="n0", phase="Running") for n in range(4)]
         ).look()
@@ -444,7 +444,7 @@ def started(*events: Event) -> Iterator[Desk]:
     with desk(node("n0", cpu="4")) as bench:
         ran = job("train", 2, suspended=False, annotations={keys.STARTED: STARTED})
         bench.submit(ran).look()
-        bench.show_unit("train").look()
+        bench.show_podgroup("train").look()
         bench.api.events["involvedObject.uid=uid-train"] = list(events)
         bench.advance(2.0)
         assert bench.look() == [("warnings", "involvedObject.uid=uid-train")]
@@ -464,7 +464,7 @@ def test_a_job_whose_pods_are_refused_is_suspended_in_the_words_of_the_api() -> 
         assert bench.look() == []
 
 
-def test_the_first_kilobytes_of_a_huge_event_are_kept() -> None:
+def test_a_huge_event_is_cut_after_its_first_kilobytes() -> None:
     with started(failed_create("x" * 1_000_000)) as bench:
         managed = bench.ledger.managed_job(GroupKey(f"{NAMESPACE}/{podgroup_name('train')}"))
         assert managed is not None
@@ -506,7 +506,7 @@ def test_events_of_many_jobs_without_pods_are_read_a_few_each_second() -> None:
         for name in (f"job-{number}" for number in range(20)):
             ran = job(name, 2, suspended=False, annotations={keys.STARTED: STARTED})
             bench.submit(ran).look()
-            bench.show_unit(name).look()
+            bench.show_podgroup(name).look()
         bench.advance(2.0)
         assert [what for what, _ in bench.look()] == ["warnings"] * 8
         bench.advance(1.0)
@@ -525,7 +525,7 @@ def test_events_of_a_jobs_children_say_why_its_pods_are_missing() -> None:
     with desk(node("n0", cpu="4")) as bench:
         kind = JobKind("jobset.x-k8s.io/v1alpha2", "JobSet")
         bench.submit(made, kind=kind).look()
-        bench.show_unit("train").look()
+        bench.show_podgroup("train").look()
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         bench.api.jobs["train"] |= head
         bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
@@ -552,7 +552,7 @@ def test_events_of_children_with_random_names_say_why_the_pods_are_missing() -> 
     with desk(node("n0", cpu="4")) as bench:
         kind = JobKind("ray.io/v1", "RayJob")
         bench.submit(made, kind=kind).look()
-        bench.show_unit("train").look()
+        bench.show_podgroup("train").look()
         bench.api.jobs["train"] |= {"apiVersion": kind.api_version, "kind": kind.kind}
         bench.api.jobs["train"]["metadata"] |= {"name": "train", "namespace": NAMESPACE}
         bench.api.events["involvedObject.kind=RayCluster"] = [

@@ -138,16 +138,16 @@ class JobWorld(World):
         self.steps.append((name, step))
         match step:
             case JobStep.MAKE_PODGROUP | JobStep.UPDATE_PODGROUP:
-                self._put_unit(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
+                self._put_group(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
             case JobStep.UNSUSPEND:
-                self._put_unit(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
+                self._put_group(name, job_podgroup(managed.job, managed.queue, managed.members)["spec"], {})
                 self._admit(name, managed.reduced_to)
             case JobStep.ASK:
                 self.ledger.record_refusal(managed.job.group, REFUSAL if self._is_full() else "")
             case JobStep.GIVE_UP:
                 late = managed.group.start_timeouts if managed.group else 0
                 late += not managed.coming.refusal
-                self._put_unit(
+                self._put_group(
                     name,
                     job_podgroup(managed.job, managed.queue, managed.members)["spec"],
                     {keys.START_TIMEOUTS: f"{late}"},
@@ -158,7 +158,7 @@ class JobWorld(World):
                 self._suspend(name)
             case JobStep.FORGET_TIMEOUTS:
                 spec = job_podgroup(managed.job, managed.queue, managed.members)["spec"]
-                self._put_unit(name, spec, {keys.START_TIMEOUTS: "0"})
+                self._put_group(name, spec, {keys.START_TIMEOUTS: "0"})
             case JobStep.STOP:
                 self._stop(name, managed.job.started_at)
             case JobStep.REMOVE_PODGROUP:
@@ -166,7 +166,7 @@ class JobWorld(World):
                 self.ledger.intake.drop_group(GroupKey(f"{NAMESPACE}/{self.podgroup_name(name)}"))
         return True
 
-    def _put_unit(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
+    def _put_group(self, name: str, spec: dict[str, Any], notes: dict[str, str]) -> None:
         before = self.units[name].metadata.annotations if name in self.units else None
         made = group(
             self.podgroup_name(name),

@@ -148,7 +148,7 @@ def refuse_all(world: World, message: str) -> None:
                 world.refuse(name, message)
 
 
-def rounds_until_it_starts(world: World, most: int) -> int:
+def cycles_until_it_starts(world: World, most: int) -> int:
     for turn in range(most):
         refuse_all(world, f"0/20 nodes are available: {turn}.")
         world.pass_time(2.5)
@@ -162,7 +162,7 @@ def test_replacements_that_are_refused_everywhere_do_not_shut_gangs_out() -> Non
     world.add(replaced("r", 4)).settle().add(gang("gang", 4)).settle()
     assert len(world.plan("r")) == 4
     assert world.reason("gang") is Reason.WINDOW_FULL
-    assert rounds_until_it_starts(world, 80) <= 3
+    assert cycles_until_it_starts(world, 80) <= 3
 
 
 def test_replacements_start_when_there_are_places_again() -> None:
@@ -202,7 +202,7 @@ def test_a_gang_that_fits_starts_within_a_bounded_number_of_cycles(
     more = [pod(f"e-{n}", "e", gated=False) for n in range(elastic)]
     world.add(group("e", 1), pod("e-s", "e", on="far"), more).settle()
     world.add(gang("gang", members)).settle()
-    assert rounds_until_it_starts(world, 40) <= 30
+    assert cycles_until_it_starts(world, 40) <= 30
 
 
 # ---- backing off

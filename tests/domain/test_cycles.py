@@ -270,7 +270,7 @@ CyclesMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-TestRounds = CyclesMachine.TestCase
+TestCycles = CyclesMachine.TestCase
 
 
 def test_a_refused_start_asks_for_no_nodes_whatever_was_decided_before() -> None:

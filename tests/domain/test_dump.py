@@ -119,7 +119,7 @@ def test_a_dump_says_when_and_how_it_was_decided() -> None:
     assert file.slept == 1  # that which has all it needs: its decision was taken over
 
 
-def test_flavors_terms_and_refusals_are_kept() -> None:
+def test_flavors_terms_and_refusals_are_in_the_dump() -> None:
     world = World(queue("q", flavors=FLAVORS), foreign_pod("s", labels={"app": "x"}, on="spot"))
     world.add(*(node(kind, labels=on_flavor(kind)) for kind in ("spot", "ondemand")))
     world.add(gang("g", 2, queue="q", labels={"app": "x"}, affinity=anti_affinity(app="x"))).settle()
@@ -199,7 +199,7 @@ def test_a_difference_is_counted_where_names_decide_the_order() -> None:
     assert changed.file.otherwise == 2
 
 
-def test_resource_names_and_labels_are_kept_in_an_anonymous_dump() -> None:
+def test_resource_names_and_labels_stay_in_an_anonymous_dump() -> None:
     names = Pseudonyms(lambda part: "X", ["example.com/device"])
     reserved = "2026-01-01T00:00:00Z kubernetes.io/hostname=3 example.com/device default/pod:-4"
     assert names(reserved) == reserved

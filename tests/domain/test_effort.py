@@ -37,7 +37,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "_MOST_ALONE", 10e3)
 
 
-def dear(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
+def expensive(name: str, members: int = 12, queue: str = "", created: str = "") -> list[Any]:
     """Each member has to stand apart from all others, and no two ask for the same."""
     similar: dict[str, Any] = {"labels": {"app": name}, "affinity": anti_affinity(app=name)}
     pods = [pod(f"{name}-{n}", name, cpu=f"{250 + n}m", **similar) for n in range(members)]
@@ -86,19 +86,19 @@ def test_effort_beyond_the_allowance_is_over_budget() -> None:
 
 
 def test_a_group_within_its_budget_starts() -> None:
-    assert world(dear("g", 3)).settle().verdict("g") is Verdict.STARTING
+    assert world(expensive("g", 3)).settle().verdict("g") is Verdict.STARTING
 
 
 @each_of("", "fifo", "strict")
 def test_a_group_over_budget_waits_and_blocks_no_other_group(of: str) -> None:
-    here = world(dear("g", queue=of, created="2025-01-01"), gang("plain", 3, queue=of)).settle()
+    here = world(expensive("g", queue=of, created="2025-01-01"), gang("plain", 3, queue=of)).settle()
     assert (here.verdict("g"), here.reason("g")) == (Verdict.WAITING, Reason.TOO_COMPLEX)
     assert here.verdict("plain") is Verdict.STARTING
     assert not here.plan("g")
 
 
 def test_a_group_over_budget_costs_nothing_until_its_next_try() -> None:
-    here = world(dear("g")).settle()
+    here = world(expensive("g")).settle()
     assert looks(here.advance(50.0).settle) == 0
     assert looks(here.add(foreign_pod("event", on="n0", cpu="10m")).settle) == 0
     assert here.reason("g") is Reason.TOO_COMPLEX
@@ -108,7 +108,7 @@ def test_a_group_over_budget_costs_nothing_until_its_next_try() -> None:
 
 def test_a_group_that_stays_over_budget_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "_MOST_ALONE", 4e3)
-    here = world(dear("g")).settle()
+    here = world(expensive("g")).settle()
     tries = [bool(looks(partial(here.pass_time, 100.0))) for _ in range(12)]
     assert here.reason("g") is Reason.TOO_COMPLEX
     assert sum(tries[:6]) > sum(tries[6:]) > 0
@@ -116,7 +116,7 @@ def test_a_group_that_stays_over_budget_is_tried_ever_more_rarely(monkeypatch: p
 
 def test_the_groups_of_a_namespace_share_one_budget_of_effort() -> None:
     """Bound the work for any number of groups: together they cost no more than a few."""
-    few, many = (world(*(dear(f"g{n}") for n in range(count))) for count in (3, 30))
+    few, many = (world(*(expensive(f"g{n}") for n in range(count))) for count in (3, 30))
     assert looks(many.settle) <= 2 * looks(few.settle)
     assert {many.reason(f"g{n}") for n in range(30)} == {Reason.TOO_COMPLEX}
     tried = [{many.decision(f"g{n}").retry_at} for n in range(30)]
@@ -128,7 +128,9 @@ def test_each_namespace_has_something_for_itself(monkeypatch: pytest.MonkeyPatch
     for name, looks_ in {"": 1e4, "_OF_A_NAMESPACE": 1e4, "_IN_COMMON": 1e4}.items():
         monkeypatch.setattr(cycles, f"_MOST{name}", looks_)
     monkeypatch.setattr(cycles, "_LEAST", 4e3)
-    here = world(*(of(f"ns{n}", dear(f"g{n}")) for n in range(20)), of("z", dear("last", 3))).settle()
+    here = world(
+        *(of(f"ns{n}", expensive(f"g{n}")) for n in range(20)), of("z", expensive("last", 3))
+    ).settle()
     decided = here.decisions.groups
     assert here.ledger.snapshot().occupancy.namespaces == 21
     assert decided[GroupKey("z/last")].verdict is Verdict.STARTING
@@ -184,7 +186,7 @@ def test_a_group_over_budget_in_one_namespace_blocks_no_other(monkeypatch: pytes
     monkeypatch.setattr(cycles, "_LEAST", 4e3)
     gangs = (gang(f"g{n}", 3, labels={"z": "q"}, affinity=terms_against(f"g{n}", 64)) for n in range(20))
     plain = (gang(f"p{n}", 3, labels=own(n)) for n in range(20))
-    here = world(*gangs, *plain, of("z", dear("last", 3))).settle()
+    here = world(*gangs, *plain, of("z", expensive("last", 3))).settle()
     assert {here.reason(f"p{n}") for n in range(20)} == {Reason.TOO_COMPLEX}
     assert here.decisions.groups[GroupKey("z/last")].verdict is Verdict.STARTING
 
@@ -255,7 +257,7 @@ def own(number: int) -> dict[str, str]:
 def test_a_namespace_with_too_many_terms_makes_its_own_groups_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have their turn as others of it go."""
     monkeypatch.setattr(affinity, "MOST_WEIGHT", 2)
-    here = world(*(dear(f"g{n}", 2) for n in range(4)), gang("plain", 2)).settle()
+    here = world(*(expensive(f"g{n}", 2) for n in range(4)), gang("plain", 2)).settle()
     assert [here.reason(f"g{n}") for n in range(4)] == [None, None, Reason.TOO_COMPLEX, Reason.TOO_COMPLEX]
     assert here.verdict("plain") is Verdict.STARTING
     assert "10,000 are followed" in here.detail("g3")
@@ -271,7 +273,7 @@ def test_explaining_one_of_many_expensive_groups_costs_no_more(monkeypatch: pyte
     """Find the number of nodes that a group needs without evaluating the others again."""
     monkeypatch.setattr(cycles, "_MOST", 1e6)
     monkeypatch.setattr(cycles, "_MOST_OF_A_NAMESPACE", 1e7)
-    few, many = (world(*(dear(f"g{n}", 13) for n in range(count))).settle() for count in (1, 20))
+    few, many = (world(*(expensive(f"g{n}", 13) for n in range(count))).settle() for count in (1, 20))
 
     def explained(here: World) -> WhyGroup | None:
         return explain_group(here.decisions, key("g0"), work=10_000)
@@ -284,7 +286,7 @@ def test_explaining_one_of_many_expensive_groups_costs_no_more(monkeypatch: pyte
 
 
 def test_decisions_on_groups_over_budget_do_not_depend_on_memory() -> None:
-    here = world(dear("g"), gang("plain", 3)).settle()
+    here = world(expensive("g"), gang("plain", 3)).settle()
     for _ in range(8):
         snapshot = here.advance(20.0).ledger.snapshot()
         assert comparable(decide(snapshot, here.decisions)) == comparable(decide(snapshot))

@@ -128,7 +128,7 @@ def test_the_deserved_amount_of_a_later_flavor_comes_before_a_borrowed_one() -> 
     assert used == ["h100", "l40", "h100", "h100"]
 
 
-def test_a_guarantee_of_a_flavor_is_kept_from_others() -> None:
+def test_a_guarantee_of_a_flavor_is_reserved_from_others() -> None:
     world = World(*machines("h100", 2))
     world.add(queue("x", flavors=[gpus("h100", guarantee=8)]), queue("y", flavors=[gpus("h100")]))
     world.add(of("y0", 9, "y"), of("y1", 8, "y")).settle()

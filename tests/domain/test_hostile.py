@@ -284,7 +284,7 @@ class Hostile(RuleBasedStateMachine):
     # ---- what always holds
 
     @invariant()
-    def every_round_ends(self) -> None:
+    def every_cycle_ends(self) -> None:
         decisions = self.world.decide()
         self.world.ledger.publish(decisions)
         assert decisions.groups.keys() == self.world.ledger.snapshot().groups.keys()
@@ -347,7 +347,7 @@ class Hostile(RuleBasedStateMachine):
         self.world.delete(*self.world.pods)
         for name in GROUPS:
             self.group_goes(name)
-        self._twice(self.every_round_ends)
+        self._twice(self.every_cycle_ends)
         assert not list(self.world.ledger.claims)
         assert not self.world.ledger.claims.capacity._sums
         assert not self.world.ledger.snapshot().groups

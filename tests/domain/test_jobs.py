@@ -389,7 +389,7 @@ def test_a_job_that_reaches_the_run_time_limit_of_its_queue_is_stopped_for_good(
     assert world.steps.count(("long", JobStep.UNSUSPEND)) == 1
 
 
-def test_the_unit_of_a_finished_job_is_removed_after_an_hour() -> None:
+def test_the_podgroup_of_a_finished_job_is_removed_after_an_hour() -> None:
     world = JobWorld(node("n0", cpu="2")).submit(job("done")).run_whole("done").work()
     world.finish(*world.pods_of("done"))
     before = world.jobs["done"]

@@ -393,7 +393,7 @@ def test_only_relevant_changes_raise_the_version() -> None:
     assert world.ledger.version == before
 
 
-def test_views_of_groups_that_rest_are_kept() -> None:
+def test_infos_of_unchanged_groups_are_reused() -> None:
     world = World(node("a"), gang("g", 1), gang("h", 1)).settle()
     before = world.ledger.snapshot().groups
     world.finish("g-0")

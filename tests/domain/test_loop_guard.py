@@ -135,19 +135,19 @@ def test_two_queues_whose_weights_change_back_and_forth_do_not_take_turns() -> N
     world = World(node("n"), queue("a", weight=1), queue("b", weight=3))
     for number in range(4):
         world.add(gang(f"a{number}", 1, queue="a"), gang(f"b{number}", 1, queue="b"))
-    taken: list[tuple[float, str]] = []
+    evictions: list[tuple[float, str]] = []
     for turn in range(60):
         world.add(queue("a", weight=3 - 2 * (turn % 2)), queue("b", weight=1 + 2 * (turn % 2))).settle()
         victims = [eviction.victim for eviction in world.decisions.evictions.values()]
-        taken += [(world.now, victim.queue) for victim in victims[:1]]
+        evictions += [(world.now, victim.queue) for victim in victims[:1]]
         for number, victim in enumerate(victims):
             name = victim.group.partition("/")[2]
             world.delete(victim.name).add(pod(f"{name}-{turn}-{number}", name)).settle()
         planned = [name for each in world.decisions.groups for name in world.plan(each.partition("/")[2])]
         world.scheduler_takes(*planned).run(*planned).settle()
         world.pass_time(150.0)
-    for where in ("a", "b"):
-        instants = [instant for instant, each in taken if each == where]
+    for name in ("a", "b"):
+        instants = [instant for instant, queue_name in evictions if queue_name == name]
         assert len(instants) > 4
         for first in instants:
             assert len([instant for instant in instants if first <= instant < first + HOUR]) <= 1 + 3

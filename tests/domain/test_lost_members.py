@@ -34,7 +34,7 @@ def test_another_member_takes_over_the_place(lose: Callable[[World, str], World]
 
 
 @each_of((1, 30), (2, 60), (3, 120), (6, 900))
-def test_the_place_is_kept_for_longer_than_the_back_off_of_the_controller(
+def test_the_place_is_reserved_for_longer_than_the_back_off_of_the_controller(
     failures: int, seconds: float
 ) -> None:
     world = running(2)

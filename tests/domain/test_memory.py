@@ -59,7 +59,7 @@ def test_names_in_deleted_pods_are_forgotten(named: Callable[[str], dict[str, An
     assert len(left(there.ledger, there.decisions)) <= FEW
 
 
-def test_few_long_selectors_of_terms_are_kept() -> None:
+def test_few_long_selectors_of_terms_are_cached() -> None:
     tracemalloc.start()
     for number in range(300):
         term = Term(HOSTNAME, None, b'{"matchLabels":{"a":"%d%s"}}' % (number, b"x" * 50_000))

@@ -139,7 +139,7 @@ def test_a_selector_of_many_names_is_looked_up_not_compared() -> None:
     assert world.plan(single("p"))["p"] in names
 
 
-def test_labels_that_no_node_has_are_not_kept() -> None:
+def test_labels_that_no_node_has_are_not_cached() -> None:
     """Pods may name any key."""
     test = Shapes().shape_of(pod("p", affinity=on_nodes("made-up", "Gt", "3")).spec, "team").suits
     index = NodeIndex([])
@@ -193,7 +193,7 @@ def test_names_of_deleted_nodes_are_forgotten(through_proxy: bool) -> None:
     assert names_in(world.ledger, "gone-") == set()
 
 
-def test_a_large_affinity_is_kept_once_and_given_back() -> None:
+def test_a_large_affinity_is_stored_once_and_freed() -> None:
     world, values = World(node("n0")), [f"{n:048}" for n in range(600)]
     affinities = [on_nodes("own", "In", f"{n}", *values) for n in range(150)]
     texts = [msgspec.json.encode(pod(f"p{n}", affinity=each)) for n, each in enumerate(affinities)]

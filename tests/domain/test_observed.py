@@ -76,7 +76,7 @@ def test_a_job_that_waits_without_pods_asks_for_the_resources_of_its_podgroup() 
     assert (made.asks, made.devices) == ({"cpu": 8.0, "nvidia.com/gpu": 4.0}, {"nvidia.com/gpu": 4.0})
 
 
-def test_a_job_that_its_user_stopped_is_marked() -> None:
+def test_a_job_that_its_user_stopped_is_flagged() -> None:
     rows = (("Aborted", True, True), ("Aborted", False, False), ("NoRoom", True, False))
     for reason, is_job, stopped in rows:
         made = group_summary(group("Pending", reason), "q", [], 0, RequestSums(), is_job)

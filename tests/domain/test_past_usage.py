@@ -178,7 +178,7 @@ def test_a_restart_continues_from_recorded_statuses() -> None:
     assert again.queue("b").usage is None
 
 
-def test_without_a_half_life_nothing_is_kept() -> None:
+def test_without_a_half_life_no_usage_is_recorded() -> None:
     limits = replace(LIMITS, usage_half_life=0.0)
     world = World(node("n"), queue("a"), gang("g", 1, queue="a"), limits=limits).start("g")
     world.pass_time(HOUR)

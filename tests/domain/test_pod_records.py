@@ -124,7 +124,7 @@ def test_shapes_of_a_namespace_are_shared_with_its_later_pods() -> None:
     assert read.record_of(pod("p-1", "g"), ours=True).shape is own
 
 
-def test_few_templates_are_kept_and_no_long_ones() -> None:
+def test_few_templates_are_cached_and_no_long_ones() -> None:
     read = PodRecords(Shapes())
     most = wire_records._MOST_TEMPLATES
     reserved = [read.record_of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]

@@ -58,7 +58,7 @@ def with_host_ports(each: Pod, count: int) -> Pod:
     return replace(each, spec=replace(each.spec, containers=[Container(ports=ports)]))
 
 
-def judging_users(world: World) -> World:
+def reviewing_users(world: World) -> World:
     world.ledger.intake.review_users()
     return world
 
@@ -140,7 +140,7 @@ CASES = {
         Reason.QUEUE_NOT_ALLOWED,
         "queue q is restricted, and no record says that the group's author may use it "
         "(kube-muster.io/may-use)",
-        lambda: judging_users(World(node("n"), queue("q", restricted=True), gang("g", 1, queue="q"))),
+        lambda: reviewing_users(World(node("n"), queue("q", restricted=True), gang("g", 1, queue="q"))),
     ),
     "a group that was started in vain too often": Case(
         Reason.START_TIMED_OUT,
@@ -322,7 +322,7 @@ CASES = {
     "capacity that is reserved for another group": Case(
         Reason.RESERVED,
         "team/first: nodes n are reserved; it is to start once they are free",
-        lambda: _kept_for_another(),
+        lambda: _reserved_for_another(),
     ),
     "capacity is reclaimed for it": Case(
         Reason.RECLAIMING,
@@ -357,7 +357,7 @@ CASES = {
 }
 
 
-def _kept_for_another() -> World:
+def _reserved_for_another() -> World:
     world = World(node("n"), [gang(name, 1, cpu="2") for name in ("ends", "stays")]).start("ends", "stays")
     world.add(gang("first", 1, cpu="4", created=timestamp(world.now))).pass_time(LONG)
     world.finish("ends-0")

@@ -67,7 +67,7 @@ def test_a_queue_that_is_not_reclaimable_gives_nothing() -> None:
     assert not evicted(world)
 
 
-def test_a_guarantee_is_kept() -> None:
+def test_a_guarantee_is_reserved() -> None:
     world = borrowed(guarantee={"cpu": "3"}).add(gang("x", 1, queue="a")).settle()
     assert len(evicted(world)) == 1
     world = borrowed(guarantee={"cpu": "4"}).add(gang("x", 1, queue="a")).settle()
@@ -338,7 +338,7 @@ def test_a_budget_protects_gangs_that_it_does_not_allow_to_evict_whole(
     assert starve(two_gangs(*budgets)) == gone
 
 
-def test_units_that_go_together_count_together() -> None:
+def test_pods_that_are_evicted_together_count_together() -> None:
     world = borrowed().add(budget("p", 1, team="b"))
     for n in range(4):
         before = world.pods[f"b{n}-0"]

@@ -127,7 +127,7 @@ def test_which_resources_count(name: str, counted: bool) -> None:
     assert is_counted(name) is counted
 
 
-def test_capacities_round_down_and_keep_zeros() -> None:
+def test_capacities_are_rounded_down_and_keep_zeros() -> None:
     assert offered({"cpu": "1.0009", "memory": "0", "x.io/gpu": "1.9"}) == {
         "cpu": 1000,
         "memory": 0,

@@ -90,7 +90,7 @@ def test_pods_without_a_group_each_need_a_record() -> None:
     assert there.reason("podgroup-uid-rs") is Reason.QUEUE_NOT_ALLOWED
 
 
-def test_a_pod_that_runs_by_its_own_record_is_not_kept_out() -> None:
+def test_a_pod_that_runs_by_its_own_record_is_not_rejected() -> None:
     there = (
         world(pod("p", queue="vip", annotations=OF_POD), auto_groups=True).start("podgroup-uid-p").run("p")
     )

@@ -18,7 +18,7 @@ def step(reserved: StoredCertificate | None, now: float = 0, settled: bool = Tru
     return next_step(reserved, NAMES, LIFE, now, settled)
 
 
-def test_a_fresh_certificate_is_kept() -> None:
+def test_a_fresh_certificate_stays() -> None:
     assert step(FRESH) is RotationStep.KEEP
 
 

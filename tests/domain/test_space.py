@@ -396,7 +396,7 @@ def test_placed_pods_fit_and_keep_apart(world: World, spread: bool) -> None:
 
 
 @given(crowded())
-def test_taking_a_node_agrees_with_placing(world: World) -> None:
+def test_placement_by_name_agrees_with_planning(world: World) -> None:
     """A pod may be placed by name where the plan put the first pod, and never without capacity."""
     first = record(world, "new0")
     plan = space(world).place([first])

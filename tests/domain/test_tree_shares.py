@@ -200,7 +200,7 @@ def test_capacity_above_the_lending_limit_stays_free_for_its_queue() -> None:
     assert world.verdict("mine") is STARTS
 
 
-def test_a_guarantee_is_kept_from_all_others_together() -> None:
+def test_a_guarantee_is_reserved_from_all_others_together() -> None:
     world = tree(queue("a", guarantee={"cpu": "4"}), queue("b"), queue("c"), cpu="8")
     world.add([gang(f"{name}{n}", 1, queue=name) for name in "bc" for n in range(4)]).settle()
     assert world.verdicts(*(f"{name}{n}" for name in "bc" for n in range(4))).count(STARTS) == 4

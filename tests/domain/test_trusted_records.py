@@ -56,7 +56,7 @@ def test_observed_full_runs_stay_known_when_records_are_not_protected_any_more()
     assert world.stood_whole("g")
 
 
-def test_marks_count_once_they_are_protected() -> None:
+def test_records_count_once_they_are_protected() -> None:
     world = seeded(group("g", 32, stood_whole=True), records_trusted=False)
     assert not world.stood_whole("g")
     version = world.ledger.version

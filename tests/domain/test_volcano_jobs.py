@@ -157,7 +157,7 @@ def test_pods_that_come_once_others_run_do_not_keep_those_from_starting() -> Non
     world = world_of(volcano_job("j", task("master", 1), task("worker", 2, dependsOn={"name": ["master"]})))
     world.stopped = True
     world.work()
-    assert world.note_of("j")
+    assert world.annotation_of("j")
     master = volcano_job("j", task("master", 1))
     world.stopped = False
     world._control(replace(master, metadata=world.jobs["j"].metadata))
@@ -185,18 +185,18 @@ def test_a_job_starts_with_pods_of_tasks_that_wait_for_no_other(least: int) -> N
 def test_a_volcano_job_whose_start_fails_is_suspended_by_an_empty_record() -> None:
     world = VolcanoWorld(node("n0", cpu="4"), queue("q", start_timeout="1m"))
     world.submit(volcano_job("j", task("a", 2), queue="q")).work()
-    assert world.note_of("j") == "now"
+    assert world.annotation_of("j") == "now"
     world.pass_time(61)
     assert world.settle().suspended("j") is False
     world.work()
-    assert (world.note_of("j"), world.pods_of("j")) == ("", [])
+    assert (world.annotation_of("j"), world.pods_of("j")) == ("", [])
     assert world.suspended("j")
     world.pass_time(50)
-    assert world.work().note_of("j") == "now", "it tries again"
+    assert world.work().annotation_of("j") == "now", "it tries again"
 
 
 @each_of(1, 3)
-def test_a_minimum_that_changes_while_it_runs_is_that_of_its_unit(needed: int) -> None:
+def test_a_minimum_that_changes_while_a_job_runs_is_that_of_its_podgroup(needed: int) -> None:
     world = world_of(volcano_job("j", task("a", 3), minAvailable=2)).work()
     for _ in range(2):  # those that it needs, and then the third
         planned = sorted(world.plan(world.podgroup_name("j")))
@@ -244,9 +244,9 @@ def test_a_stopped_volcano_job_frees_its_capacity_and_waits_once_it_is_resumed()
 
 def test_a_volcano_job_that_is_stopped_before_its_start_does_not_start() -> None:
     world = world_of(volcano_job("j", task("a", 1), phase="Aborted")).work()
-    assert world.note_of("j") is None
+    assert world.annotation_of("j") is None
     world.command("j", "ResumeJob")
-    assert world.work().note_of("j") == "now"
+    assert world.work().annotation_of("j") == "now"
 
 
 @each_of(*product(["suspended", "queue"], ["Running", "Restarting", "Completing", "Terminating"]))
@@ -255,7 +255,7 @@ def test_jobs_that_volcano_has_started_go_on(mode: str, phase: str) -> None:
     world.stopped = True
     world.set_phase("j", phase, running=1)
     world.add(pod("j-a-0", group=world.podgroup_name("j"), gated=False, on="n0", phase="Running")).work()
-    assert world.note_of("j") is None
+    assert world.annotation_of("j") is None
     assert world.pods_of("j") == ["j-a-0"]
 
 
@@ -266,7 +266,7 @@ def test_jobs_that_other_controllers_admit_are_left_alone() -> None:
     assert not world.ledger.manages(key_of("j"))
     assert world.work().steps == []
     world.ledger.intake.leave_jobs(())
-    assert world.work().note_of("j") == "now"
+    assert world.work().annotation_of("j") == "now"
 
 
 Deed = tuple[str, str, int]  # what is done, to which job, and for how many seconds or pods
@@ -291,7 +291,7 @@ def test_only_admitted_volcano_jobs_have_pods_and_stopped_ones_have_none(
         elif deed == "run":
             planned = [pod for pod in world.pods_of(name) if world.plan(world.podgroup_name(name)).get(pod)]
             world.scheduler_takes(*planned).run(*planned)
-        elif deed == "end" and world.note_of(name):
+        elif deed == "end" and world.annotation_of(name):
             world.finish(*(pod for pod in world.pods_of(name) if world.pods[pod].spec.node_name))
             world.set_phase(name, "Completed")
         elif deed in ("AbortJob", "ResumeJob"):
@@ -302,6 +302,6 @@ def test_only_admitted_volcano_jobs_have_pods_and_stopped_ones_have_none(
         for each, reported in world.jobs.items():
             phase = reported.status.get("state", {}).get("phase", "")
             assert phase == "Completed" or bool(world.pods_of(each)) is not world.suspended(each)
-            assert phase != "Aborted" or not world.note_of(each)
+            assert phase != "Aborted" or not world.annotation_of(each)
         holding = [pod for pod in world.pods.values() if pod.spec.node_name and pod.status.phase == "Running"]
         assert len(holding) <= 4

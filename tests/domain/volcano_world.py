@@ -36,7 +36,7 @@ class VolcanoWorld(JobWorld):
     def podgroup_name(self, name: str) -> str:
         return f"{name}-uid-{name}"
 
-    def note_of(self, name: str) -> str | None:
+    def annotation_of(self, name: str) -> str | None:
         return (self.jobs[name].metadata.annotations or {}).get(keys.STARTED)
 
     def command(self, name: str, action: str) -> None:
@@ -50,7 +50,7 @@ class VolcanoWorld(JobWorld):
 
     def _control(self, each: AnyJob) -> bool:
         name, phase = each.metadata.name, each.status.get("state", {}).get("phase", "")
-        there, admitted = self.pods_of(name), bool(self.note_of(name))
+        there, admitted = self.pods_of(name), bool(self.annotation_of(name))
         if phase not in ("", "Pending", "Running"):
             self.delete(*there)
             return bool(there)

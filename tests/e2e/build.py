@@ -186,7 +186,7 @@ def _build(go: str, module: Path, target: Path) -> None:
         _compile(go, module, made)
         (made / "server").rename(made / "etcd")
         show("  a certificate for 127.0.0.1")
-        _run([go, "run", _certificate_maker(go), *CERTIFICATE], made)
+        _run([go, "run", _certificate_program(go), *CERTIFICATE], made)
         made.rename(target)
     show(f"built {target}")
 
@@ -201,7 +201,7 @@ def _compile(go: str, module: Path, into: Path) -> None:
         _run([go, "build", *_flags(module), "-o", f"{into}/", program], module)
 
 
-def _certificate_maker(go: str) -> str:
+def _certificate_program(go: str) -> str:
     """Return Go's program for self-signed certificates; it leaves cert.pem and key.pem where it runs."""
     return str(Path(_output([go, "env", "GOROOT"])) / "src" / "crypto" / "tls" / "generate_cert.go")
 

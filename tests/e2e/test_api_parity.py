@@ -212,9 +212,9 @@ def columns(api: Client, path: str) -> list[tuple[str, int]]:
     return [(column["name"], column["priority"]) for column in shown["columnDefinitions"]]
 
 
-def test_the_schemas_kept_are_those_of_the_real_server(real: Client) -> None:
+def test_the_stored_schemas_are_those_of_the_real_server(real: Client) -> None:
     assert published(real) == KUBERNETES.read_text(encoding="utf-8")
 
 
-def test_the_messages_kept_are_those_of_the_release() -> None:
+def test_the_stored_messages_are_those_of_the_release() -> None:
     assert sent() == MESSAGES.read_text(encoding="utf-8")

@@ -37,10 +37,10 @@ def start(stage: Stage, proxy: FaultProxy, user: User) -> Muster:
 
 
 def wait_reason(stage: Stage, job: str, *reasons: str) -> None:
-    wait_unit(stage, f"podgroup-{stage.jobs.get(job)['metadata']['uid']}", *reasons)
+    wait_podgroup(stage, f"podgroup-{stage.jobs.get(job)['metadata']['uid']}", *reasons)
 
 
-def wait_unit(stage: Stage, name: str, *reasons: str) -> None:
+def wait_podgroup(stage: Stage, name: str, *reasons: str) -> None:
     wait_for(lambda: stage.api.find(POD_GROUPS, name, stage.namespace), what=f"the unit {name}")
     stage.wait_reason(name, *reasons)
 
@@ -133,7 +133,7 @@ def test_a_template_that_cannot_be_read_is_its_own_jobs_reason(
     odd = training_runs.training_run("odd", namespace=stage.namespace, replicas=2)
     odd["spec"]["template"] = {"spec": {"containers": "none"}}
     name = f"podgroup-{stage.api.create(TRAINING_RUNS, odd)['metadata']['uid']}"
-    wait_unit(stage, name, "InvalidSpec")
+    wait_podgroup(stage, name, "InvalidSpec")
     fine = training_runs.training_run("fine", namespace=stage.namespace, replicas=1)
     stage.api.create(TRAINING_RUNS, fine)
     wait_for(

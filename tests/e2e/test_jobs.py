@@ -30,7 +30,7 @@ def unit(stage: Stage, job: str) -> str:
     return f"podgroup-{stage.jobs.get(job)['metadata']['uid']}"
 
 
-def wait_unit(stage: Stage, job: str, *reasons: str) -> str:
+def wait_podgroup(stage: Stage, job: str, *reasons: str) -> str:
     name = unit(stage, job)
     wait_for(lambda: stage.api.find(POD_GROUPS, name, stage.namespace), what=f"the unit of {job}")
     return stage.wait_reason(name, *reasons)
@@ -40,7 +40,7 @@ def test_jobs_wait_without_pods_and_start_whole(jobs: Stage) -> None:
     jobs.job("first", parallelism=4, suspend=True, queue="default")
     jobs.jobs.wait_pods("first", 4, "Running")
     jobs.job("second", parallelism=3, suspend=True, queue="default")
-    assert wait_unit(jobs, "second", "NoRoom", "Fragmented")
+    assert wait_podgroup(jobs, "second", "NoRoom", "Fragmented")
     assert jobs.jobs.pods("second") == []
     jobs.jobs.finish("first")
     jobs.jobs.wait_condition("first", "Complete")
@@ -53,7 +53,7 @@ def test_jobs_wait_without_pods_and_start_whole(jobs: Stage) -> None:
     assert unit(jobs, "second") in names
 
 
-def test_the_unit_of_a_job_that_waits_is_created_with_the_reason(jobs: Stage) -> None:
+def test_the_podgroup_of_a_job_that_waits_is_created_with_the_reason(jobs: Stage) -> None:
     version = jobs.api.listing(POD_GROUPS, jobs.namespace)["metadata"]["resourceVersion"]
     jobs.job("large", parallelism=5, suspend=True, queue="default")
     created = next(
@@ -96,7 +96,7 @@ def test_the_start_of_a_job_whose_pods_do_not_run_is_given_up(jobs: Stage) -> No
     jobs.queue("q", startTimeout="5s")
     jobs.kubelet.off()
     jobs.job("pulls", parallelism=2, suspend=True, queue="q")
-    wait_unit(jobs, "pulls", "BackingOff")
+    wait_podgroup(jobs, "pulls", "BackingOff")
     jobs.jobs.wait_condition("pulls", "Suspended")
     jobs.jobs.wait_pods("pulls", 0)
     jobs.kubelet.on()
@@ -151,7 +151,7 @@ def test_a_job_that_may_start_with_fewer_pods_takes_the_most_that_fit(jobs: Stag
     )
     jobs.jobs.wait_pods("train", 4)
     assert started_with(jobs, "train") == (4, "4/6")
-    wait_unit(jobs, "train", "BackingOff")
+    wait_podgroup(jobs, "train", "BackingOff")
     jobs.jobs.wait_condition("train", "Suspended")
     jobs.nodes(1, prefix="further", cpu="2")
     jobs.kubelet.on()
@@ -168,7 +168,7 @@ def test_a_shrinking_job_above_the_capability_starts_with_as_many_pods_as_that_a
     jobs.job(
         "train", parallelism=6, suspend=True, queue="q", annotations={"kube-muster.io/min-parallelism": "2"}
     )
-    wait_unit(jobs, "train", "QueueCeiling")
+    wait_podgroup(jobs, "train", "QueueCeiling")
     jobs.jobs.finish("first")
     jobs.jobs.wait_pods("train", 3, "Running")
     jobs.wait_group(unit(jobs, "train"), phase="Running", running=3)
@@ -196,7 +196,7 @@ def test_a_job_of_many_completions_keeps_its_capacity_from_one_pod_to_the_next(j
     jobs.job("many", parallelism=4, completions=12, suspend=True, queue="default")
     jobs.jobs.wait_pods("many", 4, "Running")
     jobs.job("next", parallelism=1, suspend=True, queue="default")
-    wait_unit(jobs, "next", "NoRoom", "Fragmented")
+    wait_podgroup(jobs, "next", "NoRoom", "Fragmented")
     for succeeded in (4, 8):
         jobs.jobs.finish("many")
         jobs.jobs.wait_status("many", succeeded=succeeded, active=4, ready=4)
@@ -206,7 +206,7 @@ def test_a_job_of_many_completions_keeps_its_capacity_from_one_pod_to_the_next(j
 
 
 @pytest.mark.parametrize("managed", [False, True])
-def test_the_place_of_a_failed_pod_is_kept_until_the_job_controller_makes_the_next(
+def test_the_place_of_a_failed_pod_is_reserved_until_the_job_controller_makes_the_next(
     jobs: Stage, managed: bool
 ) -> None:
     """Keep the place for 10 s, while another group waits for capacity (volcano#5805)."""
@@ -242,15 +242,15 @@ def test_a_job_suspended_by_its_user_stays_out_of_its_queue(jobs: Stage) -> None
     jobs.job("first", parallelism=4, suspend=True, queue="default")
     jobs.jobs.wait_pods("first", 4, "Running")
     jobs.job("second", parallelism=4, suspend=True, queue="default")
-    wait_unit(jobs, "second", "NoRoom", "Fragmented")
+    wait_podgroup(jobs, "second", "NoRoom", "Fragmented")
     jobs.jobs.suspend("first")
     jobs.jobs.wait_pods("second", 4, "Running")
     assert jobs.jobs.get("first")["spec"]["suspend"]
 
 
-def test_a_job_deleted_while_it_waits_takes_its_unit_with_it(jobs: Stage) -> None:
+def test_the_podgroup_of_a_waiting_job_is_deleted_with_it(jobs: Stage) -> None:
     jobs.job("large", parallelism=5, suspend=True, queue="default")
-    wait_unit(jobs, "large", "NeverFits", "NoRoom")
+    wait_podgroup(jobs, "large", "NeverFits", "NoRoom")
     name = unit(jobs, "large")
     jobs.jobs.delete("large")
     wait_for(lambda: jobs.api.find(POD_GROUPS, name, jobs.namespace) is None, what="the unit gone")
@@ -258,7 +258,7 @@ def test_a_job_deleted_while_it_waits_takes_its_unit_with_it(jobs: Stage) -> Non
     jobs.jobs.wait_pods("small", 4, "Running")
 
 
-def test_the_capacity_of_a_gang_is_kept_when_muster_is_killed_before_its_first_pod(
+def test_the_capacity_of_a_gang_is_reserved_when_muster_is_killed_before_its_first_pod(
     stage: Stage, muster_user: User
 ) -> None:
     """The job controller is down: the job is admitted, and no pod comes."""
@@ -270,7 +270,7 @@ def test_the_capacity_of_a_gang_is_kept_when_muster_is_killed_before_its_first_p
     first.kill()
     second = stage.start_muster(user=muster_user)
     stage.job("late", parallelism=1, suspend=True, queue="default")
-    wait_unit(stage, "late", "NoRoom")
+    wait_podgroup(stage, "late", "NoRoom")
     assert stage.jobs.get("late")["spec"]["suspend"]
     stage.start_sidecar(second, user=muster_user)
     stage.start_controller_manager()
@@ -291,7 +291,7 @@ def test_all_jobs_of_queues_are_suspended_where_the_setting_says_so(stage: Stage
     stage.start_sidecar(muster, user=muster_user)
     stage.job("large", parallelism=3, queue="default")
     stage.jobs.wait_condition("large", "Suspended")
-    wait_unit(stage, "large", "NoRoom", "Fragmented")
+    wait_podgroup(stage, "large", "NoRoom", "Fragmented")
     assert len(stage.jobs.pods("running", "Running")) == 2
     stage.jobs.finish("running")
     stage.jobs.wait_pods("large", 3, "Running")

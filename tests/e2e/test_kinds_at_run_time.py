@@ -51,7 +51,7 @@ def create(stage: Stage, name: str, replicas: int) -> str:
     return f"podgroup-{stage.api.create(TRAINING_RUNS, made)['metadata']['uid']}"
 
 
-def wait_unit(stage: Stage, unit: str, *reasons: str) -> None:
+def wait_podgroup(stage: Stage, unit: str, *reasons: str) -> None:
     wait_for(
         lambda: stage.api.find(POD_GROUPS, unit, stage.namespace), timeout=LOOKED_FOR, what=f"the unit {unit}"
     )
@@ -63,7 +63,7 @@ def wait_collected(stage: Stage, unit: str) -> None:
 
     It ends no group of an unknown kind.
     """
-    wait_unit(stage, unit, "NoRoom", "NeverFits")
+    wait_podgroup(stage, unit, "NoRoom", "NeverFits")
     stage.api.delete(TRAINING_RUNS, "early", stage.namespace)
     wait_gone(stage, unit)
 
@@ -95,7 +95,7 @@ def test_a_kind_of_jobs_comes_goes_and_comes_back(stage: Stage, jobs: Muster, tm
     training_runs.install(stage.api)
     waiting = [create(stage, name, 5) for name in ("first", "second")]
     for unit in waiting:
-        wait_unit(stage, unit, "NoRoom", "NeverFits")
+        wait_podgroup(stage, unit, "NoRoom", "NeverFits")
 
     file = f"--config={training_runs.configuration(tmp_path)}"
     found = Shell(stage.cluster, ADMIN, stage.namespace).json("why", "trainingrun/first", file)
@@ -124,7 +124,7 @@ def test_the_jobs_of_a_kind_that_went_unseen_are_forgotten(
     training_runs.install(stage.api)
     stage.start_controller_manager()  # it collects only what belongs to kinds that it knows
     unit = create(stage, "first", 5)
-    wait_unit(stage, unit, "NoRoom", "NeverFits")
+    wait_podgroup(stage, unit, "NoRoom", "NeverFits")
     wire.refuse()
     training_runs.remove(stage.api)
     wire.restore()

@@ -80,7 +80,9 @@ def test_pods_come_without_a_gate_while_muster_is_down_and_are_served(stage: Sta
     stage.wait_phase([*before, *meanwhile])
 
 
-def test_gangs_of_the_clusters_own_scheduler_are_marked(stage: Stage, muster_user: User, port: Port) -> None:
+def test_gangs_of_the_default_scheduler_get_marker_resources(
+    stage: Stage, muster_user: User, port: Port
+) -> None:
     """Leave pods from the time while Muster is down unmarked: the scheduler places them as any others."""
     flags = port.flags("self-signed")
     muster = stage.start_muster(*flags, user=muster_user, scheduler_names=(DEFAULT, "muster"))

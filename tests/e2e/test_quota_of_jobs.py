@@ -128,7 +128,7 @@ def is_flagged(stage: Stage, namespace: str) -> bool:
     return gated
 
 
-def test_pods_of_namespaces_with_a_quota_are_marked(stage: Stage, marking: None) -> None:
+def test_pods_of_namespaces_with_a_quota_get_marker_resources(stage: Stage, marking: None) -> None:
     """At any level of the tree, as soon as the quota is there and as long."""
     deep: Json = {"name": "deep", "namespaces": [stage.namespace]}
     for level in range(4):

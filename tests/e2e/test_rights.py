@@ -245,7 +245,7 @@ def _no_group_made(lived: Life) -> bool:
     return lived.stage.api.find(POD_GROUPS, name, lived.stage.namespace) is None
 
 
-def _not_noted(lived: Life) -> bool:
+def _not_recorded(lived: Life) -> bool:
     found = lived.stage.api.get(PLUGINS_POD_GROUPS, "theirs", lived.stage.namespace)
     return STOOD_WHOLE_NOTE not in found["metadata"].get("annotations", {})
 
@@ -273,7 +273,7 @@ MISSING: dict[str, Callable[[Life], bool]] = {
     "patch queues": _queue_not_closed,
     "list commands": _commands_left,
     "create podgroups": _no_group_made,
-    "patch podgroups.scheduling.x-k8s.io": _not_noted,
+    "patch podgroups.scheduling.x-k8s.io": _not_recorded,
     **{f"list {kind}": _is_reported for kind in OPTIONAL},
     "delete commands": _commands_left,
     "create events": _no_events,

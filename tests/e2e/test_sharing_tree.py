@@ -76,7 +76,7 @@ def test_children_stay_within_the_capability_of_their_parent(stage: Stage, sched
     stage.wait_phase(large)
 
 
-def test_a_guarantee_is_kept_from_all_other_queues_together(stage: Stage, scheduler: KubeScheduler) -> None:
+def test_a_guarantee_is_reserved_from_all_others(stage: Stage, scheduler: KubeScheduler) -> None:
     stage.nodes(2, cpu="4")
     stage.queue("kept", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
     pods = []

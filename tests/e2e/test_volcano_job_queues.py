@@ -26,7 +26,7 @@ def jobs(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> VolcanoJobs:
     return VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
 
 
-def note_of(jobs: VolcanoJobs, name: str) -> str | None:
+def annotation_of(jobs: VolcanoJobs, name: str) -> str | None:
     notes = jobs.get(name)["metadata"].get("annotations") or {}
     return None if "kube-muster.io/started" not in notes else str(notes["kube-muster.io/started"])
 
@@ -39,7 +39,7 @@ def test_a_volcano_job_is_reclaimed_whole_and_runs_again_later(stage: Stage, job
         jobs.wait_pods(name, 2, "Running")
     jobs.create("due", queue="starved")
     jobs.wait_pods("due", 2, "Running")
-    (out,) = [name for name in ("old", "young") if note_of(jobs, name) == ""]
+    (out,) = [name for name in ("old", "young") if annotation_of(jobs, name) == ""]
     jobs.wait_pods(out, 0)
     jobs.wait_phase(out, "Pending")
     jobs.finish("due")
@@ -54,7 +54,7 @@ def test_a_volcano_job_beyond_the_run_time_limit_is_stopped_until_it_is_resumed(
     jobs.create("long", queue="q")
     jobs.wait_phase("long", "Aborted")
     jobs.wait_pods("long", 0)
-    wait_for(lambda: note_of(jobs, "long") == "", what="its start is forgotten")
+    wait_for(lambda: annotation_of(jobs, "long") == "", what="its start is forgotten")
     jobs.create("next", task("all", 4))
     jobs.wait_pods("next", 4, "Running")
     assert jobs.phase("long") == "Aborted"

@@ -102,7 +102,7 @@ def test_a_deleted_group_is_dropped(station: Station) -> None:
     assert not group_view.exists
 
 
-def test_the_newest_copy_of_a_group_is_kept_for_writers(station: Station) -> None:
+def test_writers_get_the_newest_copy_of_a_group(station: Station) -> None:
     fed(station, pod("g-1", "g"))
     copy = station.objects.podgroups.get(GroupKey("team/g"))
     assert copy is not None

@@ -55,7 +55,7 @@ def test_collections_are_fewer_before_and_after() -> None:
     assert all(now > default for now, default in zip(gc.get_threshold()[:2], before[:2], strict=True))
 
 
-def test_freed_memory_between_kept_objects_is_returned() -> None:
+def test_freed_memory_between_live_objects_is_returned() -> None:
     """50 MB, of which each fiftieth block stays."""
 
     def resident() -> int:

@@ -44,7 +44,7 @@ def test_an_access_review_has_all_that_is_known_of_the_user(
     }
 
 
-def test_a_secret_is_replaced_as_it_was_read(api: AdmissionApi, server: Server) -> None:
+def test_a_secret_is_replaced_at_the_version_read(api: AdmissionApi, server: Server) -> None:
     server.script.extend([Reply(200, SECRET), Reply(), status(409, "Conflict")])
     secret = api.secret("ns", "c")
     assert secret.data == {"old": b"old"}

@@ -47,7 +47,7 @@ def test_a_request_carries_credentials_query_and_body(server: Server, connection
     assert request.body == b"{}"
 
 
-def test_a_path_in_the_server_url_is_kept(server: Server, tmp_path: Path) -> None:
+def test_a_path_in_the_server_url_is_part_of_requests(server: Server, tmp_path: Path) -> None:
     server.script.append(Reply())
     behind_a_gateway = Connection.load(str(write_kubeconfig(tmp_path, f"{server.url}/clusters/c-1/")))
     behind_a_gateway.request("GET", "/api/v1/pods")
@@ -110,7 +110,7 @@ def test_a_refusal_has_a_kind_and_the_servers_words(
     assert (fault.transient, fault.settled) == (transient, settled)
 
 
-def test_the_first_kilobytes_of_a_huge_refusal_are_kept(server: Server, connection: Connection) -> None:
+def test_a_huge_refusal_is_cut_after_its_first_kilobytes(server: Server, connection: Connection) -> None:
     server.script.append(status(422, "Invalid", "x" * 1_000_000))
     with pytest.raises(Invalid) as caught:
         connection.request("GET", "/x")

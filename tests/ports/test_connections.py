@@ -101,14 +101,14 @@ def test_a_repeated_end_of_a_connection_counts_once() -> None:
 
 
 def test_connections_past_their_deadline_are_closed_a_few_at_a_time() -> None:
-    all_of_them = Connections(PORT, ConnectionLimits(connections=1000, body=0, unread=1000))
-    late = [Fake(all_of_them, deadline=1.0) for _ in range(60)]
-    patient, served = Fake(all_of_them, deadline=9.0), Fake(all_of_them, deadline=1.0)
-    all_of_them.serve(served)
+    connections = Connections(PORT, ConnectionLimits(connections=1000, body=0, unread=1000))
+    late = [Fake(connections, deadline=1.0) for _ in range(60)]
+    patient, served = Fake(connections, deadline=9.0), Fake(connections, deadline=1.0)
+    connections.serve(served)
     before = counted("head")
-    assert all_of_them.drop_late(2.0)
+    assert connections.drop_late(2.0)
     assert 0 < sum(closed(*late)) < 60
-    while all_of_them.drop_late(2.0):
+    while connections.drop_late(2.0):
         pass
     assert (closed(*late), closed(patient, served)) == ([True] * 60, [False, False])
     assert counted("head") == before + 60

@@ -94,7 +94,7 @@ def test_an_event_and_its_answer_are_passed_on_as_they_are(raw: RawServer, start
     client.close()
 
 
-def test_connections_are_kept_and_serve_other_requests_in_between(raw: RawServer, start: Start) -> None:
+def test_connections_are_reused_and_serve_other_requests_in_between(raw: RawServer, start: Start) -> None:
     client = dial(start(raw.url).port)
     client.send(POSTED)
     upstream = raw.accept()

@@ -99,7 +99,7 @@ def test_jobs_and_cron_jobs_make_their_pods(kubectl: Kubectl, service: Service) 
 
 
 @needs_kubectl
-def test_all_fields_of_a_deployment_in_protobuf_are_kept(kubectl: Kubectl) -> None:
+def test_all_fields_of_a_deployment_in_protobuf_stay(kubectl: Kubectl) -> None:
     """Keep each field, as if kubectl had written it in JSON."""
     command = ("create", "deployment", "web", "--image=x", "--image=y", "--replicas=0")
     names = ("-o", "jsonpath={.spec.replicas} {.spec.selector} {.spec.template.spec} {.metadata.labels}")

@@ -111,7 +111,7 @@ def test_quotas_make_queues_and_their_namespaces_enter_them(tmp_path: Path, quot
     assert weights["taken"] == 3
 
 
-def test_what_is_wrong_with_a_quota_is_noted_and_costs_only_that(tmp_path: Path) -> None:
+def test_an_invalid_part_of_a_quota_is_reported_and_the_rest_holds(tmp_path: Path) -> None:
     notes = loaded(tmp_path, TAKEN, TREE).notes
     tree = "ElasticQuotaTree/kube-system/tree"
     assert any(record.startswith(f"{tree}: node 'odd': max") for record in notes), notes
@@ -213,7 +213,7 @@ def test_pods_are_in_the_queue_that_only_their_owner_names(tmp_path: Path) -> No
     assert (found.name, found.groups) == ("research", 1)
 
 
-def test_what_controllers_would_make_of_jobs_later_is_noted(tmp_path: Path) -> None:
+def test_later_objects_of_controllers_of_jobs_are_reported(tmp_path: Path) -> None:
     head = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: NAME}\n"
     pod = "{schedulerName: muster, restartPolicy: Never, containers: [{name: main, image: x}]}"
     template = f"template: {{spec: {pod}}}"
@@ -283,7 +283,7 @@ def test_volcano_jobs_wait_as_jobs_in_the_group_that_volcano_would_make(tmp_path
     assert result.report.done == 2
 
 
-def test_a_template_with_empty_metadata_gets_the_notes_of_its_volcano_job(tmp_path: Path) -> None:
+def test_a_template_with_empty_metadata_gets_the_annotations_of_its_volcano_job(tmp_path: Path) -> None:
     text = VOLCANO.replace("NAME", "a").replace("RUN", RUN)
     given = loaded(tmp_path, text.replace("template:\n", "template:\n        metadata:\n"))
     assert run(given).report.makespan == 10.0

@@ -171,7 +171,7 @@ def test_what_ran_shortest_goes_first() -> None:
 
 
 @pytest.mark.parametrize(("half_life", "last"), [(0.0, "b"), (60.0, "a")])
-def test_what_queues_held_lately_counts_if_it_is_kept(half_life: float, last: str) -> None:
+def test_past_usage_of_queues_counts_if_it_is_recorded(half_life: float, last: str) -> None:
     """Start b first, although a is first by name: a has held all until then."""
     queues = (
         Queue(Meta("p"), QueueSpec(fair_share=HISTORICAL)),

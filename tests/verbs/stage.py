@@ -63,7 +63,7 @@ class Stage(World):
         )
         self.api = Api()
         self.posted: list[Hold] = []
-        post = self._note_posting if withholds else self._post
+        post = self._record_posting if withholds else self._post
         self.barrier = Barrier(self.ledger, post, longest_hold, clock=lambda: self.now)
         self.verbs = SchedulerVerbs(self.ledger, self.barrier, self.api)
         self._pool: ThreadPoolExecutor | None = None
@@ -77,11 +77,11 @@ class Stage(World):
 
     def _post(self, hold: Hold) -> None:
         """Post a binding successfully, and deliver it by the watch."""
-        self._note_posting(hold)
+        self._record_posting(hold)
         self.bind(hold.pod.name, hold.node)
         hold.finish("")
 
-    def _note_posting(self, hold: Hold) -> None:
+    def _record_posting(self, hold: Hold) -> None:
         with self.noticed:
             self.posted.append(hold)
             self.noticed.notify_all()

@@ -165,7 +165,7 @@ def test_fields_that_may_change(change: Json, expected: list[str]) -> None:
 
 
 def test_an_object_with_an_old_fault_may_change_in_other_fields() -> None:
-    """Allow changes elsewhere, such as Muster's of its annotations."""
+    """Allow changes elsewhere, such as Muster's changes of annotations."""
     bad = job(tasks=[{"name": "a", "replicas": -1}] * 2)
     assert review_new(bad)
     assert review_change(bad, bad) == []

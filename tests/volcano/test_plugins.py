@@ -114,7 +114,7 @@ def test_svc_gives_pods_a_name_the_lists_as_files_and_as_variables() -> None:
     assert reported["VC_PS_NUM"] == {"name": "train-svc", "key": "VC_PS_NUM"}
 
 
-def test_host_names_of_the_template_are_kept() -> None:
+def test_host_names_of_the_template_stay() -> None:
     named = job({"svc": []}, {"worker": 3}, hostname="h", subdomain="s")
     spec = pod(named, "worker", 0)["spec"]
     assert (spec["hostname"], spec["subdomain"]) == ("h", "s")

@@ -149,7 +149,7 @@ def test_a_caller_that_sends_more_during_a_held_call_is_closed(lasting_program: 
     works(lasting_program)
 
 
-def test_callers_that_were_answered_before_are_kept_in_a_flood(lasting_program: Server) -> None:
+def test_callers_that_were_answered_before_stay_connected_in_a_flood(lasting_program: Server) -> None:
     regular = lasting_program.connect(lasting_program.health_port)
     get(regular, "/livez")
     used = regular.sock

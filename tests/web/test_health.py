@@ -61,7 +61,7 @@ def test_a_check_that_raises_has_failed() -> None:
     assert "[-]broken failed: the check itself failed with LookupError" in text
 
 
-def test_notes_are_shown_in_the_verbose_answer_and_fail_no_probe() -> None:
+def test_reports_are_shown_in_the_verbose_answer_and_fail_no_probe() -> None:
     app = HealthApp({}, {}, reports={"leadership": lambda: "follows somebody"})
     verbose, short = ask(app, "/readyz?verbose", "/readyz")
     assert verbose[2] == "[+]leadership ok: follows somebody\nreadyz check passed\n"

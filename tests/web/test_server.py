@@ -109,7 +109,7 @@ def test_signals_that_would_start_a_second_worker_are_ignored(lasting_program: S
     lasting_program.release(calls)
 
 
-def test_connections_are_kept_alive_also_when_there_are_many(lasting_program: Server) -> None:
+def test_many_connections_stay_alive(lasting_program: Server) -> None:
     connections = [lasting_program.connect() for _ in range(WINDOW)]
     for connection in connections:
         ask_filter(connection)

@@ -59,13 +59,13 @@ def _measured(step: Step, folder: Path) -> dict[str, float]:
             start = cpu_microseconds(muster.process.pid) / 1e6
             with PlayedScheduler(muster, cluster.service.store.version) as scheduler:
                 _play(cluster, scheduler, range(_WARM_UP))
-                cycles, before = _rounds(muster), cpu_microseconds(muster.process.pid)
+                cycles, before = _cycles(muster), cpu_microseconds(muster.process.pid)
                 _play(cluster, scheduler, range(_WARM_UP, _WARM_UP + _GANGS))
                 spent = cpu_microseconds(muster.process.pid) - before  # without reading all metrics
             wait_for(lambda: _is_calm(cluster), _PATIENCE, "calm again")
             return {
                 "ms a pod": spent / 1000 / (_GANGS * MEMBERS),
-                "rounds a gang": (_rounds(muster) - cycles) / _GANGS,
+                "rounds a gang": (_cycles(muster) - cycles) / _GANGS,
                 "idle ms a second": 1000 * _idle(muster, _IDLE),
                 "MB": megabytes(muster.process.pid),
                 "peak MB": peak_megabytes(muster.process.pid),
@@ -96,7 +96,7 @@ def _wait_bound(scheduler: PlayedScheduler, number: int) -> None:
     assert not scheduler.refused, scheduler.refused[:3]
 
 
-def _rounds(muster: Muster) -> float:
+def _cycles(muster: Muster) -> float:
     return muster.metric("muster_decisions_total")
 
 

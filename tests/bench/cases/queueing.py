@@ -43,7 +43,7 @@ def queueing(bench: Bench) -> Iterator[Row]:
         show(f"{count} Jobs; their run times alone take {job_load.work(part):.0f} s")
         before = _read(fleet, muster)
         with JobRunner(fleet.access, space) as runner:
-            started = create(fleet.access, arrivals(space, part, runner.note_sent))
+            started = create(fleet.access, arrivals(space, part, runner.record_sent))
             show(f"all have arrived; {len(runner.finished)} have finished")
             _await(runner, count)
             cost = _read(fleet, muster) - before

@@ -190,7 +190,7 @@ def check_rule(case: Case) -> Iterator[str]:
         more = len(world.add(*_head(reason)).ledger.snapshot().groups) > before
         yield from unequal("second insert", case.expect["second_insert_accepted"], more)
     if "sticky_head" in case.expect:
-        yield from unequal("sticky head", case.expect["sticky_head"], _is_kept_for_it(world, reason))
+        yield from unequal("sticky head", case.expect["sticky_head"], _is_reserved_for_it(world, reason))
 
 
 def _reason(case: Case) -> str:
@@ -250,7 +250,7 @@ def _left(world: World, reason: str) -> Snapshot:
     return replace(seen, groups={**seen.groups, _HEAD: replace(seen.groups[_HEAD], start=failed)})
 
 
-def _is_kept_for_it(world: World, reason: str) -> bool:
+def _is_reserved_for_it(world: World, reason: str) -> bool:
     """Return whether a newcomer of a higher priority does not get the capacity that the head waits for."""
     more = {_scarce(0): "1"} if reason in ("NoFit", "not-nominated") else {}
     world.add(gang("newcomer", 1, queue=QUEUE, cpu=str(_ALL), more=more, priority_class="p2", priority=2))

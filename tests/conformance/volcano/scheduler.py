@@ -16,12 +16,12 @@ def schedule(world: World, pods: Iterable[Pod]) -> Binds:
     """Bind what Muster plans until it plans no more; returns who was bound where."""
     by_uid = {Uid(pod.metadata.uid): pod for pod in pods}
     bound: Binds = {}
-    while binds := _one_round(world.settle(), by_uid):
+    while binds := _one_cycle(world.settle(), by_uid):
         bound |= binds
     return bound
 
 
-def _one_round(world: World, pods: dict[Uid, Pod]) -> Binds:
+def _one_cycle(world: World, pods: dict[Uid, Pod]) -> Binds:
     bound: Binds = {}
     for claim in world.ledger.claims_to_release():
         for posted in _take(world, pods[claim.pod.uid], claim):

@@ -1,4 +1,4 @@
-"""Pods in JSON and in protobuf: the facts, and that nothing but the three edits changes."""
+"""Pods in JSON and in protobuf: the facts read from them, and the three edits without other changes."""
 
 from contextlib import suppress
 from itertools import product
