@@ -93,9 +93,8 @@ class Admission:
         above_share: list[GroupInfo] = []
         for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda it: it):
             allocations = budget.allocations
-            while (
-                line and budget.allocations == allocations
-            ):  # a queue's turn lasts until one of its groups gets capacity
+            # A queue's turn lasts until one of its groups gets capacity.
+            while line and budget.allocations == allocations:
                 group = line.popleft()
                 with Guard(self._cycle, group):
                     decision = self._decide(group)

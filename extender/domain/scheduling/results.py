@@ -213,7 +213,7 @@ def decisions_of(evaluated: Evaluation, inadmissible: InadmissibleGroups) -> Dec
             if decision is not None and key not in cycle.decided and place != decision.position:
                 now[key] = replace(decision, position=place)
     for key, decision in cycle.decided.items():
-        completed = _completed_queues(snapshot.groups[key], decision, positions.of.get(key, 0))
+        completed = _completed(snapshot.groups[key], decision, positions.of.get(key, 0))
         if earlier is not None:
             completed = with_request(completed, known.get(key))
         now[key] = _reuse(known.get(key), completed)
@@ -283,7 +283,7 @@ def _instants(
     return now, min((first, *instants.values()))
 
 
-def _completed_queues(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
+def _completed(group: GroupInfo, decision: GroupDecision, position: int) -> GroupDecision:
     """Return the decision completed with the group's position, phase and numbers."""
     if decision.life is not NOT_WORKED_OUT:
         return decision
@@ -302,7 +302,7 @@ class _Earlier(NamedTuple):
     """Earlier decisions on queues; empty where they cannot be compared."""
 
     decisions: Mapping[str, QueueDecision] = {}
-    views: Mapping[str, QueueInfo] = {}
+    infos: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
     keeping: Set[str] = frozenset()  # queues with a reservation, or that reclaimed capacity
     changed: Iterable[int] = ()  # nodes of the tree with other allocations, shares or ceilings
@@ -380,10 +380,10 @@ def _queues(
     for (name, column), number in (more if earlier.decisions else counts).items():
         if name in queues:
             columns.add(name, {column: number})
-    for name in changed_keys(queues, earlier.views):
+    for name in changed_keys(queues, earlier.infos):
         if name in queues:
             asked.add(name, queues[name].requested)
-            asked.add(name, earlier.views[name].requested if name in earlier.views else {}, -1)
+            asked.add(name, earlier.infos[name].requested if name in earlier.infos else {}, -1)
     reserved = {made.queue: made.reservation for made in cycle.decided.values() if made.reservation}
     lines = positions.lines
     changed = {*columns.of, *asked.of, *(tree.queues[node] for node in earlier.changed)}

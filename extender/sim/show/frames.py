@@ -51,10 +51,10 @@ def frame(instant: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     loose = _single_pod_lines(instant.cluster.loose, canvas)
     lines += _gang_lines(instant, canvas, canvas.height - len(lines) - len(loose) - 1)
     lines += loose
-    capacity, turns = canvas.height - len(lines) - 2, instant.log.transitions
-    if capacity > 0 and turns:
-        latest = turns[-min(capacity, _LATEST) :]
-        lines += [Text(), *(Text(f"{_when(turn)}{turn.subject} {turn.brief}") for turn in latest)]
+    space, transitions = canvas.height - len(lines) - 2, instant.log.transitions
+    if space > 0 and transitions:
+        latest = transitions[-min(space, _LATEST) :]
+        lines += [Text(), *(Text(f"{_when(each)}{each.subject} {each.brief}") for each in latest)]
     lines = lines[: canvas.height - 1]
     for line in lines:
         if line.cell_len > canvas.width:
