@@ -91,7 +91,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
         yield "Resources", amounts(min_resources(record) if record else podgroup.spec.min_resources)
         yield "Position", job.position or NOTHING
         yield "Priority", podgroup.spec.priority_class_name or NOTHING
-    yield "Let go", f"{age(job.admitted_at)} ago" if job.admitted_at else NOTHING
+    yield "Admitted", f"{age(job.admitted_at)} ago" if job.admitted_at else NOTHING
     if job.partial_start:
         yield "Started with", f"{job.partial_start.given} of {many(job.partial_start.asked, 'pod')}"
     yield "Start timeouts", f"{job.start_timeouts} in a row" if job.start_timeouts else "none"

@@ -322,7 +322,7 @@ def test_a_described_pending_job_has_its_spec_events_and_remedies(town: Desk) ->
 
 
 def test_a_described_job_has_its_admission_and_its_start_timeouts(town: Desk) -> None:
-    assert "Let go:          120m ago" in town.output("job", "describe", "job/runs")
+    assert "Admitted:        120m ago" in town.output("job", "describe", "job/runs")
     assert "Start timeouts:  3 in a row" in town.output("job", "describe", "jobs/late")
 
 

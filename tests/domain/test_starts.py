@@ -87,7 +87,7 @@ def test_an_incomplete_start_is_undone_after_its_deadline() -> None:
     world.pass_time(0.2)
     assert (world.verdict("g"), world.reason("g")) == (WAITS, Reason.BACKING_OFF)
     assert world.decision("g").undo == ("uid-g-0",)
-    assert world.detail("g") == "the group did not stand whole within its deadline"
+    assert world.detail("g") == "the group was not fully running within its deadline"
 
 
 def test_the_end_of_a_start_causes_no_decision() -> None:

@@ -16,7 +16,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.wholeness import partly_placed_since
 
-TOO_LATE = "the group did not stand whole within its deadline"
+TOO_LATE = "the group was not fully running within its deadline"
 
 
 def fail(cycle: Cycle, group: GroupInfo, why: str, moved: dict[Uid, str] | None = None) -> GroupDecision:
