@@ -60,7 +60,7 @@ def actions(source: Source) -> Blueprint:
 
     def change_group(namespace: str, name: str, action: str, kind: str = "") -> Response | str:
         chosen = _chosen_group(source, namespace, name, kind)
-        _check_right("patch", chosen, g.viewer)
+        _check_right("list" if action == "stop" else "patch", chosen, g.viewer)
         group = chosen.group
         if group is not None and (action == "stop" or (action == "resume" and group.stopped)):
             return _changed_job(group, chosen, action)
@@ -199,6 +199,8 @@ def _changed_job(group: GroupSummary, chosen: Chosen, action: str) -> Response |
     if found is None:
         raise Conflict(f"{chosen.spoken_name} cannot be read, or is no job with a field that suspends it")
     row, obj = found
+    if not _may_suspend(g.viewer, group):
+        raise Forbidden(f"You may not {action} {chosen.spoken_name}")
     if action == "stop":
         change = stopping(row, obj, timestamp_at(time.time()))
     else:
@@ -259,7 +261,8 @@ def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
             url = url_for("actions.change_group", action="priority", **parts)
             shown.append(Button("Change priority", url, "priority_class", "Priority class"))
     is_started = group.verdict in ("Starting", "Running")
-    if may_patch and group.is_job and (group.stopped or is_started) and _may_suspend(viewer, group):
+    may_change = may_patch if group.stopped else is_started
+    if may_change and group.is_job and _may_suspend(viewer, group):
         shown.append(_button("resume" if group.stopped else "stop", parts))
     if _is_offered(viewer, POD_GROUPS, group.namespace, group.name, "get"):
         shown.append(Button("Show YAML", url_for("actions.show_yaml", **parts), is_link=True))

@@ -142,15 +142,20 @@ def test_closing_root_names_all_queues_before_it_is_confirmed() -> None:
 
 
 @each_of(
-    ({("patch", "podgroups", "team")}, ["yaml"]),
+    ({("patch", "podgroups", "team")}, ["stop", "yaml"]),
     ({("patch", "jobs", "team")}, ["hold", "yaml"]),
     ({("get", "podgroups", "team")}, ["hold", "stop"]),
 )
 def test_a_job_has_the_actions_that_its_viewer_may_do(
     refused: set[tuple[str, ...]], shown: list[str]
 ) -> None:
-    page = Screen(SomeViewer(refused=refused), RUNS).client.get(OF_JOB).text
+    screen = Screen(SomeViewer(refused=refused, objects={("jobs", "team", "train"): job(False)}), RUNS)
+    page = screen.client.get(OF_JOB).text
     assert [it for it in ("hold", "stop", "yaml") if f'"{OF_JOB}/{it}"' in page] == shown
+    accepted = [
+        it for it in ("hold", "stop") if screen.send(f"{OF_JOB}/{it}", confirmed="").status_code == 200
+    ]
+    assert accepted == [it for it in shown if it != "yaml"]
 
 
 def test_the_yaml_of_a_job_and_its_podgroup_is_shown_as_by_kubectl() -> None:
