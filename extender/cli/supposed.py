@@ -28,7 +28,7 @@ from extender.apimachinery.kinds import (
     ResourceKind,
 )
 from extender.cli.access import ClusterAccess, Flags, opened
-from extender.cli.kinds import POD_GROUP, Target, own_kind
+from extender.cli.kinds import POD_GROUP, Target, owner_kind
 from extender.cli.live import ClockAdvance, LiveCluster
 from extender.cli.output import METHODS, InvalidContent, Json, echo, folded, show_document
 from extender.cli.why.answers import answers
@@ -88,7 +88,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
 def _with_group(live: LiveCluster, place: ClusterAccess, term: Supposition) -> Supposition:
     """Return the term, with the group of a workload to delete: its pods may name a PodGroup of a user."""
     kind, _, name = term.value.partition("/")
-    if term.field != "delete" or own_kind(kind) or "/" in name:
+    if term.field != "delete" or owner_kind(kind) is None or "/" in name:
         return term
     with suppress(click.ClickException):
         keys = {_key_of(live, answer) for answer in answers(place, Target(kind, name))} - {""}

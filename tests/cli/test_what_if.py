@@ -114,6 +114,8 @@ def test_no_object_is_written(town: Desk) -> None:
 @each_of(
     ("sweep", "node=1", "--what-if: 'node=1': must be"),
     ("sweep", "queue.weight=lab:2", "--what-if: 'queue.weight=lab:2': "),
+    ("sweep", "delete=fit", "--what-if: 'delete=fit': must be delete=KIND/[NAMESPACE/]NAME"),
+    ("sweep", "delete=jbo/fit", "--what-if: 'delete=jbo/fit': there is no jbo team/fit"),
     (
         "queue/research",
         "nodes=+1",
