@@ -217,7 +217,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
     `find` takes the namespace and the name of a PodGroup.
     """
     record = job.record()
-    if job.podgroup or record is None or not record.named_group or job.obj is None:
+    if job.podgroup or record is None or not record.named_group or record.is_part or job.obj is None:
         return job
     templates = (msgspec.convert(part.template, Pod, strict=False) for part in pod_sets(job.obj, table()))
     return job._replace(podgroup=find(job.meta.namespace, next(filter(None, map(group_name, templates)), "")))
@@ -240,7 +240,9 @@ def _podgroups(
 def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
     """Return why the queue of a job's pods accepts no groups, if that is why they wait."""
     record = job.record()
-    if record is None or record.suspended or not record.ours or not record.pods or record.named_group:
+    if record is None or record.suspended or not record.ours or not record.pods:
+        return None
+    if record.named_group or record.is_part:
         return None
     pod = record.pods[0].pod
     if pod.queue or pod.local_queue:

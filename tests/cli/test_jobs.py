@@ -397,6 +397,16 @@ def test_a_job_whose_pods_name_a_podgroup_is_listed_held_and_stopped(desk: Desk)
     assert stored(desk, "sweep")["spec"]["suspend"] is False, "no other controller would unsuspend it"
 
 
+def test_jobs_of_a_listed_job_are_not_listed(desk: Desk) -> None:
+    whole = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "w", "uid": "w"}
+    owner = {**whole, "controller": True}
+    desk.group("gang", queue="research")
+    job(desk, "in-group", of_pods={"annotations": {GROUP_ANNOTATION: "gang"}}, owner=owner, suspend=False)
+    job(desk, "in-missing-queue", queue="missing", owner=owner, suspend=False)
+    assert states(desk) == {}
+    assert "does not wait or run as a job of Muster's" in desk.refuses("job", "stop", "in-group")
+
+
 def test_a_job_that_waits_with_its_pods_is_held_and_resumed(unsuspended: Desk) -> None:
     unsuspended.output("job", "hold", "waits")
     assert unit(unsuspended, "waits")["metadata"]["annotations"] == {HOLD: "true"}
