@@ -72,6 +72,7 @@ SCHEDULING_GATED = "SchedulingGated"  # its reason on a pod that was created wit
 ENDED_PHASES = ("Succeeded", "Failed")  # of a pod: it never runs again
 
 SYSTEM_NAMESPACE = "kube-system"
+NEVER_ADOPTED = (SYSTEM_NAMESPACE, "kube-muster")  # namespaces whose pods Muster itself may need
 SYSTEM_PRIORITY = 2_000_000_000  # from here on the priorities of Kubernetes' own classes
 NEVER = "Never"  # a preemptionPolicy
 BUDGETS, PREEMPTABLE_WORD = "PodDisruptionBudgets", "Preemptable"  # in spec.preemption.honour of a queue

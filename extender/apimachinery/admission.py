@@ -7,7 +7,7 @@ does. Fields that a real cluster would honour and this one cannot are refused ra
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from extender.api.keys import ENDED_PHASES, GATE, MANAGED, POD_SCHEDULED, SCHEDULING_GATED
+from extender.api.keys import ENDED_PHASES, GATE, MANAGED, NEVER_ADOPTED, POD_SCHEDULED, SCHEDULING_GATED
 from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import PodGroup, Queue
@@ -107,7 +107,7 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
             resources["requests"] = {**limits, **(resources.get("requests") or {})}
     meta, gates = pod["metadata"], spec.get("schedulingGates") or []
     daemon = any(owner.get("kind") == "DaemonSet" for owner in meta.get("ownerReferences") or ())
-    free = meta["namespace"] in ("kube-system", "kube-muster") or spec.get("nodeName") or daemon
+    free = meta["namespace"] in NEVER_ADOPTED or spec.get("nodeName") or daemon
     names_none = spec["schedulerName"] == "default-scheduler" and not free
     opts_out = value_at(meta, ("annotations", MANAGED)) == "false"
     namespace = store.get(kinds.NAMESPACES, "", meta["namespace"]) or {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.api.keys import AUTHORITY, CERTIFICATE, KEY, MANAGED, QUEUE
+from extender.api.keys import AUTHORITY, CERTIFICATE, KEY, MANAGED, NEVER_ADOPTED, QUEUE
 from extender.api.setting_kinds import Kind, within
 from extender.api.units import as_seconds
 from extender.cli.access import NAME, Flags, access_flags, opened
@@ -101,6 +101,8 @@ def adopt(names: tuple[str, ...], queue: str | None, **flags: Any) -> None:
 
     Pods of DaemonSets, and with the annotation kube-muster.io/managed: "false", stay as they are.
     """
+    if kept := next((name for name in names if name in NEVER_ADOPTED), ""):
+        raise click.ClickException(f"namespace {kept!r}: its pods always stay with the cluster's scheduler")
     metadata: Json = {"labels": {MANAGED: "true"}}
     if queue:
         metadata["annotations"] = {QUEUE: queue}

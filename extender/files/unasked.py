@@ -55,7 +55,7 @@ class QueuesOfJobs:
             if kind == kinds.NAMESPACES.name and recorded.get(QUEUE):
                 of_namespace[name] = recorded[QUEUE]
         found = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
-        self._adopted = {each["name"] for each in found if is_adopted(each.get("labels") or {})}
+        self._adopted = {each["name"] for each in found if is_adopted(each["name"], each.get("labels") or {})}
         local_queues = records_by_key(_all(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._routes = QueueRoutes(lambda namespace: of_namespace.get(namespace, ""), local_queues)
 

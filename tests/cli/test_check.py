@@ -315,10 +315,14 @@ def another_version(site: Installation) -> None:
     crd_of(site, "podgroups")["spec"]["versions"][0]["served"] = False
 
 
+def adopted(name: str) -> Callable[[Installation], object]:
+    meta = {"name": name, "labels": {"kube-muster.io/managed": "true"}}
+    return lambda site: site.put({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+
+
 def adopted_without_policy(site: Installation) -> None:
     without("mutatingadmissionpolicies", "kube-muster-adoption")(site)
-    labels = {"kube-muster.io/managed": "true"}
-    site.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": labels}})
+    adopted("team")(site)
 
 
 def ill_typed(site: Installation) -> None:
@@ -723,6 +727,7 @@ def test_quotas_of_a_kind_that_is_not_a_source_are_not_looked_at(
         (without_authors, "policies", "kube-muster-authors is missing, so no user is known"),
         (without_policies, "policies", "no policy puts gates on pods"),
         (adopted_without_policy, "adoption", "no policy gives pods in team Muster's scheduler"),
+        (adopted("kube-system"), "adoption", "pods in kube-system stay with the cluster's scheduler"),
         (ill_typed, "policies", "kube-muster-gate does not fit this API server: undefined field 'x'"),
         (missing_right, "rights", "create pods/binding, create pods/eviction, patch podgroups"),
         (

@@ -44,6 +44,13 @@ def test_a_missing_namespace_or_queue_is_named_and_nothing_changes(
     assert labelled(town) == (None, None)
 
 
+@pytest.mark.parametrize("system", ["kube-system", "kube-muster"])
+def test_a_namespace_of_the_system_is_not_adopted(town: Desk, system: str) -> None:
+    town.namespace(system)
+    assert "its pods always stay" in town.refuses("namespace", "adopt", "team", system)
+    assert labelled(town) == (None, None)
+
+
 def test_a_pod_of_another_scheduler_learns_of_the_adoption(town: Desk) -> None:
     town.pod("early", scheduler="default-scheduler")
     assert [each.code for each in town.answer("pod/early").sentence] == ["PodForeign"]

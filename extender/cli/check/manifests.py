@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from extender.api.keys import MANAGED
+from extender.api.keys import MANAGED, NEVER_ADOPTED
 from extender.api.units import listed
 from extender.api.workloads.table import WORKLOADS
 from extender.cli.check.certificates import ShownCertificate, bundle_fault, reason_of_distrust, shown
@@ -185,15 +185,19 @@ def policies(site: Installation) -> Iterator[Finding]:
 def adoption(site: Installation) -> Iterator[Finding]:
     """Check that pods of adopted namespaces become Muster's, if there are any."""
     found = site.all_of(kube.NAMESPACES, Json, f"{MANAGED}=true")
-    names = listed(sorted(map(name_of, found)))
+    names = {*map(name_of, found)}
+    where = listed(sorted(names.difference(NEVER_ADOPTED)))
     hooks = (hook for each in site.ours(kube.MUTATING_WEBHOOKS) for hook in each.get("webhooks", ()))
     means = {*map(name_of, site.ours(kube.MUTATING_POLICIES)), *(hook["name"] for hook in hooks)}
-    if not found:
+    if ignored := listed(sorted(names.intersection(NEVER_ADOPTED))):
+        message = f"pods in {ignored} stay with the cluster's scheduler, in spite of the label {MANAGED}"
+        yield wrong("adoption", message, "Remove the label.")
+    if not where:
         yield fine("adoption", "no namespace is adopted")
     elif means & _ADOPTING:
-        yield fine("adoption", f"pods without a scheduler of their own are Muster's in {names}")
+        yield fine("adoption", f"pods without a scheduler of their own are Muster's in {where}")
     else:
-        message = f"no policy gives pods in {names} Muster's scheduler"
+        message = f"no policy gives pods in {where} Muster's scheduler"
         yield wrong("adoption", message, f"{APPLY}, or remove the label {MANAGED}.")
 
 

@@ -345,7 +345,7 @@ class Evidence:
     def is_adopted(self, namespace: str) -> bool:
         """Return whether new pods of a namespace without a scheduler of their own are Muster's."""
         found = self._namespaces.get(namespace)
-        return found is not None and is_adopted(found.metadata.labels or {})
+        return found is not None and is_adopted(namespace, found.metadata.labels or {})
 
     @cached_property
     def _quota_queues(self) -> dict[str, str]:

@@ -108,7 +108,7 @@ class ExpectedMembers:
         if job.kind in self._registry.left_kinds:
             return False
         routes = self._registry.routes
-        is_adopted = ownership.is_adopted(routes.labels_of(job.namespace))
+        is_adopted = ownership.is_adopted(job.namespace, routes.labels_of(job.namespace))
         return self._rules.manage(job, routes.queue_of_job(job), is_adopted)
 
     def sync(self) -> None:

@@ -167,7 +167,7 @@ class QueueQueries:
 
     def adopts(self, namespace: str) -> bool:
         """Return whether pods of a namespace that name no scheduler are Muster's."""
-        return is_adopted(self._registry.routes.labels_of(namespace))
+        return is_adopted(namespace, self._registry.routes.labels_of(namespace))
 
     def of_podgroup(self, namespace: str, name: str) -> str | None:
         with self._lock:

@@ -162,8 +162,8 @@ class Ownership(msgspec.Struct, frozen=True):
 # Adopted namespaces: pods without a scheduler of their own get Muster's, unless they opt out.
 
 
-def is_adopted(namespace_labels: Mapping[str, str]) -> bool:
-    return namespace_labels.get(keys.MANAGED) == "true"
+def is_adopted(namespace: str, labels: Mapping[str, str]) -> bool:
+    return labels.get(keys.MANAGED) == "true" and namespace not in keys.NEVER_ADOPTED
 
 
 def is_adoptable(pod: Pod) -> bool:
