@@ -12,7 +12,7 @@ import yaml
 
 from extender.api import keys
 from extender.api.units import BadQuantity, at_least
-from extender.api.workloads.children import kind_of
+from extender.api.workloads.children import MALFORMED, kind_of
 from extender.api.workloads.shape import POD, Json, items_at, runtime_named_by, value_at
 from extender.domain.model.resources import offered, quantities, total
 from extender.files.offspring import among
@@ -48,7 +48,7 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
         if not group.endswith(GROUP):
             others.append(obj)
             continue
-        name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
+        name = "/".join(filter(None, (meta.get("namespace"), meta["name"])))
         found[str(obj.get("kind"))][name] = obj
     tree = _QuotaTree(found)
     queues = [
@@ -75,6 +75,17 @@ def migrated(objects: Iterable[Json]) -> Iterator[Migrated]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
                 yield Migrated([f"{kind} {name}: Muster has nothing like it"])
     yield from jobs.converted()
+
+
+def first_malformed(objects: Iterable[Json]) -> str:
+    """Return the kind, the name and the fault of the first object that cannot be converted alone."""
+    for obj in objects:
+        try:
+            list(migrated([obj]))
+        except MALFORMED as fault:
+            name = value_at(obj, ("metadata", "name")) or "without a name"
+            return f"{obj.get('kind')} {name} has a form that is not known: {fault!r}"
+    return "the objects of Kueue do not fit together"
 
 
 def written(obj: Json) -> str:

@@ -160,17 +160,18 @@ def kueue(files: tuple[Path, ...], **flags: Any) -> None:
     Fields without a counterpart become comments. Nothing is changed: kubectl create -f - takes the output.
     """
     from extender.api.workloads.children import MALFORMED
-    from extender.cli.kueue import migrated, written
+    from extender.cli.kueue import first_malformed, migrated, written
     from extender.files.reading import documents
 
     faults: list[str] = []
     given = [document.object for path in files for document in documents(path, faults)]
     if faults:
         raise InvalidContent("\n".join(faults))
+    given = given if files else list(_in_cluster(Flags(**flags)))
     try:
-        found = list(migrated(given if files else _in_cluster(Flags(**flags))))
+        found = list(migrated(given))
     except MALFORMED as fault:
-        raise InvalidContent(f"an object of Kueue has a form that is not known: {fault!r}") from fault
+        raise InvalidContent(first_malformed(given)) from fault
     if not found:
         raise click.ClickException("no objects of Kueue in there that Muster has something for")
     for comments, obj in found:

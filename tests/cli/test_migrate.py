@@ -71,7 +71,13 @@ def test_an_object_without_a_counterpart_is_a_comment(case: Json, *, tmp_path: P
         "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: a}\n"
         "spec: {resourceGroups: [7]}\n",
         2,
-        "an object of Kueue has a form that is not known",
+        "ClusterQueue a has a form that is not known",
+    ),
+    (
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ResourceFlavor\nmetadata: {name: f}\n---\n"
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: LocalQueue\nmetadata: {namespace: team}\n",
+        2,
+        "LocalQueue without a name has a form that is not known",
     ),
 )
 def test_faults_of_kueue_objects_are_named(text: str, status: int, reported: str, *, tmp_path: Path) -> None:
