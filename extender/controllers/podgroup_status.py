@@ -44,6 +44,7 @@ from extender.domain.snapshot.phases import Phase
 
 _COUNTS, _FRONT, _DETAIL = 1, 2, 3  # lanes of numbers
 _PACE = {_COUNTS: 5.0, _FRONT: 5.0, _DETAIL: 15.0}  # seconds between two such writes for one group
+_COST = {_COUNTS: 5.0, _FRONT: 1.0, _DETAIL: 5.0}  # tokens of one write: one start renumbers many in front
 _FIRST_PLACES = 9  # of each queue, which are exact
 _SETTLING = 1.0  # seconds from a change of state to its first numbers: members start one by one
 _PASSING_REASONS = (None, Reason.WINDOW_FULL, Reason.NOT_ENOUGH_MEMBERS)
@@ -277,7 +278,7 @@ def _is_open(name: str, queues: Mapping[str, QueueDecision]) -> bool:
 
 class PodGroupStatusController(PacedController[GroupKey]):
     name = "podgroup-status"
-    lanes, rate, burst = 4, 3.0, 10
+    lanes, rate, burst = 4, 15.0, 50
 
     def __init__(
         self,
@@ -364,6 +365,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         place = _front_place(decision)
         return (decision.verdict, decision.reason, decision.life, place, *self._ledger.groups.history(key))
 
+    def _may_begin_numbers(self) -> bool:
+        """Return whether there are tokens for a write of any lane."""
+        return super()._may_begin_numbers() and self._budget.available(self._clock()) >= _COST[_DETAIL]
+
     def reconcile(self, key: GroupKey) -> None:
         decision, group = self._decisions.groups.get(key), self._copies.get(key)
         if decision is None:
@@ -400,7 +405,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._filling.pop(key, None)
             self._numbers_at[key] = max(due, now + _SETTLING)
             self.write(key, partial(self._patch, key))
-        elif now >= due and self._budget.take(now):
+        elif now >= due and self._budget.take(now, _COST[lane]):
             self._changes.work_out(self._decisions, decision)
             if self._desired_status(key, decision, written) != written:
                 self._numbers_at[key] = now + _PACE[lane]

@@ -797,6 +797,28 @@ def test_the_first_positions_in_a_queue_are_written_before_other_numbers() -> No
         assert sorted(positions[:9]) == [1, 2, 3, 4, 5, 6, 7, 8, 9], positions
 
 
+def test_the_first_positions_are_true_while_the_lines_of_many_queues_move() -> None:
+    """A group leaves one of eight lines each second; six seconds later all first positions are written."""
+    lines = [f"q{n}" for n in range(8)]
+    gangs = [gang(f"{line}-{n}", 4, queue=line) for line in lines for n in range(16)]
+    with desk(node("a", cpu="4"), *map(queue, lines), *gangs, foreign_pod("s", on="a", cpu="1")) as bench:
+
+        def places() -> dict[str, int]:
+            known = bench.decisions.groups.values()
+            return {it.key.partition("/")[2]: it.position for it in known if 0 < it.position <= 9}
+
+        for second in range(96):
+            if 50 <= second < 90:
+                line = lines[second % 8]
+                first = next(name for name, place in places().items() if place == 1 and name.startswith(line))
+                bench.delete(*names(first, 4)).settle()
+            bench.advance(1.0)
+            bench.look()
+        assert len(places()) == 72
+        statuses = {name: bench.copies[name].status.waiting for name in places()}
+        assert {name: waiting and waiting.position for name, waiting in statuses.items()} == places()
+
+
 def test_a_phase_never_waits_behind_numbers() -> None:
     with desk(*crowd(100)) as bench:
         bench.look()
