@@ -69,6 +69,9 @@ _INDENT = "  "
 def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str) -> None:
     try:
         terms = suppositions(texts)
+    except BadTerm as fault:
+        raise click.UsageError(f"--what-if: {fault}") from fault
+    try:
         with opened(flags) as place:
             asked = answers(place, target)
             live = live_cluster(place, "--what-if")
@@ -78,7 +81,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
                 raise click.ClickException(f"Muster knows no group {about}")
             found = what_if(snapshot, [_with_group(live, place, term) for term in terms], about)
     except BadTerm as fault:
-        raise click.UsageError(f"--what-if: {fault}") from fault
+        raise InvalidContent(f"--what-if: {fault}") from fault
     if output == "text":
         echo(joined(*paragraphs(found), "\n".join(folded(remark) for remark in live.notes)))
     else:

@@ -126,6 +126,11 @@ def test_an_invalid_term_is_named(target: str, term: str, says: str, *, town: De
     assert f"Error: {says}" in town.refuses("why", target, "--what-if", term, status=2)
 
 
+def test_a_term_that_names_a_missing_object_is_no_wrong_usage(town: Desk) -> None:
+    said = town.refuses("why", "sweep", "--what-if", "nodes=+1:nosuch", status=2)
+    assert ("there is no node nosuch" in said, "Usage:" in said) == (True, False)
+
+
 def test_a_term_is_validated_before_the_cluster_is_asked(desk: Desk) -> None:
     desk.kubeconfig.write_text("{}")
     assert "'x': must be" in desk.refuses("why", "sweep", "--what-if", "x", status=2)
