@@ -137,7 +137,7 @@ def _priority_class(chosen: Chosen) -> str:
     Raises:
         HTTPException: It is invalid, or the priority is that of a job.
     """
-    if chosen.group is not None and chosen.group.is_job:
+    if chosen.group is not None and _is_job(chosen.group):
         raise Conflict(f"{chosen.group.called} has the priority of its pods: change that")
     given = request.form.get("priority_class", "").strip()
     try:
@@ -179,6 +179,11 @@ def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
     kind, slash, _ = group.called.rpartition("/")
     known: Kinds = current_app.config[KINDS]
     return (row for row in known.values() if slash and row.manageable and row.spoken == kind)
+
+
+def _is_job(group: GroupSummary) -> bool:
+    """Return whether a job makes the pods, also one that was created unsuspended."""
+    return any(_rows(group))
 
 
 def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
@@ -257,12 +262,12 @@ def buttons_on_group(group: GroupSummary, viewer: Viewer) -> Sequence[Button]:
     may_patch = _is_offered(viewer, POD_GROUPS, group.namespace, group.name)
     if may_patch and not group.stopped and group.verdict != "Ended":
         shown.append(_button("resume" if group.held else "hold", parts))
-        if not group.is_job:  # its priority is that of the job
+        if not _is_job(group):  # its priority is that of the job
             url = url_for("actions.change_group", action="priority", **parts)
             shown.append(Button("Change priority", url, "priority_class", "Priority class"))
     is_started = group.verdict in ("Starting", "Running")
     may_change = may_patch if group.stopped else is_started
-    if may_change and group.is_job and _may_suspend(viewer, group):
+    if may_change and _may_suspend(viewer, group):
         shown.append(_button("resume" if group.stopped else "stop", parts))
     if _is_offered(viewer, POD_GROUPS, group.namespace, group.name, "get"):
         shown.append(Button("Show YAML", url_for("actions.show_yaml", **parts), is_link=True))

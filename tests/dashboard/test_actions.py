@@ -82,6 +82,9 @@ OF_JOB = "/namespaces/team/job/train"
 
 @each_of(
     ("stop", RUNS, job(False, "then"), [{"spec": {"suspend": True}, "metadata": SEEN}]),
+    ("stop", replace(RUNS, is_job=False), job(False, "then"), [
+        {"spec": {"suspend": True}, "metadata": SEEN},
+    ]),
     ("resume", replace(RUNS, stopped=True), job(True, "then"), [
         annotated({HOLD: None, START_TIMEOUTS: None}), {"metadata": {"annotations": {STARTED: None}, **SEEN}},
     ]),
