@@ -219,6 +219,12 @@ def test_a_workload_without_pods(
     assert (answer.verdict, answer.sentence) == (verdict, [stands])
 
 
+def test_a_deployment_whose_pods_are_refused_says_why(desk: Desk, front: Front) -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": 'queue "vip" is restricted'}
+    front.workload("apps/v1", "Deployment", "web", status={"conditions": [failure]})
+    assert '\n  queue "vip" is restricted\n' in desk.output("why", "deploy/web")
+
+
 def test_resuming_a_job_is_offered_to_those_with_the_right(desk: Desk, front: Front) -> None:
     front.workload("batch/v1", "Job", "x", spec={"suspend": True})
     line = """kubectl -n team patch jobs.batch x --type merge -p '{"spec": {"suspend": false}}'"""

@@ -16,7 +16,7 @@ from extender.cli.output import Json
 from extender.cli.why.commands import Case, checking, safe
 from extender.cli.why.diagnosis import explain_group, explain_pod, explain_queue
 from extender.cli.why.evidence import SCHEDULERS, Evidence
-from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement
+from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement, numbers
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
@@ -25,6 +25,7 @@ from extender.kube.access import right_to
 from extender.kube.resources import API_GROUPS, EVENTS, POD_GROUPS, PODS, QUEUES
 from extender.terminal.text import did_you_mean, many, near_misses, pods_that_name
 
+_REFUSED_PODS = "ReplicaFailure"  # condition of a Deployment or ReplicaSet whose pods are refused
 _ENDINGS = ("Complete", "Succeeded", "Failed")  # conditions of workloads that have ended
 
 
@@ -185,12 +186,20 @@ def _without_pods(
     elif statement.code == "NoPods":
         offers = [case.offer("DescribeOwner", case.to("list", EVENTS), what=what)]
     answer = _of_workload(evidence, kind.name, name, resource.version, [statement], offers)
-    return [replace(answer, verdict=verdict)]
+    refusal = next(
+        (str(it.get("message") or "") for it in _conditions(found) if it.get("type") == _REFUSED_PODS), ""
+    )
+    return [replace(answer, verdict=verdict, detail=numbers(refusal))]
+
+
+def _conditions(found: Json) -> list[Json]:
+    """Return the conditions of a workload that are true."""
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return [each for each in conditions if each.get("status") == "True"]
 
 
 def _state_without_pods(evidence: Evidence, found: Json, job: ObservedJob | None) -> tuple[str, Statement]:
-    spec, conditions = found.get("spec") or {}, (found.get("status") or {}).get("conditions") or ()
-    holding = {each.get("type") for each in conditions if each.get("status") == "True"}
+    spec, holding = found.get("spec") or {}, {each.get("type") for each in _conditions(found)}
     if ending := next((each for each in _ENDINGS if each in holding), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:
