@@ -254,7 +254,7 @@ def _listed(reader: Reader, resource: Resource) -> list[Json]:
 
 def _outline(obj: Json, kind: ResourceKind) -> Json:
     """Return the fields of an object that others refer to."""
-    retained = ("name", "namespace", "annotations")
+    retained = ("name", "namespace", "annotations", "labels")
     meta = {name: obj["metadata"][name] for name in retained if name in obj["metadata"]}
     parts = ("value", "globalDefault", "preemptionPolicy") + ("spec",) * (kind is LOCAL_QUEUES)
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}

@@ -103,6 +103,21 @@ def test_each_object_of_a_plan_starts_now_later_at_an_unknown_time_or_never(town
     assert "team/endless" in found["team/job/stuck"]["endless"]
 
 
+def test_jobs_without_a_scheduler_start_in_adopted_namespaces(town: Desk, write: Any) -> None:
+    suspended, running = job("suspended", 2, "1"), job("running", 2, "1")
+    running["spec"]["suspend"] = False
+    for each in (suspended, running):
+        del each["spec"]["template"]["spec"]["schedulerName"]
+    path = write(suspended, running)
+    assert "Now" not in {each["start"] for each in starts(town, path, status=3).values()}
+    town.output("namespace", "adopt", "team", "--queue", "q")
+    found = starts(town, path)
+    assert {name: each["start"] for name, each in found.items()} == {
+        "team/job/suspended": "Now",
+        "team/job/running": "Now",
+    }
+
+
 def test_the_text_of_a_plan(town: Desk, write: Any) -> None:
     answer = town.muster("plan", write(job("now", 2, "2"), job("huge", 1, "9")))
     assert answer.exit_code == 3
