@@ -156,7 +156,7 @@ def serve(
     # Each held call is a connection; the usual soft limit of 1,024 is too low for a window of 1,000.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    log.info("serving the scheduler", listen=str(Address(*listener.getsockname()[:2])))
+    address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
     limits = ConnectionLimits(2 * (window + SPARE), LARGEST_BODY, 4 * LARGEST_BODY, patience)
     ending = _Ending(on_stop)
 
@@ -165,6 +165,7 @@ def serve(
         sys.setswitchinterval(0.0005)  # a busy thread delays a filter call by 1 ms instead of 5
         ending.prepare(worker)
         on_start()
+        log.info("serving the scheduler", listen=str(address))
 
     _Server(app, _settings(listener, ending, post_worker_init)).run()
 
