@@ -335,6 +335,7 @@ class MemberSets:
         self._of_roles = (record and record.role_topology) or (made_by.role_topology if made_by else {})
         self.is_empty = not (any(self._of_group) or self._of_roles or any(map(any, templates)))
         self._known: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # by kind of member
+        self._equal: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets are identical
         self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
@@ -345,7 +346,8 @@ class MemberSets:
         part, number = (own or self._number(pod.uid, sliced)) if sliced.slice_level else (0, 0)
         key = pod.role, of_role, part, number // (sliced.slice_size or number + 1)
         if key not in self._known:
-            self._known[key] = pod_sets(self._group.key, pod.role, self._of_group, of_role, (part, number))
+            sets = pod_sets(self._group.key, pod.role, self._of_group, of_role, (part, number))
+            self._known[key] = self._equal.setdefault(sets, sets)
         return replace(pod, pod_sets=self._known[key], index=own)
 
     def _number(self, uid: Uid, sliced: TopologyRequest) -> tuple[int, int]:

@@ -8,7 +8,7 @@ Slices of equal pods are placed all at once.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ _MOST_TRIES = 200  # domains tried for one gang
 _MOST_TOGETHER, _MOST_PODS_TOGETHER = 8, 64  # sets and pods of a gang whose sets are placed together
 _MOST_GATHERED = 32  # combinations of so many domains that are tried
 _MOST_CLEARED = 16  # domains in which victims are searched
-_INDEX, _SHAPE = attrgetter("index"), attrgetter("shape")
+_INDEX, _SHAPE, _SETS = attrgetter("index"), attrgetter("shape"), attrgetter("pod_sets")
 _PARTS_OF_SLICE = 3  # role, part of the role and number
 
 
@@ -379,11 +379,9 @@ class DomainSearch:
 
 def _by_sets(pods: Sequence[PodRecord]) -> Iterable[Sequence[PodRecord]]:
     """Return the pods with the same sets together."""
-    if len({id(pod.pod_sets) for pod in pods}) == 1:
-        return (pods,)
     found: dict[int, list[PodRecord]] = {}
-    for pod in pods:
-        found.setdefault(id(pod.pod_sets), []).append(pod)
+    for pod_sets, equal in groupby(pods, _SETS):
+        found.setdefault(id(pod_sets), []).extend(equal)
     return found.values()
 
 

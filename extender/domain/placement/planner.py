@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial, wraps
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -117,6 +117,7 @@ class Journal:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+N = TypeVar("N", str, int)  # name or row of a node
 
 
 def read(method: Callable[P, R]) -> Callable[P, R]:
@@ -170,16 +171,15 @@ class Holding:
         return Holding(remaining, [*lost, *self.unplanned])
 
 
-def numbers_in_sets(pods: Iterable[PlannedPod]) -> list[InSets]:
+def numbers_in_sets(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[TopologySet, ...], N, int]]:
     """Return how many of the pods with sets are in each of these, by node."""
-    nodes: dict[int, list[str]] = {}
-    pod_sets: dict[int, tuple[TopologySet, ...]] = {}
-    for pod, node in pods:
+    found: list[tuple[tuple[TopologySet, ...], N, int]] = []
+    for _, equal in groupby(pods, lambda planned: id(planned[0].pod_sets)):
+        (pod, node), *others = equal
         if pod.pod_sets:
-            pod_sets[id(pod.pod_sets)] = pod.pod_sets
-            nodes.setdefault(id(pod.pod_sets), []).append(node)
-    by_node = ((pod_sets[sets], Counter(on)) for sets, on in nodes.items())
-    return [(sets, node, n) for sets, numbers in by_node for node, n in numbers.items()]
+            numbers = Counter([node, *(on for _, on in others)])
+            found += [(pod.pod_sets, on, n) for on, n in numbers.items()]
+    return found
 
 
 def rows_of(pods: Iterable[PlannedPod], nodes: NodeTable) -> dict[Shape, Rows]:
@@ -615,16 +615,17 @@ class Planner:
     def _count_all(self, placed: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Allocate pods on rows: by shape, or one by one if (anti-)affinity or host ports concern them."""
         rows: dict[Shape, list[int]] = {}
-        in_sets: list[PlannedPod] = []
+        in_sets: list[tuple[PodRecord, int]] = []
         for pod, row in placed:
             if self.affinity.is_seen(pod):
                 self._count(pod, row, times)
                 continue
             if pod.pod_sets:
-                in_sets.append((pod, self.name_of(row)))
+                in_sets.append((pod, row))
             rows.setdefault(pod.shape, []).append(row)
         if in_sets:
-            self._journal.apply(partial(self.affinity.count_in_sets, numbers_in_sets(in_sets)), times)
+            numbers = [(sets, self.name_of(row), n) for sets, row, n in numbers_in_sets(in_sets)]
+            self._journal.apply(partial(self.affinity.count_in_sets, numbers), times)
         by_shape = {shape: np.array(of_shape) for shape, of_shape in rows.items()}
         if by_shape:
             self.capacity.take_rows(by_shape, times)

@@ -330,9 +330,7 @@ class NodeTable:
         if len(labels) == 1:
             return self.domains(level)
         if level not in self._level_domains:
-            codes = np.column_stack([self.domains(label) for label in labels])
-            numbers = np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1)
-            self._level_domains[level] = np.where((codes < 0).any(axis=1), -1, numbers)
+            self._level_domains[level] = reduce(_joint_domains, map(self.domains, labels))
         return self._level_domains[level]
 
     def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
@@ -341,12 +339,11 @@ class NodeTable:
         Each is a domain of the inner level, or its part in one of the other.
         """
         if (level, inner) not in self._nested:
-            codes = np.stack([self.domains_of_level(level), self.domains_of_level(inner)])
-            both = (codes >= 0).all(axis=0)
-            pairs, at = np.unique(codes[:, both], axis=1, return_inverse=True)
-            numbers = np.full(len(self.nodes), -1, np.int64)
-            numbers[both] = at.reshape(-1)
-            self._nested[level, inner] = pairs[0], numbers
+            outer = self.domains_of_level(level)
+            numbers = _joint_domains(outer, self.domains_of_level(inner))
+            outer_of = np.full(numbers.max(initial=-1) + 1, -1, np.int64)
+            outer_of[numbers[numbers >= 0]] = outer[numbers >= 0]
+            self._nested[level, inner] = outer_of, numbers
         return self._nested[level, inner]
 
     def path_order(self, level: str) -> tuple[Rows, Rows]:
@@ -358,6 +355,15 @@ class NodeTable:
             ranks[order] = np.arange(len(self.nodes))
             self._path_orders[level] = order, ranks
         return self._path_orders[level]
+
+
+def _joint_domains(outer: Rows, inner: Rows) -> Rows:
+    """Return for each row a number that stands for both domains; -1 where one is missing."""
+    there = (outer >= 0) & (inner >= 0)
+    pairs = outer[there] * (inner.max(initial=-1) + 1) + inner[there]
+    numbers = np.full(len(outer), -1, np.int64)
+    numbers[there] = np.unique(pairs, return_inverse=True)[1]
+    return numbers
 
 
 def _suit_same_shapes(one: NodeRecord | None, other: NodeRecord | None) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
 
 Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # shape of a member, and its sets if it has any
 Signature = frozenset[tuple[Kind, int]]
+_SHAPE, _SETS = attrgetter("shape"), attrgetter("pod_sets")
 
 
 class Missing(msgspec.Struct, frozen=True, dict=True):
@@ -33,23 +34,26 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def shapes(self) -> Counter[Shape]:
-        return Counter(map(attrgetter("shape"), self.members))
+        return Counter(map(_SHAPE, self.members))
 
     @cached_property
     def signature(self) -> Signature:
         """Return a key that is equal for groups that lack as many members of the same shapes and sets."""
         if not self.pod_sets:
             return frozenset(self.shapes.items())
-        similar = Counter((pod.shape, pod.pod_sets) for pod in self.members)
-        return frozenset(
-            ((shape, tuple(it[1:] for it in pod_sets)), n) for (shape, pod_sets), n in similar.items()
-        )
+        similar = Counter(zip(map(_SHAPE, self.members), map(id, map(_SETS, self.members)), strict=True))
+        parts = {key: tuple(it[1:] for it in pod_sets) for key, pod_sets in self._distinct_sets.items()}
+        return frozenset(((shape, parts[key]), n) for (shape, key), n in similar.items())
 
     @cached_property
     def pod_sets(self) -> Collection[TopologySet]:
         """Return the pod sets of the members."""
-        distinct = {id(pod.pod_sets): pod.pod_sets for pod in self.members}
-        return {pod_set for pod_sets in distinct.values() for pod_set in pod_sets}
+        return {pod_set for pod_sets in self._distinct_sets.values() for pod_set in pod_sets}
+
+    @cached_property
+    def _distinct_sets(self) -> Mapping[int, tuple[TopologySet, ...]]:
+        """Return the distinct sets of the members, by identity: members of a group share equal sets."""
+        return {id(sets): sets for sets in map(_SETS, self.members)}
 
     @cached_property
     def requests(self) -> Resources:
