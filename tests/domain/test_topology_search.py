@@ -6,13 +6,14 @@ from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from extender.api import keys
-from extender.domain.model.reasons import Verdict
+from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.snapshot.nodes import Topologies
 from tests.domain.builders import HOSTNAME, node, pod
 from tests.domain.topology_oracle import Level, Member, choices, fewest_domains, is_placeable
-from tests.domain.world import World, gang
+from tests.domain.world import LIMITS, World, gang
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
 MOST_CHOICES = 100  # of domains for all sets, so that brute force ends
@@ -124,3 +125,26 @@ def test_neighbors_by_index_are_in_one_rack() -> None:
     world = cluster.world.add(taken, gang("g", 0, min_member=6), members).settle()
     racks = [cluster.levels[RACK][world.plan("g")[it.metadata.name]] for it in members]
     assert racks in (["x0"] * 3 + ["x1"] * 3, ["x1"] * 3 + ["x0"] * 3)
+
+
+def _mixed_slices(number: int, *free: int) -> World:
+    """Return racks with some free cpu, and a gang with slices of two pods that request 1 and 2 cpu."""
+    annotations = {keys.SLICE_TOPOLOGY: RACK, keys.SLICE_SIZE: "2"}
+    members = [pod(f"g-{n}", "g", str(1 + n % 2), annotations=annotations) for n in range(2 * number)]
+    racks = [
+        node(f"n{n}", str(cpu), labels={RACK: str(n)}, more={"pods": "9999"}) for n, cpu in enumerate(free)
+    ]
+    return World(*racks, *members, gang("g", 0, min_member=2 * number), limits=replace(LIMITS, window=9999))
+
+
+def test_a_domain_that_holds_no_slice_costs_one_try_and_not_one_for_each() -> None:
+    """The first rack has capacity for either pod of a slice, but not for both."""
+    world = _mixed_slices(250, 2, 1000).settle()
+    assert world.verdict("g") is Verdict.STARTING
+    assert {*world.plan("g").values()} == {"n1"}
+
+
+def test_a_gang_of_too_many_different_slices_is_too_complex_and_delays_no_other() -> None:
+    world = _mixed_slices(1100, 4000).add(gang("other", 2, cpu="1")).settle()
+    assert world.reason("g") is Reason.TOO_COMPLEX
+    assert world.verdict("other") is Verdict.STARTING

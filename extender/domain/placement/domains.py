@@ -5,9 +5,9 @@ placed on the rows of that domain. A preferred set goes up level by level and th
 Slices of equal pods are placed all at once.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import chain, combinations, groupby, islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -23,7 +23,8 @@ from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
 Plan = dict[Uid, str]
 Part = tuple[TopologySet | None, list[PodRecord]]  # a set, and its pods; None: the pods without a further set
 _MOST_SEARCHED = 12  # sets next to each other whose domains are searched together
-_MOST_TRIES = 200  # domains tried for one gang
+_MOST_TRIES = 200  # domains tried for one gang in vain
+_TRYING = 500  # cost of a try beyond the first ones, in looks
 _MOST_TOGETHER, _MOST_PODS_TOGETHER = 8, 64  # sets and pods of a gang whose sets are placed together
 _MOST_GATHERED = 32  # combinations of so many domains that are tried
 _MOST_CLEARED = 16  # domains in which victims are searched
@@ -71,7 +72,8 @@ class DomainSearch:
     ) -> None:
         self._nodes, self._affinity, self._tools, self._apart = nodes, affinity, tools, apart
         self._together = together  # members that may join later
-        self._left = _MOST_TRIES
+        self._left, self._tried = _MOST_TRIES, 0
+        self._full: dict[object, set[int]] | None = None  # domains without capacity, by kind of part
 
     def place(self, pods: Sequence[PodRecord], rows: Mask | None) -> Plan | None:
         """Return nodes for all pods, and allocate their capacity; None, and nothing allocated, if none.
@@ -114,6 +116,15 @@ class DomainSearch:
         codes = np.argsort(-capacity.capped, kind="stable")[:_MOST_CLEARED]
         return [rows & (capacity.codes == code) for code in codes.tolist()]
 
+    @cached_property
+    def _with_later(self) -> Mapping[TopologySet, Sequence[PodRecord]]:
+        """Return the members of each set, with those that may join later."""
+        found = defaultdict[TopologySet, list[PodRecord]](list)
+        for equal in _by_sets(self._together):
+            for pod_set in equal[0].pod_sets:
+                found[pod_set] += equal
+        return found
+
     @property
     def _all_rows(self) -> Mask:
         return np.ones(len(self._nodes.nodes), np.bool_)
@@ -144,14 +155,22 @@ class DomainSearch:
                 return None
             plan = found
             parts = {pod_set: of_set for pod_set, of_set in parts.items() if pod_set not in slices}
-        ordered = sorted(parts.items(), key=self._rank)
-        together = _MOST_SEARCHED if len(ordered) <= _MOST_SEARCHED else 1
-        for at in range(0, len(ordered), together):
-            found = self._place_parts(ordered[at : at + together], depth, rows)
+        found = self._place_in_turn(sorted(parts.items(), key=self._rank), depth, rows)
+        return None if found is None else plan | found
+
+    def _place_in_turn(self, parts: Sequence[Part], depth: int, rows: Mask) -> Plan | None:
+        """Place parts: a few by searching the domains of all together, many one by one."""
+        together = _MOST_SEARCHED if len(parts) <= _MOST_SEARCHED else 1
+        before, self._full = self._full, {} if together == 1 else None
+        plan: Plan = {}
+        found: Plan | None = plan
+        for at in range(0, len(parts), together):
+            found = self._place_parts(parts[at : at + together], depth, rows)
             if found is None:
-                return None
+                break
             plan |= found
-        return plan
+        self._full = before
+        return None if found is None else plan
 
     def _place_together(self, pods: Sequence[PodRecord], rows: Mask) -> Plan | None:
         """Place a small gang by choosing domains for all its sets first, and then the nodes of all pods."""
@@ -206,6 +225,9 @@ class DomainSearch:
         (pod_set, pods), *others = parts
         checkpoint = self._tools.checkpoint()
         for place in self._choices(pod_set, pods, depth, rows):
+            self._tried += 1
+            if self._tried > _MOST_SEARCHED:
+                self._affinity.effort.spend(looks_on_rows(self._nodes, _TRYING))
             plan = place()
             later = None if plan is None else self._place_parts(others, depth, rows)
             if plan is not None and later is not None:
@@ -214,7 +236,6 @@ class DomainSearch:
             self._left -= 1
             if self._left <= 0:
                 return None
-            self._affinity.effort.spend(looks_on_rows(self._nodes))
         return None
 
     def _choices(
@@ -252,11 +273,20 @@ class DomainSearch:
         codes = np.flatnonzero(capacity.are_enough)
         free = -capacity.free[codes] if self._apart else capacity.free[codes]
         lacks = np.zeros(len(codes), np.bool_)
-        if len(self._together) > len(pods):
-            more = [pod for pod in self._together if pod_set in pod.pod_sets] or pods
+        more = self._with_later.get(pod_set, ())
+        if len(more) > len(pods):
             lacks = ~self._capacity(more, depth, rows, level).are_enough[codes]
+        full = self._full_domains(pods, level)
         for code in codes[np.lexsort((free, lacks))].tolist():
-            yield rows & (capacity.codes == code)
+            if code not in full:
+                yield rows & (capacity.codes == code)
+                full.add(code)  # the next domain is asked for because the pods do not fit into this one
+
+    def _full_domains(self, pods: Sequence[PodRecord], level: str) -> set[int]:
+        """Return the domains of a level that have no capacity for such pods, as far as tries have shown."""
+        if self._full is None or len(_by_sets(pods)) > 1 or self._affinity.particular(pods):
+            return set()
+        return self._full.setdefault((level, frozenset(Counter(map(_SHAPE, pods)).items())), set())
 
     def _capacity(self, pods: Sequence[PodRecord], depth: int, rows: Mask, level: str) -> DomainCapacity:
         """Return the capacity of the domains of a level on some rows; sets from `depth` on are inside."""
@@ -377,7 +407,7 @@ class DomainSearch:
         return self._tools.allocate(list(zip(members, places.tolist(), strict=True)))
 
 
-def _by_sets(pods: Sequence[PodRecord]) -> Iterable[Sequence[PodRecord]]:
+def _by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord]]:
     """Return the pods with the same sets together."""
     found: dict[int, list[PodRecord]] = {}
     for pod_sets, equal in groupby(pods, _SETS):
