@@ -16,6 +16,7 @@ from tests.e2e.harness.muster import Muster
 from tests.e2e.harness.resources import HYPER_NODES, NODES, POD_GROUPS, TOPOLOGIES
 from tests.e2e.harness.scheduler import KubeScheduler
 from tests.e2e.harness.stage import Stage
+from tests.e2e.harness.volcano_jobs import VolcanoJobs, task
 from tests.e2e.harness.waiting import wait_for
 from tests.e2e.harness.watch import ApiError
 from tests.rows import each_of
@@ -107,6 +108,45 @@ def test_the_network_topology_of_a_podgroup(stage: Stage, muster: Muster, schedu
     stage.api.patch(POD_GROUPS, "g", {"spec": {"networkTopology": topology}}, stage.namespace)
     gang = stage.pods("g", 2, group="g", cpu="4", gated=True)
     assert {*stage.wait_bound(gang).values()} == {"b0", "b1"}
+
+
+def test_racks_of_two_blocks_are_two_racks(stage: Stage, muster: Muster, scheduler: KubeScheduler) -> None:
+    """Without the Topology, the nodes of both count as one rack."""
+    for block in "ab":
+        stage.nodes(2, prefix=block, cpu="4", labels={BLOCK: block, RACK: "1"})
+    stage.api.create(TOPOLOGIES, topology(BLOCK, RACK))
+    known(muster, BLOCK, RACK)
+    gang = stage.gang("g", 3, **in_one(RACK))
+    stage.wait_reason("g", "NeverFits")
+    small = stage.gang("small", 2, **in_one(RACK))
+    assert len({name[0] for name in stage.wait_bound(small).values()}) == 1
+    stage.finish(small)
+    stage.api.delete(TOPOLOGIES, "network")
+    assert len({name[0] for name in stage.wait_bound(gang).values()}) == 2
+
+
+@pytest.mark.muster_flags("--volcano-jobs=on")
+@pytest.mark.usefixtures("volcano_kinds")
+def test_volcano_jobs_and_their_partitions_stay_in_hyper_nodes(
+    stage: Stage, muster: Muster, scheduler: KubeScheduler
+) -> None:
+    """The job of three fits only into leaf b; then each leaf has capacity for one partition."""
+    for leaf, nodes in (("a", 2), ("b", 3), ("c", 2)):
+        stage.nodes(nodes, prefix=leaf, cpu="4")
+        stage.api.create(HYPER_NODES, hyper_node(leaf, 1, {"regexMatch": {"pattern": f"^{leaf}[0-9]$"}}))
+    known(muster, TIER)
+    jobs = VolcanoJobs(stage.api, stage.namespace, stage.kubelet)
+    hard = {"mode": "hard", "highestTierAllowed": 1}
+    jobs.create("whole", task("work", 3, cpu="4"), networkTopology=hard)
+    whole = [*jobs.wait_pods("whole", 3, "Running")]
+    assert {name[0] for name in stage.wait_bound(whole).values()} == {"b"}
+    parts = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 2, "networkTopology": hard}
+    jobs.create("parts", task("work", 4, cpu="4", partitionPolicy=parts))
+    nodes = stage.wait_bound(sorted(jobs.wait_pods("parts", 4, "Running")))
+    assert sorted(nodes[f"parts-work-{at}"][0] + nodes[f"parts-work-{at + 1}"][0] for at in (0, 2)) == [
+        "aa",
+        "cc",
+    ]
 
 
 @each_of(
