@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from extender.api.keys import REQUIRED_TOPOLOGY
 from tests.e2e.harness import manifests
 from tests.e2e.harness.access import User
 from tests.e2e.harness.controlplane import ControlPlane
@@ -105,3 +106,20 @@ def test_a_jobset_waits_as_one_job_and_starts_whole(jobsets: Stage) -> None:
     for name in JOB_NAMES:
         stage.jobs.wait_pods(name, 2, "Running")
     stage.wait_group(f"podgroup-{uid}", phase="Running", running=4)
+
+
+def test_a_jobset_starts_in_the_one_rack_that_holds_it(jobsets: Stage) -> None:
+    for rack, cpu in (("a", "1"), ("b", "2")):
+        jobsets.nodes(2, prefix=rack, cpu=cpu, labels={"rack": rack})
+    made = job_set(
+        "train",
+        namespace=jobsets.namespace,
+        replicas=2,
+        parallelism=2,
+        suspend=True,
+        queue="default",
+        annotations={REQUIRED_TOPOLOGY: "rack"},
+    )
+    jobsets.api.create(JOB_SETS, made)
+    pods = [pod for name in JOB_NAMES for pod in jobsets.jobs.wait_pods(name, 2, "Running")]
+    assert {*jobsets.wait_bound(sorted(pods)).values()} == {"b0", "b1"}
