@@ -14,6 +14,7 @@ from extender.api.workloads.sets import JOB_SET
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.jobs import JobKind
+from extender.domain.snapshot.wholeness import missing
 from tests.domain.builders import HOSTNAME, node, pod, queue
 from tests.domain.job_world import JobWorld, job, pod_of, podgroup_name
 from tests.domain.volcano_world import VolcanoWorld, task, volcano_job
@@ -400,3 +401,15 @@ def test_victims_are_in_one_rack_of_the_block_of_the_group() -> None:
     world.add(gang("g", 2, cpu="4", queue="poor", annotations=IN_A_RACK, notes=notes)).settle()
     used = {world.pods[it.victim.name].spec.node_name for it in world.decisions.evictions.values()}
     assert used in ({"a0", "a1"}, {"b0", "b1"}, {"c0", "c1"})
+
+
+def test_members_of_several_roles_count_together_in_the_set_of_their_group() -> None:
+    """Groups whose decisions would be equal have one signature, and no others do."""
+    sizes = {"two-roles": ("ab", 2), "one-role": ("a", 4), "half": ("a", 2)}
+    world = World(*racks(a=2))
+    for name, (roles, size) in sizes.items():
+        world.add(gang(name, 0, min_member=len(roles) * size, notes=IN_A_RACK))
+        world.add(*(pod(f"{name}-{role}{n}", name, role=role) for role in roles for n in range(size)))
+    groups = world.ledger.snapshot().groups
+    two_roles, one_role, half = (missing(groups[key(name)]).signature for name in sizes)
+    assert two_roles == one_role != half
