@@ -142,8 +142,8 @@ def test_volcano_jobs_and_their_partitions_stay_in_hyper_nodes(
     assert {name[0] for name in stage.wait_bound(whole).values()} == {"b"}
     parts = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 2, "networkTopology": hard}
     jobs.create("parts", task("work", 4, cpu="4", partitionPolicy=parts))
-    nodes = stage.wait_bound(sorted(jobs.wait_pods("parts", 4, "Running")))
-    assert sorted(nodes[f"parts-work-{at}"][0] + nodes[f"parts-work-{at + 1}"][0] for at in (0, 2)) == [
+    where = stage.wait_bound(sorted(jobs.wait_pods("parts", 4, "Running")))
+    assert sorted(where[f"parts-work-{at}"][0] + where[f"parts-work-{at + 1}"][0] for at in (0, 2)) == [
         "aa",
         "cc",
     ]
