@@ -97,7 +97,7 @@ def test_kubectl_reads_nodes_and_enters_no_pod(stage: Stage, muster: Muster) -> 
     ):
         refused = kubectl(stage, muster, *command)
         assert refused.returncode != 0
-        assert "view refuses" in refused.stderr, command
+        assert "proxy refuses" in refused.stderr, command
 
 
 def test_a_scheduler_reads_on_where_it_was_when_the_worker_was_killed(
@@ -197,7 +197,7 @@ def scheduled(stage: Stage) -> list[str]:
 
 def refusals(stage: Stage) -> list[str]:
     events = stage.api.items(EVENTS, stage.namespace)
-    return [event["message"] for event in events if "view refuses" in (event["message"] or "")]
+    return [event["message"] for event in events if "proxy refuses" in (event["message"] or "")]
 
 
 def lease(stage: Stage) -> str:
