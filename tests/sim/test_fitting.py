@@ -50,6 +50,12 @@ def company(kind: str, key: str = "zone") -> Json:
     return {kind: {NEAR: [term]}}
 
 
+def test_a_node_that_was_deleted_meanwhile_fits_no_pod(nodes: Nodes) -> None:
+    names = nodes.names()
+    nodes.drop_node("n1")
+    assert feasible(nodes, nodes.standing(pod("a")), names) == (["n0", "n2"], {})
+
+
 def test_free_capacity_is_what_bound_and_assumed_pods_leave(nodes: Nodes) -> None:
     nodes.place(pod("a", cpu="3"), "n0")
     assert fit(nodes, pod("b", cpu="2")) == ["n1", "n2"]

@@ -94,7 +94,7 @@ def test_kubectl_discovers_the_served_kinds(connection: Connection) -> None:
         "trainer.kubeflow.org",
     }
     quotas = {"scheduling.sigs.k8s.io", "scheduling.x-k8s.io"}
-    known = {"apps", "batch", "coordination.k8s.io", "scheduling.k8s.io"}
+    known = {"apps", "batch", "coordination.k8s.io", "resource.k8s.io", "scheduling.k8s.io"}
     assert groups == known | ours | asked | operators | quotas
     resources = get(connection, "/apis/scheduling.volcano.sh/v1beta1")["resources"]
     shown = {resource["name"]: resource["namespaced"] for resource in resources}

@@ -206,9 +206,12 @@ class Scheduler:
         if len(fit) == 1:
             return fit[0]
         with self._lock:  # the emptiest node; ties are left to chance
-            scores = {name: round(100 * (1 - self._nodes.load(standing, name))) for name in fit}
+            left = [name for name in fit if name in self._nodes]
+            scores = {name: round(100 * (1 - self._nodes.load(standing, name))) for name in left}
+        if not left:
+            raise Unschedulable({**earlier, **rejections}, by_extender=False)
         best_score = max(scores.values())
-        return self._dice.choice([name for name in fit if scores[name] == best_score])
+        return self._dice.choice([name for name in left if scores[name] == best_score])
 
     def _is_extended(self, pod: Json) -> bool:
         return pod["spec"]["schedulerName"] in self._extended

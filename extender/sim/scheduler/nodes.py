@@ -96,6 +96,9 @@ class Nodes:
 
     # ---- questions
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
     def names(self) -> list[str]:
         return list(self._nodes)
 
@@ -159,8 +162,8 @@ REPELLED = Rejection(("node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 def feasible(nodes: Nodes, pod: PodInfo, among: Iterable[str]) -> tuple[list[str], dict[str, Rejection]]:
-    """Return the nodes that fit, and why each of the others does not."""
-    reviewed = {name: rejection_of(nodes, pod, name) for name in among}
+    """Return the nodes that fit, and why each of the others does not. Nodes may be deleted meanwhile."""
+    reviewed = {name: rejection_of(nodes, pod, name) for name in among if name in nodes}
     fit = [name for name, fault in reviewed.items() if fault is None]
     return fit, {name: fault for name, fault in reviewed.items() if fault is not None}
 
