@@ -233,7 +233,7 @@ def figures(known: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     yield Figure("  arrows between folders", len(folder_arrows(pairs)), MOST_ARROWS)
     yield Figure("functions: p90 lines", functions[len(functions) * 9 // 10], 30, 14)
     yield Figure(f"  over {LONG} lines", _share(functions, lambda length: length > LONG), 0.03, form=".1%")
-    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 41)
+    yield Figure("modules with one importer, a sibling", len(only_siblings(pairs, known)), 40)
     yield Figure("decide(), one gang of 3, cold: files", reach.files, MOST_FILES)
     yield Figure("  depth", reach.depth, DEEPEST)
     imports = sum(module.import_lines for module in known.values())
