@@ -166,9 +166,9 @@ def _figures_of_tests() -> list[Figure]:
     openings = [each for each in lines if each.text[:3] == '"""' and opens_without_noun(each.text[3:])]
     names = [each for each in lines if (found := _DEFINED.match(each.text)) and is_private(found[1])]
     return [
-        Figure("lines of tests with a literary word", 40, literary, 0),
-        Figure("docstrings of tests that open without their noun", 3, openings, 0),
-        Figure("names that tests define with a word of the glossary", 40, names, 0),
+        Figure("lines of tests with a literary word", 33, literary, 0),
+        Figure("docstrings of tests that open without their noun", 1, openings, 0),
+        Figure("names that tests define with a word of the glossary", 33, names, 0),
     ]
 
 

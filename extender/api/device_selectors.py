@@ -21,7 +21,8 @@ _MOST_CACHED = 16_384  # results
 _MOST_PROGRAMS = 1024
 _MILLI = 1000
 Domains = dict[str, dict[str, Any]]
-Facts = tuple[str, tuple[tuple[str, Any], ...], tuple[tuple[str, Any], ...]]  # driver, attributes, capacities
+Pairs = tuple[tuple[str, Any], ...]
+Facts = tuple[str, Pairs, Pairs]  # driver, attributes, capacities
 
 
 def selects(expression: str, driver: str, device: Device) -> bool:
@@ -49,19 +50,21 @@ def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=_MOST_CACHED)
 def _result(expression: str, facts: Facts) -> bool:
-    driver, attributes, capacity = facts
-    domains = _DOMAIN.findall(expression)
-    device = {
+    try:
+        program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
+        context.add_variable("device", _variable(_DOMAIN.findall(expression), *facts))
+        return program.execute(context) is not False
+    except Exception:  # of the expression, a value, or the library: all leave the device to the scheduler
+        return True
+
+
+def _variable(domains: list[str], driver: str, attributes: Pairs, capacity: Pairs) -> dict[str, Any]:
+    """Return the variable `device` of selectors, also with `domains` that have no values."""
+    return {
         "driver": driver,
         "attributes": _by_domain(driver, {name: _typed(*value) for name, value in attributes}, domains),
         "capacity": _by_domain(driver, {name: _quantity(value) for name, value in capacity}, domains),
     }
-    try:
-        program, context = _program(expression), cel.Context(functions=dict(_FUNCTIONS))
-        context.add_variable("device", device)
-        return program.execute(context) is not False
-    except Exception:  # of the expression, or of the library: both leave the device to the scheduler
-        return True
 
 
 @lru_cache(maxsize=_MOST_PROGRAMS)
@@ -78,7 +81,7 @@ def _by_domain(driver: str, values: Mapping[str, Any], domains: list[str]) -> Do
 
 
 def _typed(form: str, value: Any) -> Any:
-    return _semver(value) if form == "version" else value
+    return _semver(value) if form == "version" and _SEMVER.fullmatch(value) else value
 
 
 def _quantity(text: Any) -> dict[str, Any]:

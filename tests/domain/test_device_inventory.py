@@ -168,6 +168,7 @@ DEVICE = Device(
         "other.io/index": DeviceAttribute(integer=3),
         "driverVersion": DeviceAttribute(version="1.10.0"),
         "mig": DeviceAttribute(boolean=True),
+        "firmware": DeviceAttribute(version="one"),
     },
     {"memory": DeviceCapacity("40Gi")},
 )
@@ -191,6 +192,7 @@ MEMORY = f'device.capacity["{DRIVER}"].memory'
     (f"cel.bind(own, {OWN}, own.model == 'h100')", True),
     ("this is no expression", True),
     (f"{OWN}.model < 3", True),
+    (f'{OWN}.firmware.isLessThan(semver("1.0.0"))', True),
 )
 def test_selectors_are_evaluated_as_the_scheduler_does(expression: str, admitted: bool) -> None:
     assert selects(expression, DRIVER, DEVICE) is admitted

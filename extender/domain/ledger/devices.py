@@ -45,6 +45,7 @@ class _Offer(NamedTuple):
     node: str  # empty: the device is not of one node
     device: Device
     classes: frozenset[str]  # classes that admit it
+    consumes: Counters  # what it takes of the amounts that partitions share
 
 
 class DeviceInventory:
@@ -130,15 +131,17 @@ class DeviceInventory:
         slices = [self._slices[name] for name in sorted(self._of_pool.get(pool, ()))]
         if not slices:
             self._of_pool.pop(pool, None)
-        before, newest = self._offers.pop(pool, []), _newest_if_complete(slices)
-        self._counters.pop(pool, None)
-        if counters := _sums([each for one in newest for each in one.spec.shared_counters or ()]):
-            self._counters[pool] = counters
+        newest = _newest_if_complete(slices)
+        counters = _sums([each for one in newest for each in one.spec.shared_counters or ()])
         now = [
             self._offer(one.spec.driver, one.spec.node_name, device, self._classes)
             for one in newest
             for device in one.spec.devices or ()
         ]
+        before = self._offers.pop(pool, [])
+        self._counters.pop(pool, None)
+        if counters:
+            self._counters[pool] = counters
         for offer in before:
             self._pools_on[offer.node].discard(pool)
         for offer in now:
@@ -152,7 +155,7 @@ class DeviceInventory:
         for pool, offers in self._offers.items():
             self._offers[pool] = [
                 self._offer(pool[0], node, device, (name,), classes - {name})
-                for node, device, classes in offers
+                for node, device, classes, _ in offers
             ]
         self._publish(set(self._pools_on))
         self._name(name)
@@ -167,7 +170,8 @@ class DeviceInventory:
     ) -> _Offer:
         """Return the offer of a device. `known`: classes that admit it; `tried`: those to evaluate."""
         admitting = known | {name for name in tried if self._admits(name, driver, device)}
-        return _Offer(node, device, self._shared(admitting, admitting))
+        consumes = _sums(device.consumes_counters or ())
+        return _Offer(node, device, self._shared(admitting, admitting), consumes)
 
     def _admits(self, name: str, driver: str, device: Device) -> bool:
         found = self._classes.get(name)
@@ -228,7 +232,7 @@ class DeviceInventory:
         left = Counter(self._counters.get(pool, {}))
         for offer in self._offers[pool] if left else ():
             if DeviceId(*pool, offer.device.name) in self._class_of:
-                left.subtract(_sums(offer.device.consumes_counters or ()))
+                left.subtract(offer.consumes)
         return left
 
     def _available(self, pool: Pool, offer: _Offer, left: Counters, resources: set[str]) -> set[str]:
@@ -236,8 +240,7 @@ class DeviceInventory:
         held = self._class_of.get(DeviceId(*pool, offer.device.name))
         if held is not None:
             return {self._resource_of(held)}
-        consumed = _sums(offer.device.consumes_counters or ())
-        return set() if any(n > left.get(key, 0) for key, n in consumed.items()) else resources
+        return set() if any(n > left.get(key, 0) for key, n in offer.consumes.items()) else resources
 
     def _name(self, name: str) -> None:
         """Give the ledger the resource of a class."""

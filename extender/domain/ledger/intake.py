@@ -137,7 +137,7 @@ class Intake:
             is_changed = self._pods.shapes.devices.set_class(name, resource)
             if is_changed:
                 for queue in list(self._queues.values()):
-                    self.set_queue(queue)
+                    self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
         if is_changed:
             self._read_again(None)
 

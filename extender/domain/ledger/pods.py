@@ -5,6 +5,7 @@ A deletion is stuck if the pod's node does not answer.
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import inf
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.api.objects.pods import Pod
-from extender.api.units import as_datetime
+from extender.api.units import BadQuantity, as_datetime
 from extender.domain.ledger.affinity import MOST_WEIGHT, WEIGHT_OF_WIDE
 from extender.domain.ledger.groups import Group
 from extender.domain.ledger.registry import Registry
@@ -229,7 +230,7 @@ class Pods:
         with self._lock:
             named = self._with_devices.naming(claim)
         for uid in named:
-            with self._lock:
+            with self._lock, suppress(BadQuantity):  # its own event has reported it
                 if (pod := self._with_devices.get(uid)) is not None:
                     self.set(pod)
 
@@ -239,10 +240,15 @@ class Pods:
 
     def drop(self, uid: Uid) -> None:
         with self._lock:
-            record = self.by_uid.pop(uid, None)
             self._with_devices.drop(uid)
+            self._drop(uid)
             for heir in self._shared_claims.drop(uid):
-                self.set(heir)
+                with suppress(BadQuantity):
+                    self.set(heir)
+
+    def _drop(self, uid: Uid) -> None:
+        with self._lock:
+            record = self.by_uid.pop(uid, None)
             if record is None:
                 return
             self._moves.drop(record)

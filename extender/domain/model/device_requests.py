@@ -66,7 +66,10 @@ class DeviceRequests:
         return sums
 
     def renamed(self, requests: Mapping[str, V]) -> dict[str, V]:
-        """Return amounts with the resource of a class for its other names. If both are given, it counts."""
+        """Return amounts by the resource of a class, where they have another name of it.
+
+        If an amount is given under the resource itself, too, that one counts.
+        """
         names = {name: self._resource_of(own) for name in requests if (own := _class_named_by(name))}
         others = {resource: requests[name] for name, resource in names.items() if resource}
         return others | {name: amount for name, amount in requests.items() if name not in names}

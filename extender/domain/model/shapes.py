@@ -342,7 +342,7 @@ def _unplanned(spec: PodSpec) -> tuple[bytes, ...]:
     volumes = (
         raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
     )
-    claims = (msgspec.json.encode(claim) for claim in spec.resource_claims or ())
+    claims = (msgspec.json.encode(spec.resource_claims),) if spec.resource_claims else ()
     written = (bytes(raw) for raw in (spec.topology_spread_constraints, *volumes))
     return (*(raw for raw in written if raw not in (b"", b"null")), *claims)
 
